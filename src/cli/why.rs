@@ -24,7 +24,7 @@ use crate::live::{LiveApi, look as ask};
 use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
-use crate::resource::{Api, Effect, FieldChange, Identity, Query, Resource, World};
+use crate::resource::{Api, Effect, FieldChange, Identity, KindId, Query, Resource, World};
 use crate::stack::rules::nodes_for_gpus;
 
 /// Shown below the options.
@@ -194,10 +194,16 @@ impl Looking<'_> {
         let name = state.name();
         let (_, target) = self.session.whose();
         if target.is_on_hosts() {
+            if state.phase() == "Succeeded" {
+                return;
+            }
             let log = self.log_of(state).await;
-            let cause = match pod["status"].get("slurm") {
-                Some(job) => kinds::hosts::slurm::cause(job, log, self.program),
-                None => kinds::hosts::workers::ended(log, self.program),
+            let cause = match (pod["status"].get("slurm"), resource.kind) {
+                (Some(job), _) => kinds::hosts::slurm::cause(job, log, self.program),
+                (None, KindId::HostJob) if kinds::hosts::job::is_program(pod) => {
+                    kinds::hosts::job::ended(pod, log, self.program, &resource.address)
+                }
+                (None, _) => kinds::hosts::workers::ended(log, self.program),
             };
             self.answer.because(format!("process {name}"), cause);
             return;

@@ -194,7 +194,7 @@ codes! {
 
     KeyNotOnHost "DI0121" "a key that has no meaning on a host"
     "The key is about Pods, images or Services, which a host does not have, or about something that is not supported on \
-     hosts (GPUs of schedulers, autoscaling, secrets). A warning marks a key that is ignored. The message says what to use instead."
+     hosts (GPUs of schedulers, autoscaling, secrets, queues). A warning marks a key that is ignored. The message says what to use instead."
 
     OnlyOnHost "DI0122" "a section or key for hosts only"
     "`[environment.NAME]`, `environment`, and `host`, `port` and `dashboard_port` of a scheduler describe processes on a \
@@ -211,7 +211,8 @@ codes! {
     => "[environment.main]\npath = \"/opt/dask/bin/python\""
 
     CheckCluster "DI0125" "the Dask cluster of a check"
-    "`run = \"dask-sum\"` runs a computation on a Dask cluster of the file: the one that `cluster` names, or the only one."
+    "`run = \"dask-sum\"` and `run = \"bandwidth\"`, on hosts also `run = \"cuda-vectoradd\"`, use a Dask cluster of the file: the \
+     one that `cluster` names, or the only one. `min` is the least bandwidth of `bandwidth`, in bytes a second."
     => "[check.sum]\nrun = \"dask-sum\"\ncluster = \"rapids\""
 
     PortTwice "DI0126" "a port that is used twice"

@@ -53,6 +53,7 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::Environment => &hosts::environment::KIND,
         KindId::HostCluster => &hosts::cluster::KIND,
         KindId::HostGroup => &hosts::group::KIND,
+        KindId::HostJob => &hosts::job::KIND,
     }
 }
 

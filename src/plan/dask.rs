@@ -42,7 +42,8 @@ impl Planner<'_> {
         if resource.kind == KindId::Job {
             queue_of_job(live, compared);
         }
-        if object.gvk == dask::api::job() || kinds::kubernetes::job::is_of_section(resource) {
+        let is_job = matches!(resource.kind, KindId::DaskJob | KindId::HostJob);
+        if is_job || kinds::kubernetes::job::is_of_section(resource) {
             return self.job(resource, live, compared);
         }
         if resource.kind == KindId::ProvisioningRequest {
@@ -150,11 +151,16 @@ impl Planner<'_> {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
                 field.note = Some("the job does not run again because of it".to_owned());
-            } else if resource.kind == KindId::DaskJob
+            } else if field.effect != Effect::InPlace
                 && !resource.origin.contains(&resource.origin_of(&field.path))
             {
+                let note = match resource.kind {
+                    KindId::DaskJob => "the job copied its cluster when it started",
+                    KindId::HostJob => "the job has it as it was when it started",
+                    _ => continue,
+                };
                 field.effect = Effect::Ignored;
-                field.note = Some("the job copied its cluster when it started".to_owned());
+                field.note = Some(note.to_owned());
             }
         }
         if live["status"]["jobStatus"] == "Failed" || kinds::kubernetes::job::has_failed(live) {

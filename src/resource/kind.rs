@@ -77,6 +77,8 @@ kinds! {
     HostCluster "host_cluster",
     /// A group of its workers.
     HostGroup "host_group",
+    /// A program on a host that runs to its end beside a Dask cluster of its own.
+    HostJob "host_job",
 }
 
 impl KindId {

@@ -58,9 +58,10 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         false => kinds::dask::cluster::lower(key, section, &scope),
     }));
     let jobs = stack.dask_job.iter().filter(|(_, section)| section.manage.is_managed());
-    resources.extend(
-        jobs.flat_map(|(key, section)| kinds::dask::job::lower(key, section, like(stack, section), &scope)),
-    );
+    resources.extend(jobs.flat_map(|(key, section)| match scope.target.is_on_hosts() {
+        true => vec![kinds::hosts::job::lower(key, section, like(stack, section), &scope)],
+        false => kinds::dask::job::lower(key, section, like(stack, section), &scope),
+    }));
     resources.extend(stack.provisioning_request.iter().flat_map(|(key, section)| {
         let job = section.job.as_deref().and_then(|job| Some((job, stack.job.get(job)?)));
         kinds::kubernetes::provisioning::lower(key, section, job, &scope)
@@ -123,7 +124,10 @@ fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     // On a host nothing is of others.
     let clusters = stack.dask_cluster.iter().filter(|_| !scope.target.is_on_hosts());
     needed.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::read(key, section, scope)));
-    let jobs = stack.dask_job.iter().filter(|(_, section)| !section.manage.is_managed());
+    let jobs = stack
+        .dask_job
+        .iter()
+        .filter(|(_, section)| !section.manage.is_managed() && !scope.target.is_on_hosts());
     needed.extend(
         jobs.flat_map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)),
     );

@@ -169,7 +169,8 @@ pub(crate) fn things_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// A Python that is not Dask's: it says its versions, listens as a scheduler does, and as a worker only lives. Beside it
+/// A Python that is not Dask's: it says its versions, listens as a scheduler does, and as a worker only lives. As the program of a
+/// job (`--work`) it notes in `ran` that it ran and where its scheduler is, and ends once `enough` is there. Beside it
 /// `requests` lists what schedulers were asked, `workers/` who is registered; `refuses`, `busy` have a scheduler retire
 /// nobody, or answer with an error once.
 const PRETENDED: &str = r#"#!/usr/bin/env python3
@@ -213,6 +214,11 @@ elif "distributed.cli.dask_scheduler" in words:
                 os.unlink(os.path.join(workers, name))
             self.say({"tcp://" + name: {} for name in names})
     http.server.HTTPServer((host, int(after("--dashboard-address").rsplit(":", 1)[1])), Pages).serve_forever()
+elif "--work" in words:
+    with open(os.path.join(here, "ran"), "a") as file:
+        file.write(os.environ["DASK_SCHEDULER_ADDRESS"] + "\n")
+    while not there("enough"):
+        time.sleep(0.02)
 else:
     print(*words, flush=True)
     if "--name" in words:
@@ -280,7 +286,7 @@ fn it_says_what_it_serves_and_a_look_leaves_nothing() {
     let (_, kinds) = agent.get(HOSTS);
     let names: Vec<&str> =
         kinds["resources"].as_array().unwrap().iter().filter_map(|kind| kind["name"].as_str()).collect();
-    assert_eq!(names, ["environments", "clusters", "workergroups"]);
+    assert_eq!(names, ["environments", "clusters", "workergroups", "jobs"]);
     for (path, status, kind) in [
         (format!("{HOSTS}/clusters"), 200, json!("ClusterList")),
         (format!("{HOSTS}/clusters/c"), 404, json!("Status")),

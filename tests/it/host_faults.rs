@@ -1,5 +1,5 @@
 //! Faults of a host, generated: each step of a Dask cluster's life meets each fault at several moments, and the next apply
-//! brings what is asked for; `destroy` leaves no process and no file. The Dask here is the stand-in of `host_agent`, which starts in a
+//! brings what is asked for; `destroy` leaves no process and no file. The same for the phases of a job, which never runs twice. The Dask here is the stand-in of `host_agent`, which starts in a
 //! tenth of a second; `real_hosts` and `real_ssh` have the real one.
 
 use std::fs;
@@ -293,6 +293,242 @@ fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
     let mut count = 0;
     for (_, (step, fault, moment)) in mine {
         Case::new().run(*step, *fault, *moment);
+        count += 1;
+    }
+    println!("{count} of {} faults", cases.len());
+}
+
+/// What a job is doing when the fault comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Begins,
+    Runs,
+    Ends,
+    Destroyed,
+}
+
+const PHASES: [Phase; 4] = [Phase::Begins, Phase::Runs, Phase::Ends, Phase::Destroyed];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum JobFault {
+    /// Our program, or its agent.
+    Killed,
+    HungUp,
+    Converger,
+    /// What takes care of the job.
+    Follower,
+    Both,
+    Program,
+    /// The shell that waits for the program.
+    Waiter,
+    Scheduler,
+    Worker,
+    Everything,
+    Reboot,
+    FullDisk,
+    TwoUsers,
+    ClockAhead,
+}
+
+const JOB_FAULTS: [JobFault; 14] = [
+    JobFault::Killed,
+    JobFault::HungUp,
+    JobFault::Converger,
+    JobFault::Follower,
+    JobFault::Both,
+    JobFault::Program,
+    JobFault::Waiter,
+    JobFault::Scheduler,
+    JobFault::Worker,
+    JobFault::Everything,
+    JobFault::Reboot,
+    JobFault::FullDisk,
+    JobFault::TwoUsers,
+    JobFault::ClockAhead,
+];
+
+impl JobFault {
+    /// Whether a job whose program runs goes on to its good end.
+    fn spares_the_program(self) -> bool {
+        match self {
+            Self::Program | Self::Waiter | Self::Everything | Self::Reboot => false,
+            Self::Killed
+            | Self::HungUp
+            | Self::Converger
+            | Self::Follower
+            | Self::Both
+            | Self::Scheduler
+            | Self::Worker
+            | Self::FullDisk
+            | Self::TwoUsers
+            | Self::ClockAhead => true,
+        }
+    }
+}
+
+const JOB: &str = "jobs/j";
+
+impl Case {
+    fn job(&self) -> Value {
+        let mut body = cluster(2, self.ports);
+        body["metadata"]["name"] = json!("j");
+        body["spec"]["scheduler"] = json!({ "host": "127.0.0.1" });
+        body["spec"]["program"] = json!({ "args": ["python", "--work"] });
+        body
+    }
+
+    /// How often the program began.
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.home.path().join("ran")).unwrap_or_default().lines().count()
+    }
+
+    /// Lets the program end.
+    fn enough(&self) {
+        fs::write(self.home.path().join("enough"), "").unwrap();
+    }
+
+    fn kill_noted(&self, agent: &Agent, folder: &str) {
+        let note = fs::read_to_string(agent.folder().join(folder).join("j")).unwrap_or_default();
+        let note: Value = serde_json::from_str(&note).unwrap_or_default();
+        if let Some(pid) = note["pid"].as_u64() {
+            let mut kill = std::process::Command::new("kill");
+            let _ = kill.args(["-9", &pid.to_string()]).stderr(std::process::Stdio::null()).status();
+        }
+    }
+
+    /// Kills the program, or the shell that waits for it.
+    fn kill_program(&self, waiter: bool) {
+        for (pid, words) in self.processes() {
+            if words.contains("--work") && words.contains("file=$1") == waiter {
+                let mut kill = std::process::Command::new("kill");
+                let _ = kill.args(["-9", &pid.to_string()]).stderr(std::process::Stdio::null()).status();
+            }
+        }
+    }
+
+    fn strike_job(&self, fault: JobFault, mut agent: Agent) {
+        match fault {
+            JobFault::Killed => agent.kill(),
+            JobFault::HungUp | JobFault::FullDisk | JobFault::ClockAhead => {}
+            JobFault::Converger => self.kill_noted(&agent, "run"),
+            JobFault::Follower => self.kill_noted(&agent, "follow"),
+            JobFault::Both => {
+                self.kill_noted(&agent, "follow");
+                self.kill_noted(&agent, "run");
+            }
+            JobFault::Program => self.kill_program(false),
+            JobFault::Waiter => self.kill_program(true),
+            JobFault::Scheduler => self.send("-9", "dask_scheduler", usize::MAX),
+            JobFault::Worker => self.send("-9", "dask_worker", 1),
+            JobFault::Everything => self.send("-9", "", usize::MAX),
+            JobFault::Reboot => {
+                self.kill_noted(&agent, "follow");
+                self.kill_noted(&agent, "run");
+                agent.kill();
+                self.send("-9", "", usize::MAX);
+                fs::write(self.home.path().join("boot"), "second\n").unwrap();
+            }
+            JobFault::TwoUsers => {
+                let mut beside = self.plain();
+                beside.apply(&format!("{HOSTS}/{JOB}"), "", &self.job());
+            }
+        }
+    }
+
+    /// A job as an apply waits for it: until it is as asked, and nobody does anything for it.
+    #[track_caller]
+    fn job_is(&self, agent: &mut Agent, so: impl Fn(&Value) -> bool) -> Value {
+        agent.until(&format!("{HOSTS}/{JOB}"), |_, live| so(&live["status"]))["status"].clone()
+    }
+
+    fn run_job(&self, phase: Phase, fault: JobFault, moment: u64) {
+        let case = format!("a job that {phase:?}, {fault:?} after {moment} ms");
+        println!("{case}");
+        let path = format!("{HOSTS}/{JOB}");
+        let environments = format!("{HOSTS}/environments/main");
+        let mut first = self.plain();
+        first.apply(&environments, "", &environment(&self.python));
+        first.until(&environments, |_, live| live["status"]["phase"] == "Ready");
+        if phase != Phase::Begins {
+            first.apply(&path, "", &self.job());
+            self.job_is(&mut first, |status| status["jobStatus"] == "Running");
+            let begun = Instant::now();
+            while self.runs() == 0 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{case}: its program does not run");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        drop(first);
+        let shell = if fault == JobFault::FullDisk { "ulimit -f 0" } else { "" };
+        let clock = match fault {
+            JobFault::ClockAhead => "    return stamp(time.time() + 86400)",
+            _ => "    return stamp(time.time())",
+        };
+        let mut agent = self.agent(shell, clock);
+        match phase {
+            Phase::Destroyed => agent.tell("DELETE", &path, &Value::Null),
+            Phase::Ends => self.enough(),
+            Phase::Begins | Phase::Runs => {
+                agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.job());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(moment));
+        self.strike_job(fault, agent);
+        self.enough();
+        let mut agent = self.plain();
+        if phase != Phase::Destroyed {
+            let (status, said) = agent.apply(&path, "", &self.job());
+            assert_eq!(status, 200, "{case}: {said}");
+            let status = self.job_is(&mut agent, |status| {
+                let ended = status["jobStatus"] == "Successful" || status["jobStatus"] == "Failed";
+                ended && status["followed"] == false && status["converging"] == false
+            });
+            assert!(self.runs() <= 1, "{case}: it ran {} times", self.runs());
+            let good = status["jobStatus"] == "Successful";
+            assert!(
+                good || status["message"].as_str().is_some_and(|said| !said.is_empty()),
+                "{case}: {status:#}"
+            );
+            assert!(!good || self.runs() == 1, "{case}: {status:#}");
+            if phase != Phase::Begins && fault.spares_the_program() {
+                assert!(good, "{case}: {status:#}");
+            }
+            assert_eq!(self.processes(), Vec::new(), "{case}: its cluster is left");
+            // It has ended, whoever asks for it.
+            agent.apply(&path, "", &self.job());
+            assert_eq!(agent.get(&path).1["status"]["jobStatus"], status["jobStatus"], "{case}");
+        }
+        for object in [JOB, "environments/main"] {
+            let path = format!("{HOSTS}/{object}");
+            let (status, said) = agent.ask("DELETE", &path, None);
+            assert!(matches!(status, 200 | 404), "{case}: {said}");
+            agent.until(&path, |status, _| status == 404);
+        }
+        drop(agent);
+        assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
+        assert_eq!(things_in(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+    }
+}
+
+/// A program runs once or not at all, its end is known or its failure has a reason, and its cluster goes with it: 168 cases.
+#[test]
+fn each_phase_of_a_job_meets_each_fault_and_it_runs_once() {
+    if !on_path("python3", "--version") || !Path::new("/proc").exists() {
+        return;
+    }
+    let all = std::env::var("DASK_INFRA_SWEEP").is_ok_and(|value| value == "all");
+    let seed: usize = std::env::var("DASK_INFRA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let cases: Vec<(Phase, JobFault, u64)> = PHASES
+        .into_iter()
+        .flat_map(|phase| JOB_FAULTS.map(|fault| MOMENTS.map(|moment| (phase, fault, moment))))
+        .flatten()
+        .collect();
+    assert_eq!(cases.len(), 168);
+    // A step of 13 through 168 cases meets every phase and nearly every fault in a dozen.
+    let mine = cases.iter().enumerate().filter(|(at, _)| all || (at + seed).is_multiple_of(13));
+    let mut count = 0;
+    for (_, (phase, fault, moment)) in mine {
+        Case::new().run_job(*phase, *fault, *moment);
         count += 1;
     }
     println!("{count} of {} faults", cases.len());

@@ -270,3 +270,82 @@ fn what_cannot_start_says_why() {
     Said::of(&command.output().unwrap()).expect(1).says("DI0701").says("DASK_INFRA_PYTHON");
     here.run(&["--sandbox=sandbox", "plan"]).expect(1).says("no sandbox imitates");
 }
+
+/// A program that a real client computes with, beside a cluster of its own that goes with it.
+#[test]
+fn a_job_runs_to_its_end_and_leaves_its_log() {
+    needs!(&[Part::Operator]);
+    let program = "from distributed import Client\nwith Client() as client:\n    \
+                   print('sum', client.submit(sum, client.map(int, range(10))).result())\n";
+    let job = format!(
+        "[dask_job.train]\nlike = \"work\"\nreplicas = 2\nwait = true\nargs = [\"python\", \"-c\", {}]\n",
+        Value::from(program)
+    );
+    let here = Here::new("replicas = 1", &job);
+    here.apply().expect(0).says("sum 45");
+    here.nothing_to_do();
+    here.run(&["status"]).expect(0).says("Successful");
+    here.run(&["logs", "train"]).expect(0).says("sum 45");
+    assert_eq!(here.left().len(), 1, "the worker of the other cluster: {:?}", here.left());
+    // It runs once; again when it is asked for, and when its own text changes.
+    let run = ["run", "train", "--auto-approve", "--allow", "replace:dask_job.train"];
+    here.run(&run).expect(0).says("sum 45");
+    here.user.edit("replicas = 1", "replicas = 1, threads = 2");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    here.user.edit("'sum'", "'total'");
+    here.apply().expect(3);
+    here.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.train"]).expect(0).says("total 45");
+    // One that fails says so, with its last words.
+    here.user.edit("result())\\n", "result())\\nraise SystemExit('no data')\\n");
+    let allow = ["apply", "--auto-approve", "--allow", "replace:dask_job.train"];
+    here.run(&allow).expect(1).says("exit code 1").says("no data").says("DI0403");
+    here.run(&["plan", "--detailed-exitcode"]).expect(0).says("--replace dask_job.train");
+    here.run(&["why", "train"]).expect(0).says("exit code 1").says("no data");
+    here.run(&["logs", "train"]).expect(0).says("total 45").says("no data");
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
+}
+
+/// A `cupy` that is not NVIDIA's: it adds, and knows a GPU unless it is told that there is none.
+const CUPY: &str = "import os\nimport types\n\nclass Array(list):\n    def __add__(self, other):\n        return Array(map(sum, zip(self, other)))\n    \
+                    def get(self):\n        return self\n\ndef arange(number, dtype=None):\n    return Array(range(number))\n\n\
+                    def getDeviceProperties(index):\n    if os.path.exists(os.path.join(os.path.dirname(__file__), 'none')):\n        \
+                    raise RuntimeError('cudaErrorNoDevice: no CUDA-capable device is detected')\n    return {'name': b'stand-in'}\n\n\
+                    cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceProperties=getDeviceProperties))\n";
+
+/// Speeds are of real workers; what adds vectors on a GPU is a stand-in.
+#[test]
+fn checks_measure_the_network_and_use_gpus() {
+    needs!(&[Part::Operator]);
+    let fake = tempfile::tempdir().unwrap();
+    let more =
+        "[check.network]\nrun = \"bandwidth\"\nmin = \"1M\"\n\n[check.gpu]\nrun = \"cuda-vectoradd\"\n";
+    let env =
+        format!("env = {{ CUDA_VISIBLE_DEVICES = \"GPU-1\", PYTHONPATH = \"{}\" }}", fake.path().display());
+    let here = Here::new("replicas = 2", more);
+    // No worker was given a GPU.
+    here.apply().expect(1).says("no worker of this Dask cluster has a GPU");
+    let measured = here.run(&["run", "check.network", "--auto-approve"]).expect(0).says("MB/s");
+    measured.says("-> tcp://127.0.0.1:");
+    here.user.edit("replicas = 2", &format!("replicas = 2, {env}"));
+    here.apply().expect(1).says("neither cupy nor numba is in the environment");
+    fs::write(fake.path().join("none"), "").unwrap();
+    fs::write(fake.path().join("cupy.py"), CUPY).unwrap();
+    here.apply().expect(1).says("no CUDA-capable device").says("2 of 2 workers with a GPU cannot use it");
+    fs::remove_file(fake.path().join("none")).unwrap();
+    here.apply().expect(0);
+    here.nothing_to_do();
+    here.run(&["run", "check.gpu", "--auto-approve"])
+        .expect(0)
+        .says("passed on stand-in")
+        .says("Test PASSED");
+    // No network is that fast.
+    here.user.edit("min = \"1M\"", "min = \"1000T\"");
+    here.apply().expect(1).says("less than 1000000000 MB/s").says("connections are too slow");
+    here.user.edit("replicas = 2", "replicas = 1");
+    here.apply().expect(1).says("there is 1 worker, and two are needed");
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+}

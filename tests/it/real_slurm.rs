@@ -278,3 +278,48 @@ fn a_job_that_reached_its_time_limit_is_replaced() {
     assert_ne!(login.cluster.job("work-worker-0"), first);
     login.is_gone();
 }
+
+/// The program runs on the login node and its workers are jobs, which go with it; without one it waits, and so does the apply.
+#[test]
+fn a_dask_job_computes_with_workers_that_are_jobs() {
+    needs!(&[Part::Slurm]);
+    let program = "from distributed import Client\nwith Client() as client:\n    client.wait_for_workers(2, timeout=300)\n    \
+                   print('sum', client.submit(sum, client.map(int, range(10))).result())\n";
+    let job = format!(
+        "[dask_job.train]\nlike = \"work\"\nreplicas = 2\nwait = true\nargs = [\"python\", \"-c\", {}]\n",
+        Value::from(program)
+    );
+    let login = Login::new("partition = \"short\"", "replicas = 0", &job);
+    login.apply().expect(0).says("sum 45");
+    login.nothing_to_do();
+    assert_eq!(login.jobs(), Vec::<String>::new(), "they went with the program");
+    login.run(&["logs", "train"]).expect(0).says("sum 45");
+    // None of its workers can run: others hold the node.
+    let hold = login.cluster.says(
+        "sbatch",
+        &["--parsable", "-p", "short", "-n1", "-c4", "-o", "/dev/null", "--wrap", "sleep 300"],
+    );
+    until("the node is held", || {
+        login.jobs().len() == 1 && login.cluster.says("squeue", &["-h", "-o", "%t"]).trim() == "R"
+    });
+    let again = [
+        "apply",
+        "--auto-approve",
+        "--replace",
+        "dask_job.train",
+        "--allow",
+        "replace:dask_job.train",
+        "--wait",
+        "10s",
+    ];
+    login.run(&again).expect(7).says("in SLURM's queue");
+    login.run(&["why", "train"]).expect(0).says("waits: no nodes are free");
+    login.cluster.says("scancel", &[hold.trim()]);
+    login.apply().expect(0);
+    until("it has ended", || login.run(&["status"]).out.contains("Successful"));
+    login.nothing_to_do();
+    // What it asks for can never start.
+    login.user.edit("replicas = 0", "replicas = 0, cpu = \"99\"");
+    login.run(&again).expect(1).says("can never start");
+    login.is_gone();
+}

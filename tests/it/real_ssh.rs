@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User};
+use crate::served::{Said, User, until};
 
 /// Privileged programs are not on every `PATH`.
 const SSHD: &str = "/usr/sbin/sshd";
@@ -330,5 +330,42 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
     lab.run(&["destroy", "--auto-approve"]).expect(0);
     for index in 0..3 {
         assert_eq!(left(&lab, index), Vec::<PathBuf>::new());
+    }
+}
+
+/// The program runs on the scheduler's host, with workers of all hosts, and what it leaves is its log there.
+#[test]
+fn a_job_computes_on_all_hosts() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let program = "import time\nfrom distributed import Client\nwith Client() as client:\n    client.wait_for_workers(3, timeout=60)\n    \
+                   names = {str(one['name']).split('-')[0] for one in client.scheduler_info()['workers'].values()}\n    \
+                   print('sum', client.submit(sum, client.map(int, range(10))).result(), *sorted(names))\n";
+    let job = format!(
+        "[dask_job.train]\nlike = \"work\"\nreplicas = 3\nwait = true\nargs = [\"python\", \"-c\", {}]\n",
+        Value::from(program)
+    );
+    let lab = Lab::new("replicas = 1", &job);
+    lab.run(&["apply", "--auto-approve"]).expect(0).says("sum 45 train_n1 train_n2 train_n3");
+    lab.nothing_to_do();
+    lab.run(&["logs", "train"]).expect(0).says("sum 45");
+    lab.run(&["status"]).expect(0).says("Successful");
+    // A program that is killed while it runs is seen, and runs again when it is asked for.
+    lab.user.edit("print('sum'", "time.sleep(600); print('sum'");
+    lab.user.edit("wait = true", "wait = false");
+    lab.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.train"]).expect(0);
+    lab.nothing_to_do();
+    lab.run(&["status"]).expect(0).says("Running");
+    lab.kill(0, "train-runner");
+    until("its end is noted", || !lab.run(&["status"]).out.contains("Running"));
+    lab.run(&["plan", "--detailed-exitcode"]).expect(0).says("the job failed");
+    lab.run(&["why", "train"]).expect(0).says("its exit code is not known");
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+    for index in 0..3 {
+        let left: Vec<_> =
+            fs::read_dir(lab.state(index)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, Vec::<PathBuf>::new());
     }
 }

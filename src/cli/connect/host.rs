@@ -57,7 +57,7 @@ impl One<'_> {
         let terms = &live["spec"]["scheduler"];
         let on = text(&terms["on"]);
         let host = on.as_ref().and_then(|on| target.hosts.iter().find(|host| host.name == *on));
-        let forward = host.map(|host| forward(host, terms));
+        let forward = host.map(|host| forward(host, terms, scheduler));
         Ok(Connected {
             address: self.address.to_string(),
             target: target.to_string(),
@@ -84,12 +84,12 @@ impl One<'_> {
 }
 
 /// Forwards the ports of a scheduler, as its own host reaches them.
-fn forward(host: &Host, terms: &Value) -> String {
+fn forward(host: &Host, terms: &Value, scheduler: &Value) -> String {
     let at = text(&terms["host"]).unwrap_or_default();
     let at = if at.contains(':') { format!("[{at}]") } else { at };
     let mut words = vec!["ssh".to_owned(), "-N".to_owned()];
     for port in ["port", "dashboardPort"] {
-        words.push(format!("-L {0}:{at}:{0}", terms[port]));
+        words.push(format!("-L {0}:{at}:{0}", scheduler[port]));
     }
     if let Reach::Ssh { user, port, identity, .. } = &host.way {
         words.extend(user.iter().map(|user| format!("-l {user}")));

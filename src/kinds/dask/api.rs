@@ -11,7 +11,7 @@ pub(crate) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
 /// The same for groups of workers.
 pub(crate) const GROUP_LABEL: &str = "dask.org/workergroup-name";
 /// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
-pub(super) const COMPONENT_LABEL: &str = "dask.org/component";
+pub const COMPONENT_LABEL: &str = "dask.org/component";
 
 /// How the API serves Dask clusters.
 pub fn cluster() -> Gvk {

@@ -72,10 +72,15 @@ pub struct DaskJob {
     /// The `[dask_cluster.NAME]` whose image, scheduler and workers its own cluster copies. Give this or `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<String>,
-    /// The image of the program, and of scheduler and workers unless `like` gives theirs.
+    /// On a host: the `[environment.NAME]` of the program and of its cluster. Default that of `like`, else the only one of the
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// The image of the program, and of scheduler and workers unless `like` gives theirs. Not used on a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The program: arguments of the image's entry point, `["python", "train.py"]`.
+    /// The program: arguments of the image's entry point, `["python", "train.py"]`. On a host a command, whose `python` is that of the
+    /// environment.
     pub args: Vec<String>,
     /// What the pod of the program gets and where it runs.
     #[serde(flatten)]
@@ -351,26 +356,37 @@ fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPat
 }
 
 /// Where the number of workers stands.
-fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
+pub fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
     match (&section.like, &section.replicas) {
         (Some(like), None) => FieldPath::keys(["dask_cluster", like]).key("worker").key("replicas"),
         _ => origin.key("replicas"),
     }
 }
 
-/// How an apply follows a job. It is no part of the job's object, so that another wish does not run it again.
 fn program(context: &ChangeContext) -> Vec<Step> {
+    let runner = context.object().map(runner);
+    follow(context, KindId::DaskJob, (gang::of(context.body()), STARTS), runner)
+}
+
+/// How an apply follows a job: the gang of its pods, and seconds until it has begun. It is no part of the job's object, so that
+/// another wish does not run it again.
+pub fn follow(
+    context: &ChangeContext,
+    kind: KindId,
+    (gang, starts): (Option<String>, u32),
+    program: Option<ObjectId>,
+) -> Vec<Step> {
     let wait = context.resource.and_then(|resource| match resource.life {
         Life::Once { follow } => follow,
         Life::Kept => None,
     });
-    let facts = Facts::Job { to_the_end: wait.is_some(), gang: gang::of(context.body()) };
-    let mut steps = object_program(context, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
+    let facts = Facts::Job { to_the_end: wait.is_some(), gang };
+    let mut steps = object_program(context, kind, facts, wait.unwrap_or(starts));
     let makes = matches!(context.action, Action::Create | Action::Replace);
-    if let (Some(_), true, Some(job)) = (wait, makes, context.object()) {
+    if let (Some(_), true, Some(pod)) = (wait, makes, program) {
         let end =
             steps.iter().rposition(|step| matches!(step, Step::Await(_))).map_or(steps.len(), |at| at + 1);
-        steps.insert(end, Step::ReadLog { pod: runner(job), expect: None });
+        steps.insert(end, Step::ReadLog { pod, expect: None });
     }
     steps
 }

@@ -20,6 +20,10 @@ pub fn group() -> Gvk {
     gvk(HOSTS_GROUP, "v1", "WorkerGroup", "workergroups")
 }
 
+pub fn job() -> Gvk {
+    gvk(HOSTS_GROUP, "v1", "Job", "jobs")
+}
+
 /// An object of the host; none of them lies in a namespace.
 pub(super) fn identity(gvk: &Gvk, name: &str) -> Identity {
     Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })

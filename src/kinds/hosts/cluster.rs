@@ -88,23 +88,10 @@ impl Places {
     }
 }
 
-/// What `[dask_cluster.KEY]` becomes on a host: the cluster and its groups.
-pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
-    let name = section.live_name(key);
-    let api = api::cluster();
-    let origin = FieldPath::keys(["dask_cluster", key]);
-    let Scheduler { interface, port, dashboard_port, keys, .. } = &section.scheduler;
-    let mut metadata = json!({ "name": name, "labels": scope.labels() });
-    for (label, value) in &section.labels {
-        metadata["labels"][label] = json!(value);
-    }
-    if !section.annotations.is_empty() {
-        metadata["annotations"] = json!(section.annotations);
-    }
-    let mut scheduler = json!({
-        "port": port.unwrap_or(PORT),
-        "dashboardPort": dashboard_port.unwrap_or(DASHBOARD_PORT),
-    });
+/// The spec of a scheduler and its workers, but for the scheduler's ports.
+pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
+    let Scheduler { interface, keys, .. } = &section.scheduler;
+    let mut scheduler = json!({});
     match interface {
         Some(interface) => scheduler["interface"] = json!(interface),
         None => scheduler["host"] = json!(host(&section.scheduler, &scope.target.hosts)),
@@ -135,9 +122,28 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         spec["worker"]["hosts"] = json!(workers);
     }
     workers::as_jobs(&mut spec["worker"], worker.slurm.as_ref(), scope);
+    spec
+}
+
+/// What `[dask_cluster.KEY]` becomes on a host: the cluster and its groups.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let name = section.live_name(key);
+    let api = api::cluster();
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    let Scheduler { port, dashboard_port, .. } = &section.scheduler;
+    let mut metadata = json!({ "name": name, "labels": scope.labels() });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    let mut spec = spec(section, scope);
+    spec["scheduler"]["port"] = json!(port.unwrap_or(PORT));
+    spec["scheduler"]["dashboardPort"] = json!(dashboard_port.unwrap_or(DASHBOARD_PORT));
     let mut follows = workers::follows(section.environment.as_deref(), scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let mut provenance = workers::provenance(&origin.key("worker"), &worker.process);
+    let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend([
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),

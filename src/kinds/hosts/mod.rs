@@ -5,5 +5,6 @@ pub mod api;
 pub mod cluster;
 pub mod environment;
 pub mod group;
+pub mod job;
 pub mod slurm;
 pub mod workers;

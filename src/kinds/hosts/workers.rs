@@ -130,18 +130,21 @@ pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
     if api::replicas_path().contains(path) {
         return Some((Effect::InPlace, None));
     }
-    let hosts = [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])];
-    if hosts.iter().any(|hosts| hosts.contains(path)) {
-        return Some((
-            Effect::InPlace,
-            Some("workers are started on new hosts, and retired on hosts that are left"),
-        ));
+    if let Some(spread) = spread(path) {
+        return Some(spread);
     }
     if FieldPath::keys(["metadata"]).contains(path) {
         return Some((Effect::InPlace, None));
     }
     let worker = FieldPath::keys(["spec", "worker"]).contains(path);
     worker.then_some((Effect::Rolling, Some(ROLLS)))
+}
+
+/// What a change of the hosts does; `None` for other fields.
+pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+    let hosts = [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])];
+    let does = "workers are started on new hosts, and retired on hosts that are left";
+    hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
 }
 
 /// What becomes of workers under other terms.

@@ -4,11 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dask_sum;
+use super::dask_check::{self, BANDWIDTH, Program, SUM};
 use super::object::{condition, gvk};
 use super::pod_state::PodState;
 use super::pods::broken;
 use super::requests::create_call;
+use super::same::quantity;
 use super::why::no_node;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
@@ -56,12 +57,16 @@ pub struct Check {
     /// The namespace of its Pod. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// With `dask-sum`: the key of the Dask cluster that computes. Default the only one of the file.
+    /// With `dask-sum` and `bandwidth`, and with `cuda-vectoradd` on hosts: the key of the Dask cluster that computes. Default the only
+    /// one of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The image, instead of the check's own; that of `dask-sum` is the cluster's.
+    /// The image, instead of the check's own; that of `dask-sum` and `bandwidth` is the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<String>,
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
@@ -85,24 +90,46 @@ impl Section for Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckRun {
-    /// NVIDIA's vector addition sample on one GPU; its log must say `Test PASSED`.
+    /// Vectors are added on GPUs. In a cluster NVIDIA's sample on one GPU, whose log must say `Test PASSED`; on hosts every worker of
+    /// a Dask cluster that has GPUs, with the cupy or numba of its environment.
     CudaVectoradd,
     /// A Dask client submits ten tasks to a Dask cluster of the file, which must add up to 45. On Kubernetes and on hosts.
     DaskSum,
+    /// A Dask client has workers of a Dask cluster send 32 MiB to each other, and says how many bytes a second that is: a wrong
+    /// network interface is seen. On Kubernetes and on hosts.
+    Bandwidth,
+}
+
+impl CheckRun {
+    /// What a client of a Dask cluster runs; `None` for what needs no Dask cluster.
+    pub fn program(self, on_hosts: bool) -> Option<Program> {
+        match self {
+            Self::DaskSum => Some(SUM),
+            Self::Bandwidth => Some(BANDWIDTH),
+            Self::CudaVectoradd if on_hosts => Some(dask_check::VECTORADD),
+            Self::CudaVectoradd => None,
+        }
+    }
+}
+
+impl Check {
+    /// `min` as a number.
+    pub fn least(&self) -> Option<u64> {
+        let value = self.min.as_ref().and_then(|min| quantity(&json!(min)))?;
+        u64::try_from(value / 1_000_000_000).ok()
+    }
 }
 
 /// What `[check.KEY]` becomes. The body is the pod to run; that its name holds a digest of its text makes
 /// a pod that an interrupted apply left behind either the same one or another.
 pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
-    let Check { run, pool, machines, namespace, cluster, image, depends_on } = section;
+    let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on } = section;
     let namespace = namespace.as_deref().unwrap_or("default");
-    let cluster = match run {
-        CheckRun::CudaVectoradd => None,
-        CheckRun::DaskSum => scope.dask_cluster(cluster.as_deref()),
-    };
-    let (mut spec, annotations) = match run {
-        CheckRun::CudaVectoradd => (vectoradd(image.as_deref()), Value::Null),
-        CheckRun::DaskSum => sum(image.as_deref(), cluster, scope),
+    let program = run.program(scope.target.is_on_hosts());
+    let cluster = program.and_then(|_| scope.dask_cluster(cluster.as_deref()));
+    let (mut spec, annotations) = match program {
+        None => (vectoradd(image.as_deref()), Value::Null),
+        Some(program) => client(program, section, cluster, scope),
     };
     let facts = pool.as_ref().and_then(|pool| scope.pool(pool));
     if let Some(facts) = facts {
@@ -192,13 +219,14 @@ fn vectoradd(image: Option<&str>) -> Value {
     })
 }
 
-/// The pod of `dask-sum`, and its annotations; the rules have refused a check without a cluster.
-fn sum(image: Option<&str>, cluster: Option<&DaskFacts>, scope: &Scope) -> (Value, Value) {
+/// The pod of a client of a Dask cluster, and its annotations; the rules have refused a check without a cluster.
+fn client(program: Program, check: &Check, cluster: Option<&DaskFacts>, scope: &Scope) -> (Value, Value) {
+    let least = check.least();
     match cluster {
-        Some(facts) if scope.target.is_on_hosts() => dask_sum::on_host(facts),
+        Some(facts) if scope.target.is_on_hosts() => dask_check::on_host(program, facts, least),
         Some(facts) => {
-            let mut spec = dask_sum::in_cluster(facts);
-            if let Some(image) = image {
+            let mut spec = dask_check::in_cluster(program, facts, least);
+            if let Some(image) = &check.image {
                 spec["containers"][0]["image"] = json!(image);
             }
             (spec, Value::Null)
@@ -247,10 +275,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
     // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
     let create = create_call(&pod, context.owner, body);
-    let expect = match text(&body["spec"]["containers"][0]["name"]) {
-        dask_sum::NAME => dask_sum::PASSED,
-        _ => PASSED,
-    };
+    let expect = dask_check::passed(body).unwrap_or(PASSED);
     let delete = Call {
         api: Api::Kubernetes,
         method: Method::Delete,
@@ -283,7 +308,7 @@ fn readiness(pod: &Value) -> Readiness {
             Some(scheduled) if scheduled["status"] == "False" => {
                 Readiness::Progressing(no_node(text(&scheduled["message"])))
             }
-            _ if dask_sum::is_on_host(pod) => Readiness::Progressing("it computes".to_owned()),
+            _ if dask_check::is_on_host(pod) => Readiness::Progressing("it computes".to_owned()),
             _ => Readiness::Progressing(format!("its pod is {phase}")),
         },
     }

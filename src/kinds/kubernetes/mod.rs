@@ -3,7 +3,7 @@
 pub mod bundle;
 pub mod check;
 pub mod conditions;
-pub mod dask_sum;
+pub mod dask_check;
 pub mod endpoint;
 pub mod going;
 pub mod helm_release;

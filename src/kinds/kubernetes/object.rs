@@ -99,6 +99,7 @@ pub fn kind_of(object: &ObjectId) -> KindId {
         (HOSTS_GROUP, "Environment") => KindId::Environment,
         (HOSTS_GROUP, "Cluster") => KindId::HostCluster,
         (HOSTS_GROUP, "WorkerGroup") => KindId::HostGroup,
+        (HOSTS_GROUP, "Job") => KindId::HostJob,
         (KUEUE_GROUP, _) => KindId::Queue,
         ("", "Namespace") => KindId::Namespace,
         ("", "Service") => KindId::Service,

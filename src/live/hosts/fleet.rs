@@ -210,25 +210,32 @@ impl Fleet {
             );
         }
         let first = leader(&body, &hosts);
-        let mut reach = None;
-        let of = |host: &str, reach: Option<&str>| {
+        // What only the scheduler's own host knows.
+        let mut told = Vec::new();
+        let of = |host: &str, told: &[(&str, Value)]| {
             let mut part = part(&body, host);
-            if let Some(reach) = reach {
-                part["spec"]["reach"] = json!(reach);
+            for (field, value) in told {
+                part["spec"][*field] = value.clone();
             }
             Request { body: Some(part), ..request.clone() }
         };
         let mut parts = Vec::new();
         if let Some(first) = &first {
-            parts.extend(self.everywhere(|host| (host == first).then(|| of(host, None))).await?);
+            parts.extend(self.everywhere(|host| (host == first).then(|| of(host, &[]))).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
-            // Only its own host knows the address of an interface.
-            if !body["spec"]["scheduler"]["interface"].is_null() {
-                reach = part["status"]["scheduler"]["host"].as_str().map(str::to_owned);
+            let scheduler = &part["status"]["scheduler"];
+            // The address of an interface.
+            if !body["spec"]["scheduler"]["interface"].is_null() && scheduler["host"].is_string() {
+                told.push(("reach", scheduler["host"].clone()));
+            }
+            // Ports that it chose, while there is somebody to connect to.
+            if body["spec"].get("program").is_some() && scheduler["port"].is_u64() {
+                let ports = json!({ "port": scheduler["port"], "dashboardPort": scheduler["dashboardPort"] });
+                told.push(("ports", ports));
             }
         }
         let others = |host: &str| hosts.iter().any(|name| name == host) && first.as_deref() != Some(host);
-        parts.extend(self.everywhere(|host| others(host).then(|| of(host, reach.as_deref()))).await?);
+        parts.extend(self.everywhere(|host| others(host).then(|| of(host, &told))).await?);
         if !request.path.contains("dryRun=") {
             // Hosts that it left.
             let path = request.path.split('?').next().unwrap_or_default();
@@ -303,7 +310,7 @@ impl Fleet {
 }
 
 fn is_shared(plural: &str) -> bool {
-    matches!(plural, "pods" | "environments" | "clusters" | "workergroups")
+    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs")
 }
 
 fn absent(request: &Request) -> ApiError {
@@ -409,8 +416,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let (base_name, base) = parts.first()?.clone();
     let terms = |part: &Value| {
         let mut spec = part["spec"].clone();
-        without(&mut spec, "host");
-        without(&mut spec, "reach");
+        own_fields().for_each(|field| without(&mut spec, field));
         without(&mut spec["worker"], "replicas");
         spec
     };
@@ -421,8 +427,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         .filter(|host| parts.iter().any(|(name, part)| name == *host && terms(part) == wanted))
         .collect();
     let mut object = base.clone();
-    without(&mut object["spec"], "host");
-    without(&mut object["spec"], "reach");
+    own_fields().for_each(|field| without(&mut object["spec"], field));
     object["spec"]["hosts"] = json!(same);
     if object["spec"]["worker"].is_object() {
         object["spec"]["worker"]["replicas"] = json!(whole);
@@ -437,11 +442,15 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let uid = base["metadata"]["uid"].as_str().unwrap_or_default();
     object["metadata"]["uid"] = json!(format!("{base_name}={uid}"));
     for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-        without(&mut entry["fieldsV1"]["f:spec"], "f:host");
-        without(&mut entry["fieldsV1"]["f:spec"], "f:reach");
+        own_fields().for_each(|field| without(&mut entry["fieldsV1"]["f:spec"], &format!("f:{field}")));
     }
     object["status"] = status(&parts);
     Some(object)
+}
+
+/// What stands in the part of a host only: which it is, and what the scheduler's host told.
+fn own_fields() -> impl Iterator<Item = &'static str> {
+    ["host", "reach", "ports"].into_iter()
 }
 
 fn without(object: &mut Value, field: &str) {
@@ -469,6 +478,11 @@ fn status(parts: &[(String, Value)]) -> Value {
             status["workers"][count] = json!(sum);
         }
         status["converging"] = json!(parts.iter().any(|(_, part)| part["status"]["converging"] == true));
+    }
+    if matches!(status["jobStatus"].as_str(), Some("Successful" | "Failed")) {
+        // Hosts without the program clean up by themselves when its scheduler has gone, and what they wait for does not come.
+        status["converging"] = base["status"]["converging"].clone();
+        status["followed"] = json!(parts.iter().any(|(_, part)| part["status"]["followed"] == true));
     }
     for field in ["message", "skew"] {
         let said = parts.iter().find_map(|(name, part)| Some((name, part["status"][field].as_str()?)));
@@ -510,8 +524,8 @@ mod tests {
     fn live(host: &str, registered: u64) -> (String, Value) {
         let mut part = part(&wanted(), host);
         part["metadata"]["uid"] = json!("1");
-        part["metadata"]["managedFields"] =
-            json!([{ "fieldsV1": { "f:spec": { "f:host": {}, "f:hosts": {} } } }]);
+        part["metadata"]["managedFields"] = json!([{ "fieldsV1": { "f:spec": { "f:host": {}, "f:hosts": {}, "f:ports": { "f:port": {} } } } }]);
+        part["spec"]["ports"] = json!({ "port": 1, "dashboardPort": 2 });
         part["status"] = json!({
             "converging": false, "scheduler": { "running": host == "b" },
             "workers": { "running": 1, "present": 1, "registered": registered },

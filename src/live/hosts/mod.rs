@@ -36,6 +36,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/environments.py"),
     include_str!("agent/gpus.py"),
     include_str!("agent/clusters.py"),
+    include_str!("agent/jobs.py"),
     include_str!("agent/pods.py"),
     include_str!("agent/status.py"),
     include_str!("agent/serve.py"),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::Context;
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed, nearest};
-use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
+use crate::kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
+use crate::kinds::dask::job::DaskJob;
 use crate::kinds::dask::replicas::Writer;
 use crate::kinds::dask::service::DaskService;
 use crate::kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
@@ -27,7 +28,7 @@ fn absent(section: &str) -> Option<&'static str> {
         "cluster" | "node_pool" => Some("a host is there already: nothing of Google Cloud is made"),
         "gpu_driver" => Some("drivers are installed into nodes of a cluster"),
         "dask_operator" => Some("the Dask operator runs in Kubernetes"),
-        "dask_job" | "notebook" => Some("it runs in Pods of a cluster"),
+        "notebook" => Some("it runs in Pods of a cluster"),
         "namespace" | "manifest" | "helm_release" => Some("it makes Kubernetes objects"),
         _ => None,
     }
@@ -63,11 +64,18 @@ pub(super) fn keys_fit_the_host(context: &mut Context<'_>) {
         idle.extend(cluster.scheduler.keys.cpu.as_ref().map(|_| path.key("scheduler").key("cpu")));
         idle.extend(cluster.scheduler.keys.memory.as_ref().map(|_| path.key("scheduler").key("memory")));
     }
+    for (key, job) in &context.stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        of_job(&path, job, context.stack, &mut foreign);
+        let limits = [("cpu", &job.keys.cpu), ("memory", &job.keys.memory)];
+        idle.extend(limits.iter().filter(|(_, limit)| limit.is_some()).map(|(key, _)| path.key(key)));
+        let scheduler =
+            job.scheduler.iter().flat_map(|own| [("cpu", &own.keys.cpu), ("memory", &own.keys.memory)]);
+        idle.extend(
+            scheduler.filter(|(_, limit)| limit.is_some()).map(|(key, _)| path.key("scheduler").key(key)),
+        );
+    }
     for (path, check) in context.checks() {
-        if check.run == CheckRun::CudaVectoradd {
-            let why = "it runs in a Pod on a node with a GPU";
-            foreign.push((path.key("run"), why, "on a host use `run = \"dask-sum\"`"));
-        }
         for (key, there) in [
             ("pool", check.pool.is_some()),
             ("namespace", check.namespace.is_some()),
@@ -88,7 +96,7 @@ pub(super) fn keys_fit_the_host(context: &mut Context<'_>) {
             .say(Diagnostic::error(Code::KeyNotOnHost, message).at_value(place, "not on a host").help(help));
     }
     for place in idle {
-        let message = format!("`{place}` has no effect on a host: nothing limits a scheduler there");
+        let message = format!("`{place}` has no effect on a host: only workers are limited there");
         context.say(
             Diagnostic::warning(Code::KeyNotOnHost, message).at_value(place, "no effect").help("remove it"),
         );
@@ -133,14 +141,8 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
         "processes that this program did not start are not known to it",
         "remove it",
     );
-    of_args(&scheduler.args, path.key("scheduler"), foreign);
-    of_args(&worker.args, path.key("worker"), foreign);
-    of_pods(&scheduler.keys, &path.key("scheduler"), foreign);
-    if scheduler.keys.gpus() > 0 {
-        let why = "GPUs of a host are given to its workers";
-        foreign.push((path.key("scheduler").key("gpus"), why, "remove it"));
-    }
-    of_pods(&worker.keys, &path.key("worker"), foreign);
+    of_scheduler(scheduler, &path.key("scheduler"), foreign);
+    of_workers(worker, &path.key("worker"), foreign);
     of_number(worker.replicas, path.key("worker").key("replicas"), foreign);
     for (key, group) in group {
         let path = path.key("group").key(key);
@@ -156,6 +158,60 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
             foreign.push((path.key("manage"), why, "remove it"));
         }
     }
+}
+
+/// Its number of workers is looked at with all jobs.
+fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, foreign: &mut Vec<Foreign>) {
+    let DaskJob { namespace, queue, priority, capacity, max_run_duration, manage, args, .. } = job;
+    let there = "a host is there already: no nodes are requested";
+    let rows = [
+        ("namespace", namespace.is_some(), "a host has no namespaces", "remove it"),
+        ("queue", queue.is_some(), "Kueue runs in Kubernetes", "remove it"),
+        ("priority", priority.is_some(), "Kueue runs in Kubernetes", "remove it"),
+        ("capacity", capacity.is_some(), there, "remove it"),
+        ("max_run_duration", max_run_duration.is_some(), there, "remove it"),
+        (
+            "manage",
+            !manage.is_managed(),
+            "processes that this program did not start are not known to it",
+            "remove it",
+        ),
+        (
+            "args",
+            args.is_empty(),
+            "there is no image whose entry point would run",
+            "give the command: `args = [\"python\", \"train.py\"]`",
+        ),
+        (
+            "gpus",
+            stack.slurm.is_some() && job.keys.gpus() > 0,
+            "the program runs on the login node, and SLURM gives GPUs to workers only",
+            "give `gpus` to the workers",
+        ),
+    ];
+    let rows = rows.into_iter().filter(|(_, there, ..)| *there);
+    foreign.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
+    of_pods(&job.keys, path, foreign);
+    if let Some(scheduler) = &job.scheduler {
+        of_scheduler(scheduler, &path.key("scheduler"), foreign);
+    }
+    if let Some(worker) = &job.worker {
+        of_workers(worker, &path.key("worker"), foreign);
+    }
+}
+
+fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, foreign: &mut Vec<Foreign>) {
+    of_args(&scheduler.args, path.clone(), foreign);
+    of_pods(&scheduler.keys, path, foreign);
+    if scheduler.keys.gpus() > 0 {
+        let why = "GPUs of a host are given to its workers";
+        foreign.push((path.key("gpus"), why, "remove it"));
+    }
+}
+
+fn of_workers(worker: &Worker, path: &FieldPath, foreign: &mut Vec<Foreign>) {
+    of_args(&worker.args, path.clone(), foreign);
+    of_pods(&worker.keys, path, foreign);
 }
 
 fn of_args(args: &[String], path: FieldPath, foreign: &mut Vec<Foreign>) {
@@ -204,15 +260,26 @@ pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
         ["local", "ssh", "slurm"].iter().any(|target| context.is_doubtful(&FieldPath::keys([*target])));
     let mut places: Vec<FieldPath> = Vec::new();
     places.extend(context.stack.environment.keys().map(|key| FieldPath::keys(["environment", key])));
+    let of_scheduler = |path: &FieldPath, scheduler: &Scheduler| {
+        let Scheduler { host, interface, port, dashboard_port, .. } = scheduler;
+        let rows = [
+            ("host", host.is_some()),
+            ("interface", interface.is_some()),
+            ("port", port.is_some()),
+            ("dashboard_port", dashboard_port.is_some()),
+        ];
+        let path = path.key("scheduler");
+        rows.into_iter().filter(|(_, there)| *there).map(move |(key, _)| path.key(key))
+    };
+    for (key, job) in &context.stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        places.extend(job.environment.as_ref().map(|_| path.key("environment")));
+        places.extend(job.scheduler.iter().flat_map(|scheduler| of_scheduler(&path, scheduler)));
+    }
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
-        let Scheduler { host, interface, port, dashboard_port, .. } = &cluster.scheduler;
         places.extend(cluster.environment.as_ref().map(|_| path.key("environment")));
-        let of_scheduler = |key: &str| path.key("scheduler").key(key);
-        places.extend(host.as_ref().map(|_| of_scheduler("host")));
-        places.extend(interface.as_ref().map(|_| of_scheduler("interface")));
-        places.extend(port.map(|_| of_scheduler("port")));
-        places.extend(dashboard_port.map(|_| of_scheduler("dashboard_port")));
+        places.extend(of_scheduler(&path, &cluster.scheduler));
         let groups = cluster.group.iter().filter(|(_, group)| group.environment.is_some());
         places.extend(groups.map(|(key, _)| path.key("group").key(key).key("environment")));
     }
@@ -274,6 +341,13 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
         let own = cluster.group.iter().filter(|(_, group)| group.environment.is_some());
         for (group_key, group) in own {
             environment_of(context, &path.key("group").key(group_key), group.environment.as_deref());
+        }
+    }
+    for (key, job) in &stack.dask_job {
+        let like = job.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
+        // What it copies is looked at where it stands.
+        if job.environment.is_some() || like.is_none() {
+            environment_of(context, &FieldPath::keys(["dask_job", key]), job.environment.as_deref());
         }
     }
 }
@@ -350,15 +424,18 @@ pub(super) fn groups_and_clusters_differ(context: &mut Context<'_>) {
         let cluster_name = cluster.live_name(key);
         for (group_key, group) in &cluster.group {
             let name = group.live_name(cluster_name, group_key);
-            let other = stack.dask_cluster.iter().find(|(key, other)| {
-                let other = other.live_name(key);
+            let clusters = stack.dask_cluster.iter();
+            let clusters =
+                clusters.map(|(key, other)| (Address::of("dask_cluster", key), other.live_name(key)));
+            let jobs = stack.dask_job.iter();
+            let jobs = jobs.map(|(key, job)| (Address::of("dask_job", key), job.live_name(key)));
+            let other = clusters.chain(jobs).find(|(_, other)| {
                 // That of its own cluster is refused everywhere.
-                name == other || (other != cluster_name && name.strip_suffix("-default") == Some(other))
+                name == *other || (*other != cluster_name && name.strip_suffix("-default") == Some(*other))
             });
-            let Some((other_key, _)) = other else { continue };
+            let Some((other, _)) = other else { continue };
             let place = FieldPath::keys(["dask_cluster", key]).key("group").key(group_key);
-            let message =
-                format!("processes of `{place}` would have the names of those of `dask_cluster.{other_key}`");
+            let message = format!("processes of `{place}` would have the names of those of `{other}`");
             let finding = Diagnostic::error(Code::SameName, message);
             let finding = finding.at_value(place, "");
             findings.push(finding.help("give one of them another `name`"));
@@ -397,14 +474,24 @@ pub(super) fn ports_differ(context: &mut Context<'_>) {
     }
     let hosts = context.stack.hosts();
     let mut taken: BTreeMap<(&str, u16), FieldPath> = BTreeMap::new();
-    for (key, cluster) in &context.stack.dask_cluster {
-        let Scheduler { port, dashboard_port, .. } = &cluster.scheduler;
-        let rows = [("port", *port, PORT), ("dashboard_port", *dashboard_port, DASHBOARD_PORT)];
+    let clusters = context.stack.dask_cluster.iter();
+    let clusters = clusters.map(|(key, cluster)| {
+        (FieldPath::keys(["dask_cluster", key]), &cluster.scheduler, [Some(PORT), Some(DASHBOARD_PORT)])
+    });
+    // Without ports that of a job takes free ones.
+    let jobs = context.stack.dask_job.iter();
+    let jobs = jobs.filter_map(|(key, job)| {
+        Some((FieldPath::keys(["dask_job", key]), job.scheduler.as_ref()?, [None, None]))
+    });
+    let all: Vec<_> = clusters.chain(jobs).collect();
+    for (section, scheduler, usual) in all {
+        let Scheduler { port, dashboard_port, .. } = scheduler;
+        let rows = [("port", *port, usual[0]), ("dashboard_port", *dashboard_port, usual[1])];
         for (name, given, usual) in rows {
-            let number = given.unwrap_or(usual);
-            let section = FieldPath::keys(["dask_cluster", key]);
+            let Some(number) = given.or(usual) else { continue };
+            let section = section.clone();
             let place = if given.is_some() { section.key("scheduler").key(name) } else { section };
-            let Some(other) = taken.insert((host(&cluster.scheduler, &hosts), number), place.clone()) else {
+            let Some(other) = taken.insert((host(scheduler, &hosts), number), place.clone()) else {
                 continue;
             };
             let message = format!("two schedulers would listen on port {number}");
@@ -425,17 +512,18 @@ pub(super) fn ports_differ(context: &mut Context<'_>) {
 /// A check of a Dask cluster has one.
 pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
+    let on_hosts = stack.is_on_hosts();
     for (path, check) in context.checks() {
-        let finding = match (check.run, &check.cluster) {
-            (CheckRun::CudaVectoradd, None) => continue,
-            (CheckRun::CudaVectoradd, Some(_)) => {
+        let finding = match (check.run.program(on_hosts), &check.cluster) {
+            (None, None) => continue,
+            (None, Some(_)) => {
                 let message = format!("`{path}` runs on a GPU, not in a Dask cluster");
                 let finding = Diagnostic::error(Code::CheckCluster, message);
                 finding
                     .at_value(path.key("cluster"), "not used")
                     .help("remove it, or set `run = \"dask-sum\"`")
             }
-            (CheckRun::DaskSum, Some(name)) => {
+            (Some(_), Some(name)) => {
                 let place = path.key("cluster");
                 let keys = context.keys("dask_cluster", stack.dask_cluster.keys());
                 if keys.contains(&name.as_str()) {
@@ -449,7 +537,7 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
                 let message = format!("there is no Dask cluster `{name}`");
                 Diagnostic::error(Code::CheckCluster, message).at_value(place, "").help(help)
             }
-            (CheckRun::DaskSum, None) => {
+            (Some(_), None) => {
                 let keys = context.keys("dask_cluster", stack.dask_cluster.keys());
                 if keys.len() == 1 {
                     continue;
@@ -470,8 +558,25 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
         };
         context.say(finding);
     }
+    for (path, check) in context.checks() {
+        let Some(min) = &check.min else { continue };
+        let finding = if check.run != CheckRun::Bandwidth {
+            let message = format!("`{path}` measures nothing that `min` could be held against");
+            Diagnostic::error(Code::CheckCluster, message)
+                .at_value(path.key("min"), "not used")
+                .help("remove it, or set `run = \"bandwidth\"`")
+        } else if check.least().is_none_or(|least| least == 0) {
+            let message = format!("`{min}` is not a number of bytes a second");
+            Diagnostic::error(Code::CheckCluster, message)
+                .at_value(path.key("min"), "")
+                .help("for example `min = \"500M\"` or `min = \"1Gi\"`")
+        } else {
+            continue;
+        };
+        context.say(finding);
+    }
     // What others own cannot be waited for, and its image may not be known.
-    for (path, check) in context.checks().filter(|(_, check)| check.run == CheckRun::DaskSum) {
+    for (path, check) in context.checks().filter(|(_, check)| check.run.program(on_hosts).is_some()) {
         let mut clusters = stack.dask_cluster.iter();
         let found = match &check.cluster {
             Some(name) => stack.dask_cluster.get_key_value(name),
@@ -532,6 +637,13 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
     let mut placed: Vec<(FieldPath, &String)> = Vec::new();
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
     placed.extend(home.map(|home| (FieldPath::keys(["ssh", "home"]), home)));
+    for (key, job) in &stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        let on = job.scheduler.as_ref().and_then(|scheduler| scheduler.on.as_ref());
+        placed.extend(on.map(|on| (path.key("scheduler").key("on"), on)));
+        let list = job.worker.iter().flat_map(|worker| worker.hosts.iter().enumerate());
+        placed.extend(list.map(|(index, name)| (path.key("worker").key("hosts").index(index), name)));
+    }
     for (key, cluster) in &stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
         placed.extend(cluster.scheduler.on.as_ref().map(|on| (path.key("scheduler").key("on"), on)));

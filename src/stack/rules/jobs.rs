@@ -12,7 +12,7 @@ pub(super) fn jobs_have_a_cluster(context: &mut Context<'_>) {
         template(context, &path, job);
         own_cluster(context, &path, key, job);
         if let Some(Worker { replicas: Replicas::Given(_), .. }) = &job.worker {
-            let message = "the cluster of a job cannot be scaled: the operator deletes it when the job ends";
+            let message = "the cluster of a job cannot be scaled: it is deleted when the job ends";
             let finding =
                 Diagnostic::error(Code::OneWriter, message).at_value(path.key("worker").key("replicas"), "");
             context.say(finding.help("give a number: `replicas = 2`"));
@@ -23,7 +23,8 @@ pub(super) fn jobs_have_a_cluster(context: &mut Context<'_>) {
 fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     let DaskJob { like, image, scheduler, worker, .. } = job;
     let Some(like) = like else {
-        if image.is_none() {
+        // On a host there are no images, and a cluster of its own has a worker without further words.
+        if image.is_none() && !context.stack.is_on_hosts() {
             let message = format!("`{path}` does not describe its cluster");
             let finding = Diagnostic::error(Code::JobTemplate, message)
                 .at_value(path.clone(), "neither `like` nor `image`");
@@ -72,7 +73,7 @@ pub(super) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like
     context.say(Diagnostic::error(Code::UnknownCluster, message).at_value(place.clone(), "").help(help));
 }
 
-/// The operator calls the job's cluster as the job, and deletes it at the end, whoever made it.
+/// The job's cluster has the name of the job and is deleted at the end; the operator takes one that is there already for it.
 fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &DaskJob) {
     let name = job.live_name(key);
     let mut clusters = context.stack.dask_cluster.iter();

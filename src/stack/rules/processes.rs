@@ -3,6 +3,7 @@
 use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::dask::cluster::{Scheduler, Worker};
 use crate::kinds::dask::process::{Nanny, ProcessKeys};
 use crate::kinds::hosts::cluster::TCP;
 use crate::kinds::hosts::workers::threads_of;
@@ -43,22 +44,25 @@ pub(super) fn processes_fit(context: &mut Context<'_>) {
             args: &group.args,
         }));
         for workers in &all {
-            anywhere(workers, &mut findings);
-            if on_hosts { on_a_host(workers, &mut findings) } else { in_pods(workers, &mut findings) }
+            of_workers(workers, on_hosts, &mut findings);
         }
-        let scheduler = path.key("scheduler");
-        if cluster.scheduler.host.is_some() && cluster.scheduler.interface.is_some() {
-            findings.push(Finding {
-                message: format!("`{scheduler}` has both `host` and `interface`"),
-                places: vec![
-                    (scheduler.key("host"), "an address"),
-                    (scheduler.key("interface"), "and another"),
-                ],
-                help: "keep one: the scheduler listens on one address".to_owned(),
-            });
-        }
+        of_scheduler(&cluster.scheduler, &path.key("scheduler"), &mut findings);
         if let Some(protocol) = &worker.protocol {
             of_protocol(protocol, &path.key("worker").key("protocol"), on_hosts, &mut findings);
+        }
+    }
+    for (key, job) in &context.stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        if let Some(worker) = &job.worker {
+            let path = path.key("worker");
+            if let Some(protocol) = &worker.protocol {
+                of_protocol(protocol, &path.key("protocol"), on_hosts, &mut findings);
+            }
+            let Worker { process, keys, args, .. } = worker;
+            of_workers(&Workers { path, process, keys, args }, on_hosts, &mut findings);
+        }
+        if let Some(scheduler) = &job.scheduler {
+            of_scheduler(scheduler, &path.key("scheduler"), &mut findings);
         }
     }
     for Finding { message, places, help } in findings {
@@ -66,6 +70,21 @@ pub(super) fn processes_fit(context: &mut Context<'_>) {
         let finding =
             places.into_iter().fold(finding, |finding, (place, said)| finding.at_value(place, said));
         context.say(finding.help(help));
+    }
+}
+
+fn of_workers(workers: &Workers<'_>, on_hosts: bool, findings: &mut Vec<Finding>) {
+    anywhere(workers, findings);
+    if on_hosts { on_a_host(workers, findings) } else { in_pods(workers, findings) }
+}
+
+fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, findings: &mut Vec<Finding>) {
+    if scheduler.host.is_some() && scheduler.interface.is_some() {
+        findings.push(Finding {
+            message: format!("`{path}` has both `host` and `interface`"),
+            places: vec![(path.key("host"), "an address"), (path.key("interface"), "and another")],
+            help: "keep one: the scheduler listens on one address".to_owned(),
+        });
     }
 }
 

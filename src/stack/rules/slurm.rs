@@ -65,6 +65,10 @@ pub(super) fn terms_are_sound(context: &mut Context<'_>) {
             Some((path.key("group").key(key).key("slurm"), group.slurm.as_ref()?))
         }));
     }
+    for (key, job) in &stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]).key("worker").key("slurm");
+        own.extend(job.worker.as_ref().and_then(|worker| Some((path, worker.slurm.as_ref()?))));
+    }
     let broken = context.is_doubtful(&FieldPath::keys(["slurm"]));
     if stack.slurm.is_none() && !broken {
         for (place, _) in &own {
@@ -85,24 +89,28 @@ pub(super) fn terms_are_sound(context: &mut Context<'_>) {
 /// said with `--gres`, the last of which counts. Source: sbatch(1).
 fn gpus_are_used(context: &mut Context<'_>) {
     let stack = context.stack;
+    let mut all = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
         let default = (path.key("worker"), &cluster.worker.slurm, cluster.worker.keys.gpus);
         let groups = cluster.group.iter();
         let groups = groups.map(|(key, group)| (path.key("group").key(key), &group.slurm, group.keys.gpus));
-        for (place, slurm, gpus) in std::iter::once(default).chain(groups) {
-            if gpus.is_some_and(|gpus| gpus > 0) {
-                continue;
-            }
-            let directives = slurm.iter().flat_map(|slurm| slurm.directives.iter().enumerate());
-            for (index, directive) in directives.filter(|(_, directive)| asks_for_gpus(directive)) {
-                let place = place.key("slurm").key("directives").index(index);
-                let message = format!("`{}` is for workers without `gpus`", directive.escape_debug());
-                let finding = Diagnostic::error(Code::SlurmTerms, message).at_value(place, "");
-                context.say(
-                    finding.help("set `gpus` of the workers: they are then started with `dask cuda worker`"),
-                );
-            }
+        all.push(default);
+        all.extend(groups);
+    }
+    for (key, job) in &stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]).key("worker");
+        all.extend(job.worker.as_ref().map(|worker| (path, &worker.slurm, worker.keys.gpus)));
+    }
+    for (place, slurm, _) in all.into_iter().filter(|(.., gpus)| gpus.is_none_or(|gpus| gpus == 0)) {
+        let directives = slurm.iter().flat_map(|slurm| slurm.directives.iter().enumerate());
+        for (index, directive) in directives.filter(|(_, directive)| asks_for_gpus(directive)) {
+            let place = place.key("slurm").key("directives").index(index);
+            let message = format!("`{}` is for workers without `gpus`", directive.escape_debug());
+            let finding = Diagnostic::error(Code::SlurmTerms, message).at_value(place, "");
+            context.say(
+                finding.help("set `gpus` of the workers: they are then started with `dask cuda worker`"),
+            );
         }
     }
 }

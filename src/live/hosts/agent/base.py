@@ -38,7 +38,11 @@ KINDS = {
     "environments": (HOSTS, "Environment", False),
     "clusters": (HOSTS, "Cluster", False),
     "workergroups": (HOSTS, "WorkerGroup", False),
+    "jobs": (HOSTS, "Job", False),
 }
+# What has a scheduler of its own, and what has workers.
+LED = ("clusters", "jobs")
+STAFFED = LED + ("workergroups",)
 CLUSTER_LABEL = "dask.org/cluster-name"
 GROUP_LABEL = "dask.org/workergroup-name"
 COMPONENT_LABEL = "dask.org/component"

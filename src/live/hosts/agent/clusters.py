@@ -2,6 +2,10 @@
 
 
 class Clusters:
+    def led(self, name):
+        """The Dask cluster of a name, or the job whose own cluster has it: no two have one name."""
+        return self.store.get("clusters", name) or self.store.get("jobs", name)
+
     def groups(self, cluster):
         return [group for group in self.store.all("workergroups") if group["spec"].get("cluster") == cluster]
 
@@ -10,13 +14,12 @@ class Clusters:
 
     def wanted(self, cluster):
         """The processes that a cluster and its groups ask for: name to what is to run."""
-        live = self.store.get("clusters", cluster)
+        live = self.led(cluster)
         going = live is None or is_going(live)
-        wanted, terms = {}, {}
-        if not going:
-            terms = live["spec"]["scheduler"]
-            if live["spec"].get("reach"):
-                terms = dict(terms, host=live["spec"]["reach"])
+        if not going and is_job(live):
+            going = has_ended(live) or not is_open(live)
+        wanted = {}
+        terms = {} if going else terms_of(live)
         if not going and leads(live):
             wanted[cluster + "-scheduler"] = {
                 "component": "scheduler", "group": "", "environment": live["spec"]["environment"], "scheduler": terms,
@@ -77,14 +80,17 @@ class Clusters:
             with self.store.locked():
                 wanted = self.wanted(cluster)
                 has_jobs = has_jobs or any(is_of_slurm(one) for one in wanted.values())
+                live = self.led(cluster)
                 pods = {pod["metadata"]["name"]: pod for pod in self.pods(CLUSTER_LABEL, cluster)}
+                if live and not is_going(live):
+                    # The program of a job is brought to nothing: it runs once, and its log stays.
+                    pods = {name: pod for name, pod in pods.items() if not is_program(pod)}
                 if not begun:
                     begun = True
                     self.forget_kept(pods.values())
                 alive = {name for name, pod in pods.items() if self.lives(pod)}
                 same = {name for name in pods if name in wanted and pods[name]["internal"].get("text") == digest(wanted[name])}
                 missing = sorted(name for name in wanted if name not in pods)
-                live = self.store.get("clusters", cluster)
                 # On another host, which this one knows by its address only.
                 away = live is not None and not is_going(live) and not leads(live)
                 # Workers end with their scheduler, and none takes them over.
@@ -160,7 +166,7 @@ class Clusters:
         """Until a scheduler that was started here answers, and with what id: another one may have taken its port."""
         until = time.monotonic() + UP
         with self.store.locked():
-            live = self.store.get("clusters", cluster)
+            live = self.led(cluster)
         process = self.process_of(pod)
         while live and is_alive(process):
             known = heard(live, ANSWER)
@@ -173,7 +179,7 @@ class Clusters:
                 return
             if time.monotonic() > until:
                 message = "its scheduler runs, but does not answer on port %s within %d s: workers were not started"
-                raise Refused(500, "Failed", message % (live["spec"]["scheduler"]["dashboardPort"], UP))
+                raise Refused(500, "Failed", message % (terms_of(live)["dashboardPort"], UP))
             time.sleep(0.1)
 
     def wait_for_workers(self, cluster, leader, names):
@@ -181,7 +187,7 @@ class Clusters:
         until = time.monotonic() + UP
         while names and time.monotonic() < until:
             with self.store.locked():
-                live = self.store.get("clusters", cluster)
+                live = self.led(cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
                 waited = {one for pod in pods if pod and self.lives(pod) for one in members(pod)}
                 alive = leader is None or is_alive(self.process_of(leader))
@@ -195,10 +201,12 @@ class Clusters:
         for group in self.groups(cluster):
             if is_going(group):
                 self.store.drop("workergroups", group["metadata"]["name"])
-        live = self.store.get("clusters", cluster)
+        live = self.led(cluster)
         if live and is_going(live):
-            self.store.drop("clusters", cluster)
+            self.store.drop("jobs" if is_job(live) else "clusters", cluster)
             self.store.remove("schedulers", cluster)
+            # Of one who was killed; who lives ends by itself.
+            self.store.remove("follow", cluster)
 
     def retire(self, cluster, leader, names, is_strict):
         """Has a scheduler move what workers hold; says which may end. The scheduler knows workers by address
@@ -207,7 +215,7 @@ class Clusters:
         until = time.monotonic() + RETIRE
         process = self.process_of(leader) if leader else None
         with self.store.locked():
-            live = self.store.get("clusters", cluster)
+            live = self.led(cluster)
         def goes_on():
             return is_alive(process) if leader else live and not is_refused(live)
         retired = set()
@@ -236,22 +244,28 @@ class Clusters:
         return retired if goes_on() else names
 
     def meet(self, cluster, live):
-        """Waits for a scheduler on another host, and notes who it is."""
+        """Waits for a scheduler on another host, and notes who it is; no longer than somebody wants it."""
         until = time.monotonic() + UP
-        while True:
+        while self.is_wanted(live):
             known = heard(live, ANSWER)
             if known.get("id") and is_at(live, known.get("address")):
                 with self.store.locked():
                     self.store.write(self.store.at("schedulers", cluster), {"id": known["id"]})
                 return
             if time.monotonic() > until:
-                scheduler = live["spec"]["scheduler"]
+                scheduler = terms_of(live)
                 message = "no scheduler of %s://%s:%s answers on port %s: %s"
                 who = "the one there calls itself %s" % known["address"] if known.get("address") else "nothing is there, or a firewall in between"
                 raise Refused(500, "Failed", message % (
                     scheduler.get("protocol", "tcp"), url_host(listens(live["spec"])), scheduler["port"],
                     scheduler["dashboardPort"], who))
             time.sleep(0.2)
+
+    def is_wanted(self, live):
+        """Whether a cluster is still that one, and stays."""
+        with self.store.locked():
+            found = self.led(live["metadata"]["name"])
+        return bool(found) and found["metadata"]["uid"] == live["metadata"]["uid"] and not is_going(found)
 
     def identity(self, live, leader, patience):
         """What the scheduler of a cluster says of itself, wherever it is."""

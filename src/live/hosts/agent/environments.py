@@ -191,7 +191,9 @@ class Environments:
         """Takes away folders of environments that nothing uses; to be called with the lock."""
         folder = self.store.at("environments")
         used = {live["spec"].get("digest") for live in self.store.all("environments")}
-        used |= {pod.get("internal", {}).get("environment") for pod in self.store.all("pods")}
+        # What only keeps the log of a program that ended uses none.
+        pods = [pod for pod in self.store.all("pods") if not (is_program(pod) and self.outcome(pod))]
+        used |= {pod.get("internal", {}).get("environment") for pod in pods}
         for digest in os.listdir(folder) if os.path.isdir(folder) else []:
             if digest not in used:
                 self.store.remove("environments", digest)

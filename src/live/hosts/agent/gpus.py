@@ -27,17 +27,19 @@ class Gpus:
     def check_gpus(self, plural, live):
         """Whether this host has the GPUs that all clusters on it ask for: nothing is started that could not be whole."""
         def needs(one):
-            return own_gpus(one["spec"]) * int(one["spec"].get("worker", {}).get("replicas", 1))
-        if plural not in ("clusters", "workergroups") or not needs(live):
+            workers = own_gpus(one["spec"]) * int(one["spec"].get("worker", {}).get("replicas", 1))
+            ended = is_job(one) and has_ended(one)
+            return 0 if ended else workers + (program_gpus(one["spec"]) if is_job(one) and leads(one) else 0)
+        if plural not in STAFFED or not needs(live):
             return
         name = live["metadata"]["name"]
         others = [
-            one for kind in ("clusters", "workergroups") for one in self.store.all(kind)
+            one for kind in STAFFED for one in self.store.all(kind)
             if (kind, one["metadata"]["name"]) != (plural, name) and not is_going(one)
         ]
         there, others = len(gpus()), sum(map(needs, others))
         if needs(live) + others > there:
-            more = " beside %d that other workers of this user have" % others if others else ""
+            more = " beside %d that others of this user have" % others if others else ""
             message = "%s asks for %s on %s%s, which has %s: nothing was started"
             raise Refused(422, "Invalid", message % (
                 name, counted(needs(live), "GPU", "GPUs"), socket.gethostname(), more,
@@ -63,6 +65,11 @@ def gpus():
                 known = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", text.read(), re.M)
             found += [known.group(1)] if known else []
     return found
+
+
+def program_gpus(spec):
+    """GPUs that the program of a job needs."""
+    return int(spec["program"].get("gpus", 0))
 
 
 def own_gpus(what):

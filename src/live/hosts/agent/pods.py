@@ -137,7 +137,9 @@ class Pods:
         given = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("LC_")}
         given.update(variables)
         given[MARK] = uid
-        log = os.open(self.store.at("logs", log_name(name)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        # What is started again goes on in its log.
+        begins = 0 if pod["internal"].get("restarts") else os.O_TRUNC
+        log = os.open(self.store.at("logs", log_name(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | begins, 0o600)
         home = os.path.expanduser("~")
         def run():
             os.dup2(log, 1)
@@ -153,10 +155,13 @@ class Pods:
         """Ends processes and forgets them, workers first; not to be called with the lock. Says which do not end."""
         workers = [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) != "scheduler"]
         left = self.cancel(workers)
-        for some in (workers, [pod for pod in pods if pod not in workers]):
+        programs = [pod for pod in workers if is_program(pod)]
+        workers = [pod for pod in workers if pod not in programs]
+        for some in (programs, workers, [pod for pod in pods if pod not in programs + workers]):
             processes = [self.process_of(pod) for pod in some]
             for process in processes:
-                send_signal(process, signal.SIGTERM)
+                # A program stands behind the shell that waits for it.
+                send_signal(process, signal.SIGTERM, some is programs)
             until = time.monotonic() + TERMINATE
             while any(map(is_alive, processes)) and time.monotonic() < until:
                 time.sleep(0.05)
@@ -172,7 +177,7 @@ class Pods:
                     continue
                 live = self.store.get("pods", name, "default")
                 if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
-                    self.store.remove("logs", log_name(name))
+                    self.forget_log(name)
                     self.remove_scratch(live)
                     self.store.remove("scripts", name + ".sh")
                     self.store.drop("pods", name, "default")
@@ -201,12 +206,16 @@ class Pods:
                 return
         self.spawn(pod, [python] + container["command"][1:], variables)
 
+    def forget_log(self, name):
+        self.store.remove("logs", log_name(name))
+        self.store.remove("logs", exit_name(name))
+
     def end(self, pod):
         """To be called with the lock, which is why it is not waited for long."""
         name = pod["metadata"]["name"]
         if kill_marked(pod["metadata"]["uid"], 2):
             raise Refused(503, "ServiceUnavailable", "the process of %s does not react to SIGKILL" % name)
-        self.store.remove("logs", log_name(name))
+        self.forget_log(name)
         self.remove_scratch(pod)
         self.store.drop("pods", name, pod["metadata"].get("namespace"))
 

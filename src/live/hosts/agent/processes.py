@@ -65,11 +65,11 @@ def kill_marked(uid, patience=KILL):
         time.sleep(0.02)
 
 
-def send_signal(process, number):
-    """Only to a process that is still the one that was meant."""
+def send_signal(process, number, whole=False):
+    """Only to a process that is still the one that was meant; `whole` is its group, too."""
     if is_alive(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process["pid"], number)
+            (os.killpg if whole else os.kill)(process["pid"], number)
 
 
 # Handles of locks: a child that keeps one keeps the lock.

@@ -14,12 +14,29 @@ def address_of(interface):
     return socket.inet_ntoa(answer[20:24])
 
 
+def terms_of(cluster):
+    """The terms of a cluster's scheduler, with what its host chose or told."""
+    spec = cluster["spec"]
+    terms = dict(spec["scheduler"], **(spec.get("ports") or cluster.get("internal", {}).get("ports") or {}))
+    if spec.get("reach"):
+        terms["host"] = spec["reach"]
+    return terms
+
+
 def listens(spec):
     """The address of the scheduler of a cluster: what is said, what its host told, or that of the interface here."""
     scheduler = spec["scheduler"]
     if scheduler.get("host"):
         return place_of(scheduler)
     return spec.get("reach") or address_of(scheduler["interface"])
+
+
+def free_ports():
+    """Two ports that nobody listens on, at any address."""
+    with socket.socket() as one, socket.socket() as other:
+        for probe in (one, other):
+            probe.bind(("", 0))
+        return {"port": one.getsockname()[1], "dashboardPort": other.getsockname()[1]}
 
 
 def is_taken(host, port):
@@ -41,7 +58,7 @@ def ask(cluster, method, path, body, patience):
     """One request to the pages of a scheduler, whatever it does within so many seconds: a client of the standard library
     waits as long for each piece."""
     until = time.monotonic() + patience
-    scheduler = cluster["spec"]["scheduler"]
+    scheduler = terms_of(cluster)
     host, port = listens(cluster["spec"]), int(scheduler["dashboardPort"])
     sent = json.dumps(body).encode() if body is not None else b""
     # An answer to version 1.0 ends with the connection.
@@ -90,7 +107,7 @@ def identity(cluster, leader, patience):
 
 def is_at(cluster, address):
     """Whether a scheduler's address is the one that was asked for, which may be a name."""
-    scheduler = cluster["spec"]["scheduler"]
+    scheduler = terms_of(cluster)
     host, _, port = str(address).rpartition("://")[2].rpartition(":")
     host = host.strip("[]")
     if port != str(scheduler["port"]):
@@ -122,7 +139,7 @@ def is_its_own(cluster, process):
                             listening.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
     except OSError:
         return is_alive(process)
-    scheduler = cluster["spec"]["scheduler"]
+    scheduler = terms_of(cluster)
     ports = [int(scheduler[name]) for name in ("port", "dashboardPort")]
     return not listening or all(listening.get(port, set()) & sockets for port in ports)
 
@@ -135,7 +152,7 @@ def leads(cluster):
 
 def is_refused(cluster):
     """Whether nothing listens where a scheduler should."""
-    scheduler = cluster["spec"]["scheduler"]
+    scheduler = terms_of(cluster)
     try:
         socket.create_connection((listens(cluster["spec"]), int(scheduler["dashboardPort"])), ANSWER).close()
     except ConnectionRefusedError:

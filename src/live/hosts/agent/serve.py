@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Gpus, Clusters, Pods, Status):
+class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
     def __init__(self, base):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.
@@ -143,14 +143,18 @@ class Host(Slurm, Environments, Gpus, Clusters, Pods, Status):
         """Processes are named after their group, and that of a cluster itself after the cluster: whatever the stacks that
         they belong to, no two have one name."""
         name = live["metadata"]["name"]
-        if plural == "clusters":
+        other = None
+        if plural in LED:
             taken = [group for group in self.store.all("workergroups") if group["metadata"]["name"] in (name, name + "-default")]
-            other = "the group of workers of the Dask cluster %s" % taken[0]["spec"]["cluster"] if taken else None
+            if taken:
+                other = "the group of workers of the Dask cluster %s" % taken[0]["spec"]["cluster"]
+            elif self.store.get("jobs" if plural == "clusters" else "clusters", name):
+                other = ("the Dask job %s" if plural == "clusters" else "the Dask cluster %s") % name
         elif plural == "workergroups":
-            taken = [one for one in self.store.all("clusters") if name in (one["metadata"]["name"], one["metadata"]["name"] + "-default")]
-            other = "the Dask cluster %s" % taken[0]["metadata"]["name"] if taken else None
-        else:
-            return
+            for kind, called in (("clusters", "the Dask cluster %s"), ("jobs", "the Dask job %s")):
+                taken = [one for one in self.store.all(kind) if name in (one["metadata"]["name"], one["metadata"]["name"] + "-default")]
+                if taken:
+                    other = called % taken[0]["metadata"]["name"]
         if other:
             message = "processes of %s would have the names of those of %s: give one of them another `name`"
             raise Refused(422, "Invalid", message % (name, other), name)
@@ -162,6 +166,8 @@ class Host(Slurm, Environments, Gpus, Clusters, Pods, Status):
             self.make_environment(name)
         elif plural == "clusters":
             self.converge(name)
+        elif plural == "jobs":
+            self.begin(live)
         elif plural == "workergroups":
             self.converge(live["spec"]["cluster"])
         elif plural == "pods" and "process" not in live.get("internal", {}):
@@ -188,9 +194,9 @@ class Host(Slurm, Environments, Gpus, Clusters, Pods, Status):
         for field, value in body.get("preconditions", {}).items():
             if live["metadata"].get(field) != value:
                 raise Refused(409, "Conflict", "%s %s: the %s in the precondition does not match" % (plural, name, field))
-        if plural in ("clusters", "workergroups"):
+        if plural in STAFFED:
             self.store.goes(plural, live)
-            self.converge(name if plural == "clusters" else live["spec"]["cluster"])
+            self.converge(name if plural in LED else live["spec"]["cluster"])
         elif plural == "environments":
             self.end_maker(live)
             self.store.drop(plural, name)

@@ -148,10 +148,12 @@ class Slurm:
 
     def prepare(self, plural, body):
         """Looks at the queue before the files are held: SLURM may take its time."""
-        if plural not in ("clusters", "workergroups", "pods"):
+        if plural not in STAFFED + ("pods",):
             return
         spec = (body or {}).get("spec", {})
-        if "slurm" in spec.get("worker", {}) or any("slurm" in one["spec"]["worker"] for one in self.store.all("clusters")):
+        if "slurm" in spec.get("worker", {}) or any(
+            "slurm" in one["spec"]["worker"] for kind in LED for one in self.store.all(kind) if not has_ended(one)
+        ):
             self.look()
 
     def look(self, anew=False):

@@ -7,14 +7,14 @@ class Status:
             live = self.seen_environment(live)
         elif plural == "pods":
             live = self.seen_pod(live)
-        elif plural in ("clusters", "workergroups"):
+        elif plural in STAFFED:
             live = dict(live, status=self.status_of(plural, live))
         return {key: value for key, value in live.items() if key != "internal"}
 
     def seen_pod(self, live):
         internal, container = live.get("internal", {}), live["spec"]["containers"][0]
         check = COMPONENT_LABEL not in live["metadata"].get("labels", {})
-        alive, job = self.lives(live), self.job_status(live)
+        alive, job, outcome = self.lives(live), self.job_status(live), None
         since = live["metadata"]["creationTimestamp"]
         if alive and job and waits(job):
             alive, phase, state = False, "Pending", {"waiting": {"reason": job.get("reason", "None")}}
@@ -22,8 +22,12 @@ class Status:
             phase, state = "Running", {"running": {"startedAt": since}}
         else:
             # What a check's program came to is told by its log.
-            phase = "Succeeded" if check and not internal.get("error") else "Failed"
+            outcome = self.outcome(live) if is_program(live) else None
+            done = outcome["jobStatus"] == "Successful" if outcome else check and not internal.get("error")
+            phase = "Succeeded" if done else "Failed"
             state = {"terminated": {"reason": "Ended", "message": internal.get("error", "")}}
+            if outcome and "exitCode" in outcome:
+                state["terminated"]["exitCode"] = outcome["exitCode"]
         ready = {"type": "Ready", "status": "True" if alive else "False"}
         status = {
             "phase": phase, "conditions": [ready], "startTime": since,
@@ -31,16 +35,18 @@ class Status:
         }
         if internal.get("error"):
             status["message"] = internal["error"]
+        elif outcome and outcome["jobStatus"] == "Failed" and "exitCode" not in outcome:
+            status["message"] = outcome["message"]
         if job:
             status["slurm"] = job
         return dict(live, status=status)
 
     def status_of(self, plural, live):
         name = live["metadata"]["name"]
-        cluster = name if plural == "clusters" else live["spec"].get("cluster", "")
-        of = self.store.get("clusters", cluster)
+        cluster = name if plural in LED else live["spec"].get("cluster", "")
+        of = self.led(cluster)
         pods = self.pods(CLUSTER_LABEL, cluster)
-        own = name + "-default" if plural == "clusters" else name
+        own = name + "-default" if plural in LED else name
         workers = [pod for pod in pods if pod["metadata"]["labels"].get(GROUP_LABEL) == own]
         alive = [pod for pod in workers if self.lives(pod)]
         ended = [pod for pod in workers if pod not in alive]
@@ -53,22 +59,24 @@ class Status:
         }
         if "slurm" in live["spec"]["worker"]:
             status["queue"] = self.queue_of(workers)
-        if of and (running or not leads(of)):
+        if of and (running or not leads(of)) and "port" in terms_of(of):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, [members(pod) for pod in alive]))
         environment = self.environment(live["spec"]["environment"]["name"])
         versions = (environment or {}).get("status", {}).get("versions")
         if versions:
             status["versions"] = versions
-        if plural == "clusters":
-            scheduler = live["spec"]["scheduler"]
+        if plural in LED:
+            scheduler = terms_of(live)
             try:
                 host = listens(live["spec"])
-                at = url_host(host)
-                status["scheduler"].update(
-                    host=host, address="%s://%s:%d" % (scheduler.get("protocol", "tcp"), at, int(scheduler["port"])),
-                    dashboard="http://%s:%d/status" % (at, int(scheduler["dashboardPort"])),
-                )
+                status["scheduler"]["host"] = host
+                if "port" in scheduler:
+                    at, ports = url_host(host), {key: int(scheduler[key]) for key in ("port", "dashboardPort")}
+                    status["scheduler"].update(
+                        ports, address="%s://%s:%d" % (scheduler.get("protocol", "tcp"), at, ports["port"]),
+                        dashboard="http://%s:%d/status" % (at, ports["dashboardPort"]),
+                    )
             except OSError as why:
                 status["message"] = why.strerror or str(why)
             if leader and not running:
@@ -88,6 +96,15 @@ class Status:
             status["message"] = "%s ended: %s" % (ended[0]["metadata"]["name"], self.said(ended[0]))
         elif kept and "message" not in status:
             status["message"] = "%s: %s" % (kept[0]["metadata"]["name"], kept[0]["internal"]["kept"])
+        if plural == "jobs":
+            message = status.pop("message", None)
+            status.update(self.state_of(live))
+            if status["jobStatus"] in JOB_ENDED:
+                # Its cluster goes as it should, and nobody connects to it any more.
+                status["scheduler"] = {"running": running, "answers": False}
+                return status
+            if message:
+                status["message"] = message
         noted = read_json(self.store.at("run", cluster))
         if noted and "message" not in status and not status["converging"]:
             status["message"] = noted.get("error") or "the last change was interrupted before it was complete"

@@ -1,0 +1,53 @@
+import os
+import sys
+from distributed import Client
+
+
+def add():
+    """What a worker's GPU comes to; nothing for a worker that was given none."""
+    import os
+
+    if not os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return None
+    number = 50000
+    try:
+        import cupy
+
+        name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        first, second = cupy.arange(number, dtype="f4"), cupy.arange(number, dtype="f4")
+        total = (first + second).get()
+    except ImportError:
+        try:
+            import numpy
+            from numba import cuda
+        except ImportError:
+            return "neither cupy nor numba is in the environment: add `cupy-cuda12x` or `numba-cuda` to its packages"
+        try:
+            name = cuda.get_current_device().name.decode()
+
+            @cuda.jit
+            def kernel(first, second, total):
+                at = cuda.grid(1)
+                if at < total.size:
+                    total[at] = first[at] + second[at]
+
+            first, total = numpy.arange(number, dtype="f4"), numpy.zeros(number, dtype="f4")
+            kernel[(number + 255) // 256, 256](first, first, total)
+        except Exception as why:
+            return "%s: %s" % (type(why).__name__, why)
+    except Exception as why:
+        return "%s: %s" % (type(why).__name__, why)
+    wrong = sum(1 for at in range(number) if total[at] != 2 * at)
+    return "%d of %d sums are wrong on %s" % (wrong, number, name) if wrong else ["passed", name]
+
+
+with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout="60s") as client:
+    found = {worker: said for worker, said in client.run(add).items() if said is not None}
+    if not found:
+        sys.exit("cuda-vectoradd: no worker of this Dask cluster has a GPU: give `gpus` to its workers or to a group")
+    for worker, said in sorted(found.items()):
+        print("%s: %s" % (worker, " on ".join(said) if isinstance(said, list) else said), flush=True)
+    failed = sum(1 for said in found.values() if not isinstance(said, list))
+    if failed:
+        sys.exit("cuda-vectoradd: %d of %d workers with a GPU cannot use it" % (failed, len(found)))
+    print("Test PASSED", flush=True)

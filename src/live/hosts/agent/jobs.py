@@ -1,0 +1,240 @@
+"""Programs that run to their end beside a Dask cluster of their own.
+
+A shell waits for the program and notes its exit code in a file, so that it is known whoever else was killed meanwhile. A process
+that outlives the command follows the job: it starts the program once the scheduler answers, and takes the cluster away at its end.
+"""
+
+PROGRAM = "job-runner"
+# Notes the exit code whole or not at all.
+SHELL = 'file=$1; shift; "$@"; code=$?; echo $code > "$file.new" && mv "$file.new" "$file"; exit $code'
+# Seconds between two looks; before a program that failed is started again, at first and at most, as a kubelet does.
+LOOK, BACKOFF, LONGEST = 0.2, 10, 300
+# As the Dask operator calls it.
+JOB_ENDED = ("Successful", "Failed")
+
+
+class Jobs:
+    def begin(self, live):
+        """Begins what a job asks for, or goes on with it; to be called with the lock."""
+        name, terms = live["metadata"]["name"], live["spec"]["scheduler"]
+        state = self.state_of(live)
+        if state["jobStatus"] in JOB_ENDED and not has_ended(live):
+            # Nobody was there to note it.
+            state.pop("followed")
+            self.note_end(live, state)
+        elif not has_ended(live):
+            if leads(live) and "ports" not in live.setdefault("internal", {}):
+                given = {key: terms[key] for key in ("port", "dashboardPort") if key in terms}
+                # Dask's usual ones are those of the clusters of a stack.
+                live["internal"]["ports"] = dict(free_ports(), **given)
+                self.store.put("jobs", live)
+            if is_open(live):
+                self.follow(name)
+        self.converge(name)
+
+    def follow(self, name):
+        """To be called with the lock."""
+        file = self.store.at("follow", name)
+        if is_alive(read_json(file)):
+            return
+        process = detach(lambda: self.followed(name, file))
+        try:
+            self.store.write(file, process)
+        except OSError as error:
+            # As with what brings processes to what is asked for: two of them do no harm.
+            if error.errno not in FULL:
+                raise
+
+    def is_followed(self, name):
+        return is_alive(read_json(self.store.at("follow", name)))
+
+    def followed(self, name, file):
+        with self.store.locked():
+            # Who began it writes down first who this is.
+            live = self.store.get("jobs", name)
+        try:
+            if live and leads(live):
+                self.to_its_end(live)
+            elif live:
+                self.to_the_end_of_its_scheduler(live)
+        except Exception as why:
+            error = why.message if isinstance(why, Refused) else "%s: %s" % (type(why).__name__, why)
+            with self.store.locked():
+                self.note_end(live, {"jobStatus": "Failed", "message": error})
+        with self.store.locked():
+            self.store.remove("follow", os.path.basename(file))
+            if self.is_still(live):
+                self.converge(name)
+
+    def is_still(self, live):
+        """Whether a job is there, and is that one; to be called with the lock."""
+        found = live and self.store.get("jobs", live["metadata"]["name"])
+        return bool(found) and found["metadata"]["uid"] == live["metadata"]["uid"] and not is_going(found)
+
+    def program_of(self, name):
+        return self.store.get("pods", name + "-runner", "default")
+
+    def to_its_end(self, live):
+        name, again, pause = live["metadata"]["name"], 0, BACKOFF
+        leader = name + "-scheduler"
+        while True:
+            with self.store.locked():
+                if not self.is_still(live) or has_ended(self.store.get("jobs", name)):
+                    return
+                pod, scheduler = self.program_of(name), self.store.get("pods", leader, "default")
+                if pod is None and scheduler and scheduler["internal"].get("scheduler"):
+                    self.start_program(live)
+                elif pod is None and not self.is_converging(name):
+                    noted = read_json(self.store.at("run", name)) or {}
+                    said = noted.get("error") or (self.said(scheduler) if scheduler else "its start was interrupted")
+                    message = "its scheduler does not run, so its program was not started: %s" % said
+                    self.note_end(live, {"jobStatus": "Failed", "message": message})
+                    return
+                outcome = self.outcome(pod) if pod else None
+                if outcome and self.starts_again(live, pod, outcome):
+                    if not again:
+                        again, pause = time.monotonic() + pause, min(2 * pause, LONGEST)
+                    elif time.monotonic() > again:
+                        again = 0
+                        self.run_program(pod, live)
+                elif outcome:
+                    self.note_end(live, outcome)
+                    ended = pod["metadata"]["uid"]
+                    break
+            time.sleep(LOOK)
+        # What it left running in the background.
+        kill_marked(ended)
+
+    def to_the_end_of_its_scheduler(self, live):
+        """On another host than the scheduler's: workers that ended with it are forgotten."""
+        name = live["metadata"]["name"]
+        while True:
+            time.sleep(5 * LOOK)
+            with self.store.locked():
+                if not self.is_still(live):
+                    return
+                pods = self.pods(CLUSTER_LABEL, name)
+                busy = self.is_converging(name) or any(map(self.lives, pods))
+            if not busy and not heard(live, ANSWER):
+                self.stop(pods)
+                return
+
+    def starts_again(self, live, pod, outcome):
+        """Whether a program that ended runs once more: one that cannot be run at all does not."""
+        fails = outcome["jobStatus"] == "Failed" and not pod["internal"].get("error")
+        return fails and live["spec"].get("restart") == "on-failure"
+
+    def note_end(self, live, status):
+        """To be called with the lock."""
+        if not self.is_still(live):
+            return
+        live = self.store.get("jobs", live["metadata"]["name"])
+        pod = self.program_of(live["metadata"]["name"])
+        if pod:
+            status = dict(status, startTime=pod["metadata"]["creationTimestamp"])
+            if pod["internal"].pop("gpus", None):
+                self.store.put("pods", pod)
+        live["status"] = dict(status, endTime=now())
+        self.store.put("jobs", live)
+
+    def outcome(self, pod):
+        """How a program ended; nothing while it runs."""
+        internal, name = pod["internal"], pod["metadata"]["name"]
+        if internal.get("error"):
+            return {"jobStatus": "Failed", "message": internal["error"]}
+        process = self.process_of(pod)
+        if is_alive(process):
+            return None
+        code = read_json(self.store.at("logs", exit_name(name)))
+        if isinstance(code, int):
+            status = {"jobStatus": "Failed" if code else "Successful", "exitCode": code}
+            return dict(status, message=tail(self.store.at("logs", log_name(name)))) if code else status
+        if process and process.get("boot") != boot():
+            message = "the host was restarted while it ran"
+        else:
+            message = "it and what waited for it were killed, so its exit code is not known"
+        return {"jobStatus": "Failed", "message": message}
+
+    def start_program(self, live):
+        """To be called with the lock."""
+        name = live["metadata"]["name"]
+        pod = {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name + "-runner", "namespace": "default", "uid": str(uuid.uuid4()), "creationTimestamp": now(),
+                "labels": {CLUSTER_LABEL: name, COMPONENT_LABEL: PROGRAM},
+            },
+            "spec": {"containers": [{"name": PROGRAM}]},
+            "internal": {"environment": live["spec"]["environment"].get("digest")},
+        }
+        try:
+            if program_gpus(live["spec"]):
+                pod["internal"]["gpus"] = self.free_gpus(program_gpus(live["spec"]))
+            self.run_program(pod, live)
+        except (Refused, OSError) as why:
+            pod["internal"]["error"] = why.message if isinstance(why, Refused) else why.strerror or str(why)
+            self.store.put("pods", pod)
+
+    def run_program(self, pod, live):
+        """To be called with the lock."""
+        spec, name = live["spec"], pod["metadata"]["name"]
+        program = spec["program"]
+        environment = self.environment(spec["environment"]["name"])
+        if not environment or environment["status"].get("phase") != "Ready":
+            raise Refused(500, "Failed", "the environment %s is not ready" % spec["environment"]["name"])
+        python = environment["status"]["python"]
+        path = "%s:%s" % (os.path.dirname(python), os.environ.get("PATH", os.defpath))
+        first = program["args"][0]
+        # The environment's, even where it is called otherwise.
+        found = python if first in ("python", "python3") else shutil.which(os.path.expanduser(first), path=path)
+        if not found:
+            message = "there is no program `%s` in the environment %s, nor on the PATH of this host"
+            raise Refused(500, "Failed", message % (first, spec["environment"]["name"]))
+        terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
+        at = "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(spec)), int(terms["port"]))
+        variables = dict({"PATH": path, "PYTHONUNBUFFERED": "1", SCHEDULER: at}, **program.get("env", {}))
+        if pod["internal"].get("gpus"):
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
+        command = [found] + program["args"][1:]
+        pod["spec"]["containers"][0]["command"] = command
+        if pod["internal"].pop("process", None):
+            pod["internal"]["restarts"] = pod["internal"].get("restarts", 0) + 1
+        self.store.remove("logs", exit_name(name))
+        self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)
+
+    def state_of(self, live):
+        """How far a job is."""
+        name = live["metadata"]["name"]
+        status = {"followed": self.is_followed(name)}
+        if has_ended(live):
+            return dict(status, **live["status"])
+        pod = self.program_of(name)
+        if pod is None:
+            return dict(status, jobStatus="JobCreated")
+        status["startTime"] = pod["metadata"]["creationTimestamp"]
+        # Who follows it notes its end, and knows whether it is one.
+        outcome = None if status["followed"] else self.outcome(pod)
+        if outcome and not self.starts_again(live, pod, outcome):
+            return dict(status, **outcome)
+        return dict(status, jobStatus="Running")
+
+
+def is_job(live):
+    return live["kind"] == "Job"
+
+
+def is_program(pod):
+    return pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == PROGRAM
+
+
+def is_open(live):
+    """Whether a job has a scheduler to connect to: its host does not tell others its ports any more when it has ended."""
+    return leads(live) or "ports" in live["spec"]
+
+
+def has_ended(live):
+    return live.get("status", {}).get("jobStatus") in JOB_ENDED
+
+
+def exit_name(pod):
+    return pod + ".exit"
