@@ -501,8 +501,8 @@ codes! {
 
     OthersCluster "DI0260" "an external Dask cluster"
     "With `manage = false` a `[dask_cluster.NAME]` is only read: groups of this stack join it. What its \
-     section sets is compared with what is live; groups without an `image` use its `image`. Here neither has \
-     one."
+     section sets is compared with what is live; groups without an `image` use its `image`, so one of \
+     the two must be there. `ttl` and `idle_stop` have no effect on it: a cluster of others is theirs to delete."
     => "[dask_cluster.shared]\nmanage = false\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\n\n[dask_cluster.shared.group.mine]\nreplicas = 2"
 
     ImagesDiffer "DI0261" "images of different versions"

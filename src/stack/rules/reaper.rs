@@ -41,6 +41,13 @@ pub(super) fn reapers_are_valid(context: &mut Context<'_>) {
         for (cause, after) in cluster.reaped() {
             let place = path.key(cause.key());
             of_time(context, &place, after);
+            if !cluster.manage.is_managed() {
+                let message = format!("`{}` does not delete the Dask cluster `{key}` of others", cause.key());
+                let finding = Diagnostic::error(Code::OthersCluster, message)
+                    .at_value(place.clone(), "has no effect")
+                    .at_value(path.key("manage"), "others own it");
+                context.say(finding.help(format!("remove `{}`", cause.key())));
+            }
             if cluster.lifecycle.protect {
                 let message = format!("`{}` deletes the protected Dask cluster `{key}`", cause.key());
                 let finding = Diagnostic::error(Code::TtlProtected, message)
