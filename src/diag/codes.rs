@@ -947,9 +947,11 @@ codes! {
      an expired certificate ends access."
     => "gcloud container clusters describe NAME --format 'value(status, conditions)'"
 
-    QueueInUse "DI0383" "a queue in use by others"
+    QueueInUse "DI0383" "a queue in use"
     "Work from outside this stack waits or runs in a queue that the plan deletes. Waiting work would wait forever, and \
-     Kueue keeps the queue until running work has ended. Each piece of work is named and needs its own approval."
+     Kueue keeps the queue until running work has ended. Each piece of work is named and needs its own approval. For the \
+     same reason `--replace` of a queue is refused: Kueue would keep it, and the apply would wait until its deadline. Edits \
+     of a queue are made in place."
     => "kubectl get workloads --all-namespaces    # whose it is\ndask-infra apply --allow delete:ADDRESS"
 
     RequestsWait "DI0384" "requests that would wait forever for a deleted pool"

@@ -286,10 +286,12 @@ impl<'w> Planner<'w> {
             self.pools_of_others(planned);
         }
         let mut strangers: Strangers<'w> = BTreeMap::new();
+        let gangs = self.own_gangs();
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
             let Some(Along { way, .. }) = along.get(&identity) else { continue };
             let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&identity);
+            let ours = ours || self.is_of_our_work(&gangs, object, live);
             let child = match way {
                 Way::Cluster => {
                     live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())

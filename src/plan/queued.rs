@@ -11,6 +11,7 @@ use super::{Action, Change, Note};
 use crate::address::FieldPath;
 use crate::diag::Code;
 use crate::kinds::json::text;
+use crate::kinds::kubernetes::kueue::gang;
 use crate::kinds::kubernetes::object::condition;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{Identity, ObjectId};
@@ -25,13 +26,19 @@ impl Planner<'_> {
         }
     }
 
-    /// Accepted ProvisioningRequests that would wait for ever, as the pool that they are for goes.
+    /// Accepted ProvisioningRequests that would wait for ever, as the pool that they are for goes and they do not.
     pub(super) fn requests_of_pools(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
-        for change in self.changes.iter().filter(goes) {
+        let gone: Vec<&Change> = self.changes.iter().filter(goes).collect();
+        if gone.iter().any(|change| matches!(change.identity, Identity::Cluster(_))) {
+            return notes;
+        }
+        for change in &gone {
             let Identity::NodePool { pool, .. } = &change.identity else { continue };
-            let names: Vec<String> = self.waiting_for(pool).map(ToString::to_string).collect();
+            let stays =
+                self.waiting_for(pool).filter(|(object, live)| !self.request_goes(object, live, &gone));
+            let names: Vec<String> = stays.map(|(object, _)| object.to_string()).collect();
             if names.is_empty() {
                 continue;
             }
@@ -52,7 +59,7 @@ impl Planner<'_> {
     }
 
     /// Accepted requests without machines yet, whose Pods ask for nodes of a pool.
-    fn waiting_for(&self, pool: &str) -> impl Iterator<Item = &ObjectId> {
+    fn waiting_for(&self, pool: &str) -> impl Iterator<Item = (&ObjectId, &Value)> {
         let objects = self.seen.inputs.world.inside.live();
         let templates = move |namespace: &Option<String>, name: &str| {
             let found = objects.into_iter().flatten().find(|(object, _)| {
@@ -69,11 +76,29 @@ impl Planner<'_> {
         let waits = move |live: &Value| {
             holds(live, "Accepted") && !["Provisioned", "Failed"].iter().any(|ended| holds(live, ended))
         };
-        let waiting = requests.filter(move |(object, live)| {
+        requests.filter(move |(object, live)| {
             let sets = live["spec"]["podSets"].as_array().into_iter().flatten();
             let mut names = sets.map(|set| text(&set["podTemplateRef"]["name"]));
             waits(live) && names.any(|name| templates(&object.namespace, name))
-        });
-        waiting.map(|(object, _)| object)
+        })
+    }
+
+    /// Whether a request goes by the same plan: itself, or the gang that Kueue has made it for.
+    fn request_goes(&self, request: &ObjectId, live: &Value, gone: &[&Change]) -> bool {
+        let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let workloads: Vec<&str> = owners
+            .filter(|owner| owner["kind"] == "Workload")
+            .filter_map(|owner| owner["name"].as_str())
+            .collect();
+        gone.iter().any(|change| {
+            let Some(object) = change.identity.object() else { return false };
+            let gang = || {
+                let mut body = self.live(&change.identity)?.clone();
+                body["kind"] = Value::from(object.gvk.kind.as_str());
+                gang::of(&body)
+            };
+            let alike = object.namespace == request.namespace;
+            object == request || alike && gang().is_some_and(|gang| workloads.contains(&gang.as_str()))
+        })
     }
 }

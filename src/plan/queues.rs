@@ -25,6 +25,9 @@ pub(super) fn is_queue(object: &ObjectId) -> bool {
     object.gvk.group == kueue::GROUP && ["ClusterQueue", "LocalQueue"].contains(&object.gvk.kind.as_str())
 }
 
+/// Namespaces and names of gangs, which are those of their Workloads.
+pub(super) type Gangs = BTreeSet<(String, String)>;
+
 impl<'w> Planner<'w> {
     /// The work of others in queues that go.
     pub(super) fn work_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
@@ -55,8 +58,7 @@ impl<'w> Planner<'w> {
                 object.gvk.group == kueue::GROUP
                     && object.gvk.kind == "Workload"
                     && condition(live, "Finished").is_none_or(|finished| finished["status"] != "True")
-                    && !ours.contains(&(object.namespace.clone().unwrap_or_default(), object.name.clone()))
-                    && !self.is_of_our_job(object, live)
+                    && !self.is_of_our_work(&ours, object, live)
             })
             .filter_map(|(object, live)| {
                 let (queue, address) = gone.iter().find(|(queue, _)| self.is_in(queue, object, live))?;
@@ -79,8 +81,15 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Namespaces and names of the gangs that this stack has made.
-    fn own_gangs(&self) -> BTreeSet<(String, String)> {
+    /// Whether Kueue made an object for work of this stack.
+    pub(super) fn is_of_our_work(&self, gangs: &Gangs, object: &ObjectId, live: &Value) -> bool {
+        let gang = || (object.namespace.clone().unwrap_or_default(), object.name.clone());
+        let workload = object.gvk.group == kueue::GROUP && object.gvk.kind == "Workload";
+        workload && (gangs.contains(&gang()) || self.is_of_our_job(object, live))
+    }
+
+    /// The gangs that this stack has made.
+    pub(super) fn own_gangs(&self) -> Gangs {
         let inside = self.seen.inputs.world.inside.live().into_iter().flatten();
         let own = inside.filter(|(_, live)| self.seen.has_applied(live));
         own.filter_map(|(object, live)| {

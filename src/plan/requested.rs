@@ -10,7 +10,7 @@ use super::select;
 use crate::address::Address;
 use crate::kinds;
 use crate::kinds::kind::Halt;
-use crate::kinds::kubernetes::request_stage::{self, CONSUMES, OLD_CONSUMES};
+use crate::kinds::kubernetes::request_stage;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{Resource, World};
 
@@ -30,16 +30,9 @@ pub(super) fn uses(user: &Resource, request: &Resource) -> bool {
 }
 
 fn consumes(value: &Value, request: &str) -> bool {
-    match value {
-        Value::Object(fields) => {
-            fields
-                .get("annotations")
-                .is_some_and(|marks| [CONSUMES, OLD_CONSUMES].iter().any(|key| marks[*key] == request))
-                || fields.values().any(|value| consumes(value, request))
-        }
-        Value::Array(items) => items.iter().any(|item| consumes(item, request)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
+    let mut found = Vec::new();
+    request_stage::consumed(value, &mut found);
+    found.contains(&request)
 }
 
 /// Whether the nodes that a request asks for are of a pool.
@@ -134,12 +127,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kinds::kubernetes::request_stage::ANNOTATIONS;
 
     #[test]
     fn users_are_known_by_the_annotations_of_their_pods() {
         let body = |annotation: &str| json!({ "spec": { "worker": { "metadata": { "annotations": { annotation: "r" } } } } });
-        assert!(consumes(&body(CONSUMES), "r") && consumes(&body(OLD_CONSUMES), "r"));
-        assert!(!consumes(&body(CONSUMES), "other") && !consumes(&body("else"), "r"));
-        assert!(consumes(&json!([body(CONSUMES)]), "r") && !consumes(&Value::Null, "r"));
+        let [today, _, before, _] = ANNOTATIONS;
+        assert!(consumes(&body(today), "r") && consumes(&body(before), "r"));
+        assert!(!consumes(&body(today), "other") && !consumes(&body("else"), "r"));
+        assert!(consumes(&json!([body(today)]), "r") && !consumes(&Value::Null, "r"));
     }
 }

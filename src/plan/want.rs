@@ -12,6 +12,7 @@ use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::is_going;
 use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::kubernetes::kueue::queue;
 use crate::kinds::{self, gke};
 use crate::resource::{Effect, FieldChange, Identity, KindId, Resource};
 
@@ -207,6 +208,7 @@ impl Planner<'_> {
     ) -> (Action, Option<Reason>) {
         let asked = self.seen.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
+            self.stays_in_use(resource);
             return (Action::Replace, Some(Reason::Requested));
         }
         if let Some(reason) = self.leaves_its_way(resource, live) {
@@ -235,6 +237,31 @@ impl Planner<'_> {
         } else {
             (Action::Update, None)
         }
+    }
+
+    /// `--replace` of what Kueue keeps while it is used would wait until its deadline: what uses it goes on. Said once a section.
+    fn stays_in_use(&mut self, resource: &Resource) {
+        let inputs = self.seen.inputs;
+        let section = resource.address.section();
+        let is_kept = |one: &&Resource| {
+            one.address.section() == section
+                && inputs.replace.contains(&one.address)
+                && one.identity.object().is_some_and(queue::is_kept_in_use)
+        };
+        let first = inputs.desired.iter().find(is_kept);
+        if first.is_none_or(|first| first.identity != resource.identity) {
+            return;
+        }
+        let what = format!(
+            "{section} cannot be replaced: Kueue keeps a queue until its work has ended, and flavors and checks until no queue \
+             names them"
+        );
+        let help = format!(
+            "edit the section: it is changed in place; to create it again: `dask-infra destroy --target {section}`, which names \
+             the work that goes with it, and `dask-infra apply`"
+        );
+        let place = resource.origin.clone();
+        self.problems.push(Diagnostic::error(Code::QueueInUse, what).at_value(place, "in use").help(help));
     }
 
     /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.

@@ -185,6 +185,29 @@ fn a_queue_goes_with_nothing_of_it_left() {
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
+/// What Kueue keeps while it is used is not replaced, and the stack's own work is not told to be of others.
+#[test]
+fn a_queue_with_own_work_is_not_replaced_and_kueue_goes_with_it() {
+    let served = Served::with(Sandbox { scale: FAST, ..Sandbox::default() });
+    let user = user(&served, STACK);
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    for what in ["queue.research", "queue.research/ResourceFlavor/t4"] {
+        let said = user.run(&["plan", "--replace", what]).expect(1).says("DI0383");
+        assert_eq!(said.err.matches("DI0383").count(), 1, "{}", said.err);
+    }
+    user.run(&["plan", "--replace", "queue.research/LocalQueue/default/research"]).expect(0);
+
+    user.edit("[kueue]\nmanifest = \"kueue.yaml\"\n\n[queue.research]\npool = \"t4\"\n", "");
+    user.edit("queue = \"research\"\n", "");
+    let said = user.run(&["plan"]).expect(0).says("replace:dask_cluster.one").says("delete:queue.research");
+    assert!(!said.out.contains("others."), "{}", said.out);
+    let allowed = ["replace:dask_cluster.one", "delete:queue.research", "delete:kueue"];
+    let allowed = allowed.into_iter().flat_map(|what| ["--allow", what]);
+    let words: Vec<&str> = ["apply", "--auto-approve"].into_iter().chain(allowed).collect();
+    user.run(&words).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}
+
 /// A job says what Kueue says of it: what it waits for, and that it was given up, which no waiting changes.
 #[test]
 fn a_job_in_a_queue_says_what_kueue_says() {

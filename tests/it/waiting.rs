@@ -157,6 +157,54 @@ fn a_request_that_ended_is_not_ready_and_can_be_made_again_or_cancelled() {
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
+/// Queued provisioning is switched on for an empty, autoscaled pool only, and only when it was made without reservations.
+#[test]
+fn a_pool_becomes_one_for_requests_in_steps() {
+    const POOL: &str =
+        "\n[node_pool.a100]\nmachine_type = \"a2-highgpu-2g\"\nnodes = 1\nauto_repair = false\n";
+    const ON: &str = "nodes = { min = 0, max = 4 }\nlocation_policy = \"any\"\nqueued = true";
+    let (served, user) = user(Options::default(), &format!("{POOL}reservation = \"none\"\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.edit("nodes = 1", ON);
+    user.run(&["plan"]).expect(0).says("all its nodes are deleted first").says("1 to change");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let path = "/v1/projects/demo/locations/us-central1-c/clusters/c/nodePools/a100";
+    let pool = served.sandbox.gke_request("GET", path, "", b"").unwrap().body;
+    assert_eq!(pool["queuedProvisioning"]["enabled"], true, "{pool:#}");
+    let nodes = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3Da100";
+    assert_eq!(kube(&served, &Method::GET, nodes, &Value::Null).1["items"], json!([]));
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    let (_served, user) = self::user(Options::default(), POOL);
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.edit("nodes = 1", &format!("{ON}\nreservation = \"none\""));
+    user.run(&["plan"]).expect(0).says("1 to replace").says("--allow replace:node_pool.a100");
+}
+
+/// Whoever takes the pool of an accepted request away hears of it, unless the request goes as well.
+#[test]
+fn a_pool_that_a_request_waits_for_does_not_go_in_silence() {
+    let scripts = Scripts { no_capacity: true, ..Scripts::default() };
+    let (_served, user) = user(Options { scripts, ..Options::default() }, QUEUED);
+    user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
+    let says = |words: &[&str], expected: bool| {
+        let said = user.run(words);
+        assert!(
+            said.code == 0 && said.out.contains("DI0384") == expected,
+            "{words:?}: {}{}",
+            said.out,
+            said.err
+        );
+    };
+    let pool = ["plan", "--replace", "node_pool.a100"];
+    says(&pool, true);
+    says(&[&pool[..], &["--replace", "provisioning_request.train"]].concat(), false);
+    says(&["plan", "--destroy", "--target", "node_pool.a100"], false);
+    says(&["plan", "--destroy"], false);
+    user.edit("[node_pool.a100]", "[node_pool.a100]\nname = \"other\"");
+    says(&["plan"], false);
+}
+
 #[test]
 fn a_stop_takes_requests_and_jobs_along_and_a_start_asks_again() {
     let scripts = Scripts { no_capacity: true, ..Scripts::default() };

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::bundle::{Bundle, Kinds, Object, objects};
 use super::hooks;
-use super::kueue::{self, older};
+use super::kueue::{self, gang, older};
 use super::object::kind_of;
+use super::request_stage;
 use crate::address::{Address, FieldPath};
 use crate::kinds::pod::gpus;
 use crate::kinds::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
@@ -196,9 +197,13 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     if group == DASK_GROUP && bundle.section != crate::kinds::scope::DASK_OPERATOR {
         follows.extend(scope.section(crate::kinds::scope::DASK_OPERATOR));
     }
-    if group == kueue::GROUP && bundle.section != KUEUE {
+    // Without Kueue's webhooks a Job with a queue would start at once.
+    let queue = object.value["metadata"]["labels"][gang::QUEUE].as_str();
+    if (group == kueue::GROUP || queue.is_some()) && bundle.section != KUEUE {
         follows.extend(scope.section(KUEUE));
     }
+    let named = scope.queues.iter().filter(|known| queue == Some(known.name.as_str()));
+    follows.extend(named.filter_map(|known| scope.section(Address::of("queue", &known.key).as_str())));
     follows.extend(follows_of_pods(object.value, scope));
     follows.extend(bundle.depends_on.iter().map(Address::new));
     let origin = object.origin();
@@ -387,14 +392,25 @@ fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
     follows
 }
 
-/// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims.
-pub(crate) fn needed(object: &Value) -> Vec<(&'static str, String)> {
+/// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims, and the request for
+/// their nodes. A request is looked at once, and fails without its PodTemplate.
+fn needed(object: &Value) -> Vec<(&'static str, String)> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);
     let mut found = Vec::new();
     for (_, spec) in specs {
         found.extend(spec["serviceAccountName"].as_str().map(|name| ("ServiceAccount", name.to_owned())));
         references(spec, &mut found);
+    }
+    let request = request_stage::api().kind;
+    if object["kind"] == request.as_str() {
+        let sets = object["spec"]["podSets"].as_array().into_iter().flatten();
+        let names = sets.filter_map(|set| set["podTemplateRef"]["name"].as_str());
+        found.extend(names.map(|name| ("PodTemplate", name.to_owned())));
+    } else if object["kind"] != "PodTemplate" {
+        let mut consumed = Vec::new();
+        request_stage::consumed(object, &mut consumed);
+        found.extend(consumed.into_iter().map(|name| ("ProvisioningRequest", name.to_owned())));
     }
     found
 }

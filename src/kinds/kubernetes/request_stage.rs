@@ -31,10 +31,23 @@ pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 pub const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
 /// How they are called on older clusters; today's autoscaler passes them over. Source: GKE's guide to the dynamic workload
 /// scheduler.
-pub const OLD_CONSUMES: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
+const OLD_CONSUMES: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
 const OLD_CLASS: &str = "cluster-autoscaler.kubernetes.io/provisioning-class-name";
 /// All of them.
 pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS, OLD_CONSUMES, OLD_CLASS];
+
+/// The requests whose nodes the pods in a value take, under both names of the annotation.
+pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::Object(fields) => {
+            let marks = fields.get("annotations").unwrap_or(&Value::Null);
+            found.extend([CONSUMES, OLD_CONSUMES].iter().filter_map(|key| marks[*key].as_str()));
+            fields.values().for_each(|value| consumed(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| consumed(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
 
 impl Requested<'_> {
     /// Puts the annotations into the `metadata` of pods, under both of their names: which of them a cluster knows depends on
@@ -109,7 +122,10 @@ impl Stage {
         let holds = |kind: &str| condition(request, kind).filter(|found| found["status"] == "True");
         let used = || {
             let name = text(&request["metadata"]["name"]);
-            let consumes = |pod: &PodState<'_>| text(&pod.0["metadata"]["annotations"][CONSUMES]) == name;
+            let consumes = |pod: &PodState<'_>| {
+                let marks = &pod.0["metadata"]["annotations"];
+                [CONSUMES, OLD_CONSUMES].iter().any(|key| text(&marks[*key]) == name)
+            };
             // One that has a node may pull its image for longer than the ten minutes.
             let began = |pod: PodState<'_>| {
                 let bound = !text(&pod.0["spec"]["nodeName"]).is_empty();
@@ -237,6 +253,22 @@ mod tests {
         };
         assert!(user(&after) && user(&request) && user(&Value::Null));
         assert!(!user(&before), "its new workers have no nodes yet, and it is not replaced without them");
+    }
+
+    #[test]
+    fn pods_use_a_request_by_either_name_of_the_annotation() {
+        let told = json!({ "type": "Provisioned", "status": "True" });
+        let expired = json!({ "type": "BookingExpired", "status": "True" });
+        let request = json!({ "metadata": { "name": "r" }, "status": { "conditions": [told, expired] } });
+        for (annotation, stage) in
+            [(CONSUMES, Stage::Used), (OLD_CONSUMES, Stage::Used), ("other", Stage::BookingExpired)]
+        {
+            let pod =
+                json!({ "metadata": { "annotations": { annotation: "r" } }, "spec": { "nodeName": "n" } });
+            let pods = json!({ "items": [pod] });
+            let around = Around { pods: &pods, ..Around::NOTHING };
+            assert_eq!(Stage::of(&request, &around).0, stage, "{annotation}");
+        }
     }
 
     #[test]

@@ -76,6 +76,23 @@ pub fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str)
 }
 
+/// Which request for nodes a pod takes nodes of, with today's name and the one of older GKE.
+pub const CONSUMES: [&str; 2] = [
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+];
+
+/// The name of the request that a pod takes nodes of.
+pub fn consumes(pod: &Value) -> Option<&str> {
+    CONSUMES.iter().find_map(|name| annotation(pod, name))
+}
+
+/// The toleration by which pods of requests come to their nodes, which GKE gives them. Source: its guide to the Dynamic
+/// Workload Scheduler: the PodTemplates and pods there tolerate nothing but `nvidia.com/gpu`.
+pub fn on_requested_nodes() -> Value {
+    json!({"key": "cloud.google.com/gke-queued", "operator": "Exists", "effect": "NoSchedule"})
+}
+
 /// `metadata.labels`, or an empty map.
 pub fn labels(object: &Value) -> Value {
     object

@@ -8,6 +8,7 @@ use super::call::Call;
 use super::form::{self, settle};
 use super::object::{Key, merge, text};
 use super::patch;
+use super::read::versioned;
 use super::request::{Place, Request, Response};
 use super::scale::scale_of;
 use super::scheme::{Kind, Origin};
@@ -306,7 +307,7 @@ pub fn patch(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status>
         return patch_scale(cluster, &job, &change);
     }
     let (_, live) = cluster.live(&job.call.key())?;
-    let mut object = live.as_ref().clone();
+    let mut object = versioned(kind, &live);
     change_by(&media, kind, &mut object, &change)?;
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;

@@ -30,6 +30,7 @@ mod processes;
 mod queues;
 mod reaper;
 mod requests;
+mod runs;
 mod secrets;
 mod sections;
 mod services;
@@ -137,6 +138,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     queues::queues_can_be,
     queues::priorities_exist,
     queues::gangs_can_start,
+    queues::gangs_have_names_of_their_own,
     queues::gangs_fit_their_queue,
     queues::work_has_nodes,
     queues::objects_are_of_the_newer_version,
@@ -148,6 +150,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     requests::durations_are_durations,
     requests::marks_have_an_effect,
     requests::manifests_of_requests_work,
+    runs::runs_are_said_once,
     notebooks::notebooks_have_an_image,
     notebooks::notebooks_have_a_password,
     reaper::reapers_are_valid,

@@ -45,6 +45,8 @@ struct Work<'a> {
     queue: &'a str,
     /// The section, as people call it.
     section: FieldPath,
+    /// Namespace and name of its gang; Kueue makes up that of a Job.
+    gang: Option<(&'a str, String)>,
     parts: Vec<Part<'a>>,
 }
 
@@ -55,10 +57,11 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
         let section = FieldPath::keys(["dask_cluster", key]);
         if let Some(queue) = cluster.queue.as_deref().filter(|_| cluster.manage.is_managed()) {
             let parts = own_parts(&section, cluster);
-            all.push(Work { named: section.key("queue"), queue, section: section.clone(), parts });
+            let gang = Some((cluster.namespace(), cluster.live_name(key).to_owned()));
+            all.push(Work { named: section.key("queue"), queue, section: section.clone(), gang, parts });
         }
-        for (key, group) in cluster.group.iter().filter(|(_, group)| group.manage.is_managed()) {
-            let path = section.key("group").key(key);
+        for (group_key, group) in cluster.group.iter().filter(|(_, group)| group.manage.is_managed()) {
+            let path = section.key("group").key(group_key);
             let own = group.queue.as_deref().map(|queue| (path.key("queue"), queue));
             let inherited = || Some((section.key("queue"), cluster.queue.as_deref()?));
             let Some((named, queue)) = own.or_else(inherited) else { continue };
@@ -68,7 +71,8 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
                 count: group.replicas.most(),
                 keys: &group.keys,
             };
-            all.push(Work { named, queue, section: path, parts: vec![part] });
+            let gang = Some((cluster.namespace(), group.live_name(cluster.live_name(key), group_key)));
+            all.push(Work { named, queue, section: path, gang, parts: vec![part] });
         }
     }
     let jobs = stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed());
@@ -76,13 +80,14 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
         let Some(queue) = job.queue.as_deref() else { continue };
         let section = FieldPath::keys(["dask_job", key]);
         let parts = parts_of_job(stack, &section, job);
-        all.push(Work { named: section.key("queue"), queue, section, parts });
+        let gang = Some((job.namespace(), job.live_name(key).to_owned()));
+        all.push(Work { named: section.key("queue"), queue, section, gang, parts });
     }
     for (key, job) in &stack.job {
         let Some(queue) = job.queue.as_deref() else { continue };
         let section = FieldPath::keys(["job", key]);
         let part = Part { path: section.clone(), role: Role::Job, count: job.at_a_time(), keys: &job.keys };
-        all.push(Work { named: section.key("queue"), queue, section, parts: vec![part] });
+        all.push(Work { named: section.key("queue"), queue, section, gang: None, parts: vec![part] });
     }
     all
 }
@@ -121,6 +126,24 @@ fn parts_of_job<'a>(stack: &'a Stack, section: &FieldPath, job: &'a DaskJob) -> 
         parts.push(Part { path: section.key("worker"), role: Role::Worker, count, keys: &worker.keys });
     }
     parts
+}
+
+/// Work with an annotation that Kueue reads off its pods: what it says, where, and the live name of its queue. Of a Job Kueue
+/// reads those of the Job itself, of which a section has none.
+pub(super) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str, FieldPath, &'a str)> {
+    let clusters = stack.dask_cluster.iter();
+    let whole = clusters.filter_map(|(key, cluster)| {
+        Some((FieldPath::keys(["dask_cluster", key]), &cluster.annotations, cluster.queue.as_deref()?))
+    });
+    let parts = work(stack).into_iter().flat_map(|Work { queue, parts, .. }| {
+        let parts = parts.into_iter().filter(|part| part.role != Role::Job);
+        parts.map(move |part| (part.path, &part.keys.annotations, queue))
+    });
+    let all = whole.chain(parts).filter_map(|(path, annotations, queue)| {
+        let live = stack.queue.get(queue).map_or(queue, |known| known.live_name(queue));
+        Some((annotations.get(annotation)?.as_str(), path.key("annotations").key(annotation), live))
+    });
+    all.collect()
 }
 
 /// Where pods are described that wait until there is room: they are not there all at once.
@@ -380,7 +403,7 @@ pub(super) fn gangs_can_start(context: &mut Context<'_>) {
         context.replicas().into_iter().map(|(place, replicas, _)| (place, replicas)).collect();
     let pods = stack.kueue.as_ref().and_then(crate::stack::Kueue::takes_pods);
     let mut is_first = true;
-    for Work { named, queue, section, parts } in work(stack) {
+    for Work { named, queue, section, parts, .. } in work(stack) {
         let worker = [section.key("worker").key("replicas"), section.key("replicas")];
         for place in worker {
             let Some(Replicas::Given(given)) = replicas.get(&place) else { continue };
@@ -453,6 +476,21 @@ pub(super) fn gangs_can_start(context: &mut Context<'_>) {
     said_twice(context);
 }
 
+/// Pods belong to the gang of their name: two of one name wait for each other's, and neither starts.
+pub(super) fn gangs_have_names_of_their_own(context: &mut Context<'_>) {
+    let mut seen: BTreeMap<(&str, String), FieldPath> = BTreeMap::new();
+    for Work { section, gang, .. } in work(context.stack) {
+        let Some(gang) = gang else { continue };
+        let Some(first) = seen.get(&gang) else {
+            seen.insert(gang, section);
+            continue;
+        };
+        let what = format!("`{first}` and `{section}` would be one gang, `{}`", gang.1);
+        let finding = Diagnostic::error(Code::SameName, what).at_key(section, "again here");
+        context.say(finding.at_key(first.clone(), "first here").help("give one of them another `name`"));
+    }
+}
+
 /// The label of a queue without the gang's: each pod is a piece of work of its own.
 fn labels_alone(context: &mut Context<'_>) {
     let mut found: Vec<FieldPath> = Vec::new();
@@ -492,7 +530,7 @@ fn labels_in(value: &serde_json::Value, path: &FieldPath, found: &mut Vec<FieldP
 fn asks_for_nodes(stack: &Stack, queue: &str) -> bool {
     let queue = stack.queue.get(queue);
     let mut served = queue.into_iter().flat_map(|queue| queue.pool.iter().chain(queue.pools.keys()));
-    served.any(|pool| stack.node_pool.get(pool).is_some_and(|pool| pool.queued == Some(true)))
+    served.any(|pool| is_queued(stack, pool))
 }
 
 /// Work for which nodes are made all at once has as many as there can be, and no pods that keep apart.

@@ -476,9 +476,13 @@ fn request_works(context: &mut Context<'_>, object: &Object<'_>, origin: &FieldP
             "use the pod that asks for most, with the number of all pods; machines of different sorts need a request each",
         ));
     }
-    let longest = &spec["parameters"]["maxRunDurationSeconds"];
-    let Some(text) = longest.as_str() else { return };
     let place = at.key("parameters").key("maxRunDurationSeconds");
+    nodes_last(context, &spec["parameters"]["maxRunDurationSeconds"], place);
+}
+
+/// Nodes of a request last for a number of seconds that GKE takes.
+pub(super) fn nodes_last(context: &mut Context<'_>, longest: &Value, place: FieldPath) {
+    let Some(text) = longest.as_str() else { return };
     let (message, help) = match text.parse::<u64>() {
         Ok(1..=LONGEST) => return,
         Ok(_) => (

@@ -3,6 +3,7 @@
 //! without a location policy and without GPUs, so none of this is refused.
 
 use super::Context;
+use super::booked::booked;
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::cluster::{Cluster, Maintenance, ReleaseChannel};
@@ -66,10 +67,12 @@ fn lasts(context: &Context<'_>, path: &FieldPath, pool: &NodePool, queued: bool)
         let keys = job.map_or(&request.keys, |job| &job.keys);
         keys.pool.as_deref() == Some(key)
     });
+    let booked = booked(stack).into_iter().filter(|booked| booked.keys.pool.as_deref() == Some(key));
     let said = of_queues
-        .map(|queue| &queue.max_run_duration)
-        .chain(of_requests.map(|request| &request.max_run_duration));
-    let longest = said.map(|said| said.as_deref().and_then(seconds).unwrap_or(WEEK)).max();
+        .map(|queue| queue.max_run_duration.as_deref())
+        .chain(of_requests.map(|request| request.max_run_duration.as_deref()))
+        .chain(booked.map(|booked| booked.longest));
+    let longest = said.map(|said| said.and_then(seconds).unwrap_or(WEEK)).max();
     longest.filter(|_| queued).unwrap_or(WEEK).min(own)
 }
 

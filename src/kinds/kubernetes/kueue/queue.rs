@@ -110,6 +110,13 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
+/// Whether Kueue keeps an object that is deleted until nothing uses it: a queue for its work, a flavor and a check for queues
+/// that name them. Source: its finalizer `kueue.x-k8s.io/resource-in-use`, seen on these three with Kueue 0.15.0.
+pub fn is_kept_in_use(object: &ObjectId) -> bool {
+    let kinds = ["AdmissionCheck", "ClusterQueue", "ResourceFlavor"];
+    object.gvk.group == GROUP && kinds.contains(&object.gvk.kind.as_str())
+}
+
 /// A queue of Kueue: a quota, and the work that waits for it. Dask clusters, their groups and Dask jobs name it by `queue`
 /// and start whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::numbers::Numbers;
-use super::super::object::{fill, text};
+use super::super::object::{consumes, fill, on_requested_nodes, text};
 use super::super::strategy::{containers, each, put};
 
 /// Where containers find the account's token.
@@ -20,6 +20,9 @@ pub fn create(object: &mut Value) {
         &json!({"serviceAccount": account, "priority": 0, "preemptionPolicy": "PreemptLowerPriority"}),
     );
     tolerations(spec);
+    if consumes(object).is_some() {
+        tolerate(&mut object["spec"], &on_requested_nodes());
+    }
     let class = quality(&object["spec"]);
     object["status"] = json!({"phase": "Pending", "qosClass": class});
 }

@@ -2,17 +2,12 @@
 
 use serde_json::Value;
 
-use super::super::object::{annotation, namespace, uid};
+pub use super::super::object::consumes;
+use super::super::object::{namespace, uid};
 use super::round::Run;
 
 pub const GROUP: &str = "autoscaling.x-k8s.io";
 pub const RESOURCE: &str = "provisioningrequests";
-
-/// Which request a pod takes nodes of, with today's name and the one of older GKE.
-pub const CONSUMES: [&str; 2] = [
-    "autoscaling.x-k8s.io/consume-provisioning-request",
-    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
-];
 
 /// Says of a node which request it is for, by uid, and when it ends.
 pub const OWNER: &str = "sandbox.dask-infra.dev/request";
@@ -20,11 +15,6 @@ pub const ENDS: &str = "sandbox.dask-infra.dev/ends";
 
 /// Seconds that nodes last at most, and where nothing is said.
 pub const LONGEST: u64 = 604_800;
-
-/// The name of the request that a pod takes nodes of.
-pub fn consumes(pod: &Value) -> Option<&str> {
-    CONSUMES.iter().find_map(|name| annotation(pod, name))
-}
 
 /// Of which request a pod takes nodes: by uid, nothing while there is none of that name. `None` for pods that name none.
 pub fn consumed<'a>(run: &Run<'a>, pod: &Value) -> Option<&'a str> {

@@ -295,11 +295,15 @@ fn create(
         .into_iter()
         .map(|(name, count, template)| json!({"name": name, "count": count, "template": template}))
         .collect();
+    let mut metadata = json!({"name": workload_name, "namespace": namespace(of), "ownerReferences": owners});
+    let parameters = checks::parameters(of);
+    if !parameters.is_empty() {
+        metadata["annotations"] = Value::Object(parameters);
+    }
     run.create(
         KUEUE,
         json!({
-            "apiVersion": API, "kind": "Workload",
-            "metadata": {"name": workload_name, "namespace": namespace(of), "ownerReferences": owners},
+            "apiVersion": API, "kind": "Workload", "metadata": metadata,
             "spec": {"active": true, "podSets": sets, "queueName": queue},
         }),
     );

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::object::{
-    annotation, condition, is_deleted, is_true, key, label, list, name, namespace, number, set_condition,
-    text, time, uid,
+    annotation, condition, is_deleted, is_true, key, label, list, name, namespace, number,
+    on_requested_nodes, set_condition, text, time, uid,
 };
 use super::super::store::Cluster;
 use super::autoscaler::{More, is_queued, pool_name, room, template_in};
@@ -136,14 +136,17 @@ fn chosen<'p>(
     spec: &Value,
     pods: u64,
 ) -> Result<Vec<Place<'p>>, (&'static str, String)> {
+    let mut spec = spec.clone();
+    let tolerations = list(&spec, "/tolerations").iter().cloned().chain([on_requested_nodes()]);
+    spec["tolerations"] = tolerations.collect();
     let (mut places, mut full) = (Vec::new(), Vec::new());
     for view in pools.iter().filter(|view| is_queued(view) && !view.deleting) {
         for zone in view.target_sizes.keys() {
             let node = template_in(view, zone);
             let mut hosts = Host::all(&[&node], &[]);
             let mut each = 0_u64;
-            while each < pods && hosts.first().is_some_and(|host| host.filter(spec).is_ok()) {
-                hosts.iter_mut().for_each(|host| host.take(spec));
+            while each < pods && hosts.first().is_some_and(|host| host.filter(&spec).is_ok()) {
+                hosts.iter_mut().for_each(|host| host.take(&spec));
                 each += 1;
             }
             if each == 0 {
@@ -317,8 +320,8 @@ fn set(run: &mut Run<'_>, request: &Value, conditions: &[[&str; 4]], details: Op
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::object::CONSUMES;
     use super::super::capacity::{Capacity, Start};
-    use super::super::claim::CONSUMES;
     use super::super::idle::Idle;
     use super::super::testing::{World, gpu, pool};
     use super::*;

@@ -1,7 +1,7 @@
 //! The check that asks for nodes before work starts: a ProvisioningRequest for each piece of work.
 //! Source: `pkg/controller/admissionchecks/provisioning` of Kueue 0.15.0, and what it did beside the real operator.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::super::object::{condition, is_true, key, list, name, namespace, reference_to, text, time};
 use super::super::round::Run;
@@ -11,6 +11,8 @@ use super::conditions::{Conditions, GROUP, KUEUE, MANAGED};
 
 const CONSUME: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+/// How annotations of work begin that say something of its request.
+const PARAMETER: &str = "provreq.kueue.x-k8s.io/";
 /// Tries after the first one where a config does not say: Kueue's default.
 const TRIES: i64 = 3;
 
@@ -71,6 +73,13 @@ pub fn revoked(run: &mut Run<'_>, workload: &Value) {
         run.status(KUEUE, place.clone(), workload, status);
         run.merge(KUEUE, place, json!({"spec": {"active": false}}));
     }
+}
+
+/// Annotations of work that become parameters of its request. Source: Kueue's documentation of its ProvisioningRequest check.
+pub fn parameters(of: &Value) -> Map<String, Value> {
+    let annotations = of["metadata"]["annotations"].as_object().into_iter().flatten();
+    let own = annotations.filter(|(name, _)| name.starts_with(PARAMETER));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// What the request of a check is called.
@@ -162,8 +171,12 @@ fn ask(run: &mut Run<'_>, workload: &Value, (config, request): (&Value, &str), s
     let mut spec = json!({
         "provisioningClassName": config["spec"]["provisioningClassName"], "podSets": pod_sets,
     });
-    if let Some(parameters) = config["spec"].get("parameters") {
-        spec["parameters"] = parameters.clone();
+    let own = parameters(workload);
+    let own = own.iter().map(|(name, value)| (name[PARAMETER.len()..].to_owned(), value.clone()));
+    let configured = config["spec"]["parameters"].as_object().cloned().unwrap_or_default();
+    let all: Map<String, Value> = configured.into_iter().chain(own).collect();
+    if !all.is_empty() {
+        spec["parameters"] = Value::Object(all);
     }
     run.create(
         KUEUE,
