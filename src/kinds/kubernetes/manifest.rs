@@ -252,6 +252,11 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
             data.extend(texts);
         }
     }
+    // Kueue writes it from the beginning, and takes it back when the Job may start: written again, it would stop the Job.
+    let queued = body["kind"] == "Job" && body["metadata"]["labels"][gang::QUEUE].is_string();
+    if queued && body["spec"]["suspend"] == true && scope.section(KUEUE).is_some() {
+        drop(body["spec"].as_object_mut().and_then(|spec| spec.remove("suspend")));
+    }
     if let Value::Object(metadata) = &mut body["metadata"] {
         metadata.retain(|key, _| !SERVERS.contains(&key.as_str()));
         metadata.remove("namespace");
