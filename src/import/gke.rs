@@ -45,7 +45,9 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
         return;
     }
     let install = driver(found, draft);
-    for (name, live) in &found.pools {
+    // GKE makes and deletes those of node auto-provisioning by itself.
+    for (name, live) in found.pools.iter().filter(|(_, live)| live["autoscaling"]["autoprovisioned"] != true)
+    {
         pool(name, live, found, &locations, install, draft);
     }
 }

@@ -389,7 +389,9 @@ impl<'w> Planner<'w> {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let ours =
                 kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.seen.inputs.owner);
-            if ours && !self.seen.is_theirs(&identity) {
+            // GKE makes and deletes those of node auto-provisioning by itself, as Pods come and go.
+            let of_gke = live["autoscaling"]["autoprovisioned"] == true;
+            if of_gke || ours && !self.seen.is_theirs(&identity) {
                 continue;
             }
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);

@@ -16,6 +16,7 @@ use super::error::SandboxError;
 use super::faults;
 use super::gke::{self, ClusterId, Endpoints, Gke, Request, Room, Settings, Stockout};
 use super::kube::object::Key;
+use super::kube::run::autopilot::Provision;
 use super::kube::run::autoscaler::missing_nodes;
 use super::kube::run::idle::Idle;
 use super::kube::run::market::Market;
@@ -418,6 +419,7 @@ impl State {
                 member.pools = gke.pool_views(cluster);
                 member.seen = Some(gke.revision());
             }
+            member.loops.makes_pools = cluster.makes_pools();
             member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
             member.cluster.collect(now);
             if cluster.makes_nodes() {
@@ -439,15 +441,19 @@ impl State {
                     // One that is gone already is what was wanted.
                     let _gone = inside.delete(now, &unneeded.node, &DeleteOptions::default());
                 }
-                moved.push((cluster.id.clone(), more, gone));
+                let wanted = cluster.makes_pools().then(|| Provision::of(inside, pools, &more));
+                moved.push((cluster.id.clone(), more, gone, wanted));
             }
         }
         for (id, demand) in demands {
             gke.provision(&id, &demand, now, &shared.settings);
         }
-        for (id, more, gone) in moved {
+        for (id, more, gone, wanted) in moved {
             gke.take_away(&id, &gone);
             gke.scale_up(&id, &more, now, &shared.settings);
+            if let Some(wanted) = wanted {
+                gke.auto_provision(&id, &wanted, now, &shared.settings);
+            }
         }
     }
 

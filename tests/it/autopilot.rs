@@ -1,9 +1,10 @@
-//! Autopilot clusters on a served sandbox: nodes come with Pods and go with them, and nothing asks for their pools.
+//! Autopilot clusters and node auto-provisioning on a served sandbox: nodes come with Pods and requests and go with them, and
+//! nothing asks for their pools.
 
 use std::fs;
 
 use dask_infra::sandbox::{Options, Scale};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::served::{Served, User, until};
 
@@ -86,4 +87,108 @@ fn an_imported_cluster_is_used_and_adopted() {
     user.edit("[node_pool.system]\nmachine_type = \"e2-standard-4\"\nnodes = 3\n", "");
     user.run(&["apply", "--auto-approve", "--allow", "replace:cluster"]).expect(0);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}
+
+const PROVISIONED: &str = r#"[stack]
+name = "s"
+
+[gke]
+project = "demo"
+location = "us-central1-a"
+
+[cluster]
+name = "c"
+
+[cluster.autoprovisioning]
+max_cpus = 64
+max_memory_gb = 256
+max_gpus = { nvidia-l4 = 2 }
+auto_repair = false
+
+[node_pool.system]
+machine_type = "e2-standard-4"
+
+[dask_operator]
+version = "2026.3.0"
+"#;
+
+const DASK: &str = r#"
+[dask_cluster.d]
+image = "demo:1"
+scheduler = { pool = "system", cpu = "500m" }
+worker = { replicas = 2, accelerator = "nvidia-l4", gpus = 1, cpu = "1" }
+"#;
+
+#[test]
+fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
+    let served = served();
+    let user = User::empty_at(&served.gke);
+    fs::write(user.path().join("stack.toml"), format!("{PROVISIONED}{DASK}")).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["status"]).expect(0).says("workers: 2 desired, 2 created, 2 ready");
+    let pools = |nodes: &[Value]| -> Vec<String> {
+        let of = |node: &Value| {
+            node["metadata"]["labels"]["cloud.google.com/gke-nodepool"].as_str().unwrap().to_owned()
+        };
+        nodes.iter().map(of).collect()
+    };
+    let nodes = gpu_nodes(&served);
+    assert!(
+        nodes.len() == 2 && pools(&nodes).iter().all(|pool| pool.starts_with("nap-")),
+        "{:?}",
+        pools(&nodes)
+    );
+    // They are nobody's section.
+    let import = ["import", "--project", "demo", "--cluster", "c", "--out", "-"];
+    let imported = user.run(&import).expect(0).out;
+    assert!(imported.contains("[node_pool.system]") && !imported.contains("nap-"), "{imported}");
+
+    // A third one would be more than the limit: somebody asks for it all the same.
+    let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
+    assert_eq!(served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } })).0, 200);
+    until("the third worker has no node", || {
+        let pods = served.get("/api/v1/namespaces/default/pods");
+        let waits = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
+        pods["items"].as_array().into_iter().flatten().filter(|pod| waits(pod)).count() == 1
+    });
+    assert_eq!(gpu_nodes(&served).len(), 2);
+    user.edit("nvidia-l4 = 2", "nvidia-l4 = 3");
+    user.edit("replicas = 2", "replicas = 3");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["status"]).expect(0).says("workers: 3 desired, 3 created, 3 ready");
+    assert_eq!(gpu_nodes(&served).len(), 3);
+
+    user.edit(&DASK.replace("replicas = 2", "replicas = 3"), "");
+    user.run(&["apply", "--auto-approve", "--allow", "delete:dask_cluster.d"]).expect(0);
+    until("nodes without work are gone", || gpu_nodes(&served).is_empty());
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["destroy", "--auto-approve"]).expect(0);
+    assert!(served.sandbox.clusters().is_empty(), "a cluster is left");
+}
+
+#[test]
+fn a_request_without_a_pool_gets_one_of_its_own() {
+    let served = served();
+    let user = User::empty_at(&served.gke);
+    let work = r#"
+[job.train]
+image = "demo:1"
+command = ["python", "train.py"]
+accelerator = "nvidia-l4"
+gpus = 1
+cpu = "1"
+parallelism = 2
+
+[provisioning_request.train]
+job = "train"
+"#;
+    fs::write(user.path().join("stack.toml"), format!("{PROVISIONED}{work}")).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(0).says("provisioning_request.train");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["status"]).expect(0).says("2 of 2 runs finished");
+    until("nodes whose work has ended are gone", || gpu_nodes(&served).is_empty());
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["destroy", "--auto-approve"]).expect(0);
+    assert!(served.sandbox.clusters().is_empty(), "a cluster is left");
 }

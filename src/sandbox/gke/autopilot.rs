@@ -1,4 +1,4 @@
-//! Autopilot clusters: their pools are GKE's own, and their nodes come and go with pods.
+//! Autopilot clusters, whose pools are GKE's own and whose nodes come and go with pods, and pools of node auto-provisioning.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,8 +9,9 @@ use super::path::{ClusterId, Target};
 use super::settings::Settings;
 use super::state::{Cluster, Gke, Phase, Pool, PoolPhase};
 use super::{machines, places, pools};
+use crate::catalog;
 use crate::sandbox::kube::object::text;
-use crate::sandbox::kube::run::autopilot::{Demand, Machine};
+use crate::sandbox::kube::run::autopilot::{Demand, Machine, Provision};
 
 /// A machine for pods that wait exists after this much of the service's time, in seconds.
 const MACHINE_SECONDS: f64 = 60.0;
@@ -39,6 +40,12 @@ impl Cluster {
     pub fn makes_nodes(&self) -> bool {
         is_on(&self.body) && matches!(self.phase, Phase::Provisioning { .. } | Phase::Running)
     }
+
+    /// Whether GKE makes pools beside those that it was told to.
+    pub fn makes_pools(&self) -> bool {
+        let on = self.body["autoscaling"]["enableNodeAutoprovisioning"] == true;
+        on && !is_on(&self.body) && matches!(self.phase, Phase::Running)
+    }
 }
 
 impl Gke {
@@ -54,6 +61,29 @@ impl Gke {
         }
     }
 
+    /// Makes the pools that node auto-provisioning would, within its limits, and deletes those of its pools that are empty.
+    pub fn auto_provision(
+        &mut self,
+        id: &ClusterId,
+        wanted: &Provision,
+        now: Timestamp,
+        settings: &Settings,
+    ) {
+        for (machine, count) in &wanted.more {
+            self.bring(id, machine, *count, now, settings);
+        }
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        let before = cluster.pools.len();
+        cluster.pools.retain(|pool| {
+            let own = pool.body["autoscaling"]["autoprovisioned"] == true;
+            let queued = pool.body["queuedProvisioning"]["enabled"] == true;
+            !own || pool.nodes() > 0 || (queued && wanted.requested)
+        });
+        if cluster.pools.len() < before {
+            self.touch(id);
+        }
+    }
+
     /// Makes the machines that pods need, as far as the quota and the zones go, and lets go those that none needs.
     pub fn provision(&mut self, id: &ClusterId, demand: &Demand, now: Timestamp, settings: &Settings) {
         self.take_away(id, &demand.idle);
@@ -64,19 +94,37 @@ impl Gke {
 
     fn bring(&mut self, id: &ClusterId, machine: &Machine, count: u32, now: Timestamp, settings: &Settings) {
         let Some(cluster) = self.cluster(id) else { return };
-        let config = machine.config();
-        let name = format!("nap-{}", hex(&["autopilot", &id.to_string(), &config.to_string()], 8));
+        let mut config = machine.config();
+        let queued = if machine.is_queued() { "queued" } else { "" };
+        let name = format!("nap-{}", hex(&["autopilot", &id.to_string(), &config.to_string(), queued], 8));
         let zones = zones(&cluster.body, &config);
         let known = cluster.pools.iter().find(|pool| pool.name == name);
+        let defaults = &cluster.body["autoscaling"]["autoprovisioningNodePoolDefaults"];
         // Machines that are on their way are waited for first: the pods may fit those.
-        if zones.is_empty() || known.is_some_and(|pool| pool.grow_at.is_some()) {
+        if zones.is_empty()
+            || known.is_some_and(|pool| pool.grow_at.is_some())
+            || !is_within_limits(cluster, &config, count.max(1))
+            || self.check_quota(id, &[(&json!({ "config": config }), count)], &settings.quota).is_err()
+        {
             return;
         }
         if known.is_none() {
+            if !is_on(&cluster.body) {
+                for key in OF_NODES.iter().filter(|key| !defaults[**key].is_null()) {
+                    config[*key] = defaults[*key].clone();
+                }
+            }
             let mut body = json!({
-                "name": name, "config": config,
+                "name": name, "config": config, "locations": zones,
                 "autoscaling": { "enabled": true, "autoprovisioned": true, "maxNodeCount": 1000 },
             });
+            for key in ["management", "upgradeSettings"].iter().filter(|key| !defaults[**key].is_null()) {
+                body[*key] = defaults[*key].clone();
+            }
+            if machine.is_queued() {
+                body["queuedProvisioning"] = json!({ "enabled": true });
+                body["config"]["reservationAffinity"] = json!({ "consumeReservationType": "NO_RESERVATION" });
+            }
             pools::prepare(&mut body, &cluster.body, id, true, now);
             let mut pool = pools::new_pool(body, id, now);
             pool.phase = PoolPhase::Running;
@@ -86,8 +134,7 @@ impl Gke {
             }
             self.touch(id);
         }
-        let Ok((_, pool)) = self.require_pool(id, &name) else { return };
-        if self.check_quota(id, &[(&pool.body, count)], &settings.quota).is_err() {
+        if count == 0 {
             return;
         }
         let grow_at = settings.scale.after(now, MACHINE_SECONDS);
@@ -103,11 +150,61 @@ impl Gke {
     }
 }
 
-/// The cluster's zones that have such machines.
+/// Fields of nodes that the defaults of auto-provisioning have.
+const OF_NODES: [&str; 8] = [
+    "bootDiskKmsKey",
+    "diskSizeGb",
+    "diskType",
+    "imageType",
+    "minCpuPlatform",
+    "oauthScopes",
+    "serviceAccount",
+    "shieldedInstanceConfig",
+];
+
+/// Whether so many more machines stay within the limits of auto-provisioning, which count all nodes of the cluster. What has no
+/// limit is not made: GPUs of other types. Source: GKE's page "Configure node auto-provisioning", "Configuring GPU limits".
+fn is_within_limits(cluster: &Cluster, config: &Value, count: u32) -> bool {
+    if is_on(&cluster.body) {
+        return true;
+    }
+    let limits = cluster.body["autoscaling"]["resourceLimits"].as_array();
+    let limit = |resource: &str| {
+        let found = limits.into_iter().flatten().find(|limit| limit["resourceType"] == resource)?;
+        let most = &found["maximum"];
+        most.as_f64().or_else(|| most.as_str()?.parse().ok())
+    };
+    let pools = cluster.pools.iter().map(|pool| (&pool.body["config"], pool.nodes()));
+    let all: Vec<(&Value, u32)> = pools.chain([(config, count)]).collect();
+    let gpu = text(config, "/accelerators/0/acceleratorType");
+    let resources = ["cpu", "memory", gpu].into_iter().filter(|resource| !resource.is_empty());
+    resources.into_iter().all(|resource| {
+        let used: f64 = all.iter().map(|(config, count)| amount(config, resource) * f64::from(*count)).sum();
+        limit(resource).is_some_and(|most| used <= most)
+    })
+}
+
+/// What of a resource a node has: CPUs, gigabytes, or GPUs of a type.
+fn amount(config: &Value, resource: &str) -> f64 {
+    let machine = catalog::machine(text(config, "/machineType"));
+    match resource {
+        "cpu" => machine.and_then(|machine| machine.vcpus).map_or(0.0, f64::from),
+        "memory" => machine.and_then(|machine| machine.memory_gb).unwrap_or(0.0),
+        _ if text(config, "/accelerators/0/acceleratorType") == resource => {
+            text(config, "/accelerators/0/acceleratorCount").parse().unwrap_or(0.0)
+        }
+        _ => 0.0,
+    }
+}
+
+/// The cluster's zones that have such machines, or those that auto-provisioning is limited to.
 fn zones(cluster: &Value, config: &Value) -> Vec<String> {
     let gpu = text(config, "/accelerators/0/acceleratorType");
     let machine = text(config, "/machineType");
-    let all = cluster["locations"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let limited =
+        cluster["autoscaling"]["autoprovisioningLocations"].as_array().filter(|all| !all.is_empty());
+    let all =
+        limited.or_else(|| cluster["locations"].as_array()).into_iter().flatten().filter_map(Value::as_str);
     let has = |zone: &&str| {
         machines::has_machine(zone, machine) && (gpu.is_empty() || machines::has_gpu(zone, gpu))
     };

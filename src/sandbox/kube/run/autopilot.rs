@@ -1,6 +1,7 @@
-//! Autopilot's part of a cluster: which machines pods that wait would run on, and which nodes nobody needs any more.
-//! Source: GKE's pages "Autopilot overview", "Deploy GPU workloads in Autopilot" and "Choose compute classes for Autopilot
-//! Pods": selectors say GPU, Spot and class, requests the size. Which machine types it takes is not documented; those here
+//! Machines that GKE chooses itself, of Autopilot and of node auto-provisioning: which ones pods that wait would run on, and
+//! which nodes nobody needs any more. Source: GKE's pages "Autopilot overview", "Deploy GPU workloads in Autopilot", "Choose
+//! compute classes for Autopilot Pods", "About node pool auto-creation" and the guide to the dynamic workload scheduler:
+//! selectors say GPU, Spot and class, requests the size. Which machine types it takes is not documented; those here
 //! are the smallest of the catalogue that fit. It refuses nothing and raises no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,9 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::object::{label, name};
+use super::super::object::{is_deleted, is_true, label, list, name, namespace, on_requested_nodes, text};
 use super::super::store::Cluster;
-use super::autoscaler::{as_it_will_be, is_unschedulable, pool_name, size, template};
+use super::autoscaler::{
+    More, as_it_will_be, is_queued, is_unschedulable, pool_name, size, template, template_in,
+};
+use super::claim::{GROUP, RESOURCE};
 use super::idle::{Idle, Unneeded, holds};
 use super::nodes::{ACCELERATOR_LABEL, POOL_LABEL};
 use super::round::PoolView;
@@ -50,12 +54,18 @@ pub struct Machine {
     gpus: Option<(String, u32)>,
     spot: bool,
     class: Option<String>,
+    /// Whether a request brings it, and no pod does.
+    queued: bool,
 }
 
 impl Machine {
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+
     /// What a NodePool message of such machines has as its config.
     pub fn config(&self) -> Value {
-        let Self { machine_type, gpus, spot, class } = self;
+        let Self { machine_type, gpus, spot, class, queued: _ } = self;
         let mut config = json!({ "machineType": machine_type });
         let mut taints = Vec::new();
         let mut taint = |key: &str, value: &str| {
@@ -85,7 +95,7 @@ impl Machine {
     /// A node of it, when all of its agents have reported.
     fn node(&self) -> Value {
         template(&PoolView {
-            pool: json!({ "name": "autopilot", "config": self.config() }),
+            pool: json!({ "name": "nap", "config": self.config() }),
             target_sizes: BTreeMap::new(),
             deleting: false,
             instance_prefix: String::new(),
@@ -102,36 +112,107 @@ pub struct Demand {
     pub idle: Vec<Unneeded>,
 }
 
+/// What node auto-provisioning does for the pods and requests of a cluster.
+#[derive(Debug, Default, PartialEq)]
+pub struct Provision {
+    /// Machines that no pool has, and how many; of those for requests a pool is enough, whose nodes the requests bring.
+    pub more: BTreeMap<Machine, u32>,
+    /// Whether a request may still come to its pools that have no nodes.
+    pub requested: bool,
+}
+
+impl Provision {
+    /// What neither the pools have nor their own autoscaling is about to add.
+    pub fn of(cluster: &Cluster, pools: &[PoolView], coming: &More) -> Self {
+        let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
+        let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();
+        let mut nodes = with_those_on_their_way(&live, pools);
+        for ((pool, zone), count) in coming {
+            let Some(view) = pools.iter().find(|view| pool_name(view) == pool) else { continue };
+            let node = zone.as_ref().map_or_else(|| template(view), |zone| template_in(view, zone));
+            nodes.extend((0..*count).map(|_| node.clone()));
+        }
+        let mut more = lacking(&pods, &nodes).0;
+        let waiting = requests_that_wait(cluster);
+        for spec in waiting.iter().filter(|spec| !pools.iter().any(|view| takes_requests_for(view, spec))) {
+            if let Some(open) = fitting(spec) {
+                more.insert(Machine { queued: true, ..open.machine }, 0);
+            }
+        }
+        let ended = ["Failed", "CapacityRevoked", "BookingExpired"];
+        let open = |request: &Value| !ended.iter().any(|kind| is_true(request, kind));
+        let requested = cluster.list(GROUP, RESOURCE).any(|(_, request)| open(request));
+        Self { more, requested }
+    }
+}
+
+/// The pods of requests that nobody has looked at yet.
+fn requests_that_wait(cluster: &Cluster) -> Vec<Value> {
+    let waits = |request: &Value| {
+        !["Accepted", "Failed"].iter().any(|kind| is_true(request, kind)) && !is_deleted(request)
+    };
+    let templates: Vec<&Value> = cluster.list("", "podtemplates").map(|(_, template)| template).collect();
+    let waiting = cluster.list(GROUP, RESOURCE).filter(|(_, request)| waits(request));
+    let specs = waiting.filter_map(|(_, request)| {
+        let named = text(request, "/spec/podSets/0/podTemplateRef/name");
+        let template = templates
+            .iter()
+            .find(|template| name(template) == named && namespace(template) == namespace(request))?;
+        let mut spec = template["template"]["spec"].clone();
+        let tolerations = list(&spec, "/tolerations").iter().cloned().chain([on_requested_nodes()]);
+        spec["tolerations"] = tolerations.collect();
+        Some(spec)
+    });
+    specs.collect()
+}
+
+fn takes_requests_for(view: &PoolView, spec: &Value) -> bool {
+    let node = template(view);
+    is_queued(view) && !view.deleting && Host::all(&[&node], &[]).iter().any(|host| host.filter(spec).is_ok())
+}
+
+/// The nodes as they will be, and those that their pools still lack.
+fn with_those_on_their_way(live: &[&Value], pools: &[PoolView]) -> Vec<Value> {
+    let mut nodes: Vec<Value> = live.iter().map(|node| as_it_will_be(node, pools)).collect();
+    for view in pools {
+        let there = live.iter().filter(|node| label(node, POOL_LABEL) == pool_name(view)).count();
+        let coming = size(view).saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));
+        nodes.extend((0..coming).map(|_| template(view)));
+    }
+    nodes
+}
+
+/// The machines that pods lack which none of the nodes takes, and the nodes that take the others.
+fn lacking(pods: &[&Value], nodes: &[Value]) -> (BTreeMap<Machine, u32>, BTreeSet<String>) {
+    let all: Vec<&Value> = nodes.iter().collect();
+    let mut hosts = Host::all(&all, pods);
+    let mut taken = BTreeSet::new();
+    let mut opened: Vec<Opened<'_>> = Vec::new();
+    for pod in pods.iter().filter(|pod| is_unschedulable(pod)) {
+        let spec = &pod["spec"];
+        if let Some(index) = (0..hosts.len()).find(|index| hosts[*index].filter(spec).is_ok()) {
+            hosts[index].take(spec);
+            taken.insert(name(&nodes[index]).to_owned());
+        } else if let Some(open) = opened.iter_mut().find(|open| open.takes(spec)) {
+            open.specs.push(spec);
+        } else if let Some(new) = fitting(spec) {
+            opened.push(new);
+        }
+    }
+    let mut more = BTreeMap::new();
+    for open in opened {
+        *more.entry(open.machine).or_default() += 1;
+    }
+    (more, taken)
+}
+
 impl Idle {
     /// What there is to do now.
     pub fn demand(&mut self, cluster: &Cluster, pools: &[PoolView], now: Timestamp, clock: &Scale) -> Demand {
         let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
         let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();
-        let mut nodes: Vec<Value> = live.iter().map(|node| as_it_will_be(node, pools)).collect();
-        for view in pools {
-            let there = live.iter().filter(|node| label(node, POOL_LABEL) == pool_name(view)).count();
-            let coming = size(view).saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));
-            nodes.extend((0..coming).map(|_| template(view)));
-        }
-        let all: Vec<&Value> = nodes.iter().collect();
-        let mut hosts = Host::all(&all, &pods);
-        let mut needed: BTreeSet<String> = pods.iter().filter_map(|pod| holds(pod)).collect();
-        let mut opened: Vec<Opened<'_>> = Vec::new();
-        for pod in pods.iter().filter(|pod| is_unschedulable(pod)) {
-            let spec = &pod["spec"];
-            if let Some(index) = (0..hosts.len()).find(|index| hosts[*index].filter(spec).is_ok()) {
-                hosts[index].take(spec);
-                needed.insert(name(&nodes[index]).to_owned());
-            } else if let Some(open) = opened.iter_mut().find(|open| open.takes(spec)) {
-                open.specs.push(spec);
-            } else if let Some(new) = fitting(spec) {
-                opened.push(new);
-            }
-        }
-        let mut more = BTreeMap::new();
-        for open in opened {
-            *more.entry(open.machine).or_default() += 1;
-        }
+        let (more, taken) = lacking(&pods, &with_those_on_their_way(&live, pools));
+        let needed: BTreeSet<String> = pods.iter().filter_map(|pod| holds(pod)).chain(taken).collect();
         Demand { more, idle: self.unneeded(&live, &needed, pools, now, clock) }
     }
 
@@ -174,7 +255,7 @@ fn fitting(spec: &Value) -> Option<Opened<'_>> {
     let (spot, class) = (selected(SPOT_LABEL) == Some("true"), selected(CLASS_LABEL).map(str::to_owned));
     let machines = machines(selected(ACCELERATOR_LABEL), u32::try_from(gpus).unwrap_or(u32::MAX));
     machines.into_iter().find_map(|(machine_type, gpus)| {
-        let machine = Machine { machine_type, gpus, spot, class: class.clone() };
+        let machine = Machine { machine_type, gpus, spot, class: class.clone(), queued: false };
         let open = Opened { node: machine.node(), machine, specs: Vec::new() };
         open.takes(spec).then(|| Opened { specs: vec![spec], ..open })
     })
@@ -238,7 +319,7 @@ mod tests {
         let clock = Scale { time_scale: 1.0 };
         let demand = idle.demand(&world.cluster, &world.pools, world.now, &clock);
         let said = demand.more.into_iter().map(|(machine, count)| {
-            let Machine { machine_type, gpus, spot, class } = machine;
+            let Machine { machine_type, gpus, spot, class, queued: _ } = machine;
             let gpus = gpus.map(|(kind, count)| format!(" {count}x{kind}")).unwrap_or_default();
             let spot = if spot { " spot" } else { "" };
             format!("{count} {machine_type}{gpus}{spot} {}", class.unwrap_or_default()).trim_end().to_owned()

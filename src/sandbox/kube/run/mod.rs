@@ -59,6 +59,8 @@ const ROUNDS: usize = 64;
 pub struct Loops {
     /// Scripted faults; a change takes effect with the next step.
     pub scripts: Scripts,
+    /// Whether GKE makes pools beside those that it was told to.
+    pub makes_pools: bool,
     seen: Option<Seen>,
     memories: [Memory; LOOPS.len()],
     /// The waits of a cluster that is somewhere else.
@@ -71,6 +73,7 @@ pub struct Loops {
 struct Seen {
     pools: Vec<PoolView>,
     scripts: Scripts,
+    makes_pools: bool,
 }
 
 /// What one loop remembers. While the store stays as it was read and no wait is over, another turn would
@@ -105,10 +108,13 @@ impl Loops {
 
     /// Brings the cluster as far as it comes by `now`. Cheap when nothing has changed and nothing is due.
     pub fn step(&mut self, cluster: &mut Cluster, pools: &[PoolView], now: Timestamp, clock: &Scale) {
-        let same = self.seen.as_ref().is_some_and(|seen| seen.scripts == self.scripts && seen.pools == pools);
+        let makes_pools = self.makes_pools;
+        let same = self.seen.as_ref().is_some_and(|seen| {
+            seen.scripts == self.scripts && seen.pools == pools && seen.makes_pools == makes_pools
+        });
         if !same {
             self.wake();
-            self.seen = Some(Seen { pools: pools.to_vec(), scripts: self.scripts.clone() });
+            self.seen = Some(Seen { pools: pools.to_vec(), scripts: self.scripts.clone(), makes_pools });
         }
         let is_asleep = self.memories.iter().all(|memory| memory.sleeps(cluster, now));
         if is_asleep && cluster.collected == cluster.revision() {
@@ -123,7 +129,7 @@ impl Loops {
                 memory.woken = true;
                 memory.read = Some(cluster.revision());
                 memory.timers.due = None;
-                let around = Around { pools, scripts: &self.scripts, now, clock };
+                let around = Around { pools, scripts: &self.scripts, makes_pools, now, clock };
                 let (writes, reads) = around.turn(cluster, &mut memory.timers, turn);
                 memory.reads = Some(reads);
                 for write in writes {
@@ -163,7 +169,7 @@ impl Loops {
         now: Timestamp,
         clock: &Scale,
     ) -> Vec<Write> {
-        let around = Around { pools, scripts: &self.scripts, now, clock };
+        let around = Around { pools, scripts: &self.scripts, makes_pools: self.makes_pools, now, clock };
         let (mut writes, _) = around.turn(cluster, &mut self.elsewhere, nodes::run_beside_agents);
         // The controllers there say themselves what they see.
         writes.retain(Write::is_of_a_node);

@@ -86,6 +86,7 @@ pub(super) struct Run<'a> {
     reads: RefCell<BTreeSet<Resource>>,
     pub(super) pools: &'a [PoolView],
     pub(super) scripts: &'a Scripts,
+    pub(super) makes_pools: bool,
     pub(super) now: Timestamp,
     pub(super) clock: &'a Scale,
     pub(super) timers: &'a mut Timers,
@@ -98,6 +99,7 @@ pub(super) struct Run<'a> {
 pub(super) struct Around<'a> {
     pub(super) pools: &'a [PoolView],
     pub(super) scripts: &'a Scripts,
+    pub(super) makes_pools: bool,
     pub(super) now: Timestamp,
     pub(super) clock: &'a Scale,
 }
@@ -110,9 +112,10 @@ impl Around<'_> {
         timers: &mut Timers,
         turn: fn(&mut Run<'_>),
     ) -> (Vec<Write>, BTreeSet<Resource>) {
-        let Self { pools, scripts, now, clock } = self;
+        let Self { pools, scripts, makes_pools, now, clock } = self;
         let (writes, owned_pods, reads) = (Vec::new(), OnceCell::new(), RefCell::default());
-        let mut run = Run { cluster, reads, pools, scripts, now, clock, timers, writes, owned_pods };
+        let mut run =
+            Run { cluster, reads, pools, scripts, makes_pools, now, clock, timers, writes, owned_pods };
         turn(&mut run);
         (run.writes, run.reads.into_inner())
     }

@@ -20,7 +20,7 @@ pub fn run(run: &mut Run<'_>) {
     }
     // GKE has it in every cluster; here it comes with what it is for.
     let definition = provisioning_crd();
-    if run.pools.iter().any(is_queued)
+    if (run.makes_pools || run.pools.iter().any(is_queued))
         && run.get("apiextensions.k8s.io", "customresourcedefinitions", "", name(definition)).is_none()
     {
         run.create(ADDONS, definition.clone());
