@@ -4,6 +4,7 @@
 use std::fs;
 
 use dask_infra::sandbox::{Options, Scale};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::served::{Served, User, until};
@@ -152,7 +153,12 @@ fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
         let waits = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
         pods["items"].as_array().into_iter().flatten().filter(|pod| waits(pod)).count() == 1
     });
-    assert_eq!(gpu_nodes(&served).len(), 2);
+    // Twenty minutes of the service: more than a machine takes to be there.
+    let later = served.sandbox.now() + SignedDuration::from_secs(1);
+    until("a machine would have been there", || {
+        assert_eq!(gpu_nodes(&served).len(), 2);
+        served.sandbox.now() > later
+    });
     user.edit("nvidia-l4 = 2", "nvidia-l4 = 3");
     user.edit("replicas = 2", "replicas = 3");
     user.run(&["apply", "--auto-approve"]).expect(0);

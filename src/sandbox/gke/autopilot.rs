@@ -99,11 +99,12 @@ impl Gke {
         let name = format!("nap-{}", hex(&["autopilot", &id.to_string(), &config.to_string(), queued], 8));
         let zones = zones(&cluster.body, &config);
         let known = cluster.pools.iter().find(|pool| pool.name == name);
+        let count = count.min(within_limits(cluster, &config, count));
         let defaults = &cluster.body["autoscaling"]["autoprovisioningNodePoolDefaults"];
         // Machines that are on their way are waited for first: the pods may fit those.
         if zones.is_empty()
             || known.is_some_and(|pool| pool.grow_at.is_some())
-            || !is_within_limits(cluster, &config, count.max(1))
+            || within_limits(cluster, &config, count.max(1)) == 0
             || self.check_quota(id, &[(&json!({ "config": config }), count)], &settings.quota).is_err()
         {
             return;
@@ -162,12 +163,17 @@ const OF_NODES: [&str; 8] = [
     "shieldedInstanceConfig",
 ];
 
-/// Whether so many more machines stay within the limits of auto-provisioning, which count all nodes of the cluster. What has no
-/// limit is not made: GPUs of other types. Source: GKE's page "Configure node auto-provisioning", "Configuring GPU limits".
-fn is_within_limits(cluster: &Cluster, config: &Value, count: u32) -> bool {
-    if is_on(&cluster.body) {
-        return true;
+/// How many of so many more machines stay within the limits of auto-provisioning, which count all nodes of the cluster and hold
+/// for all pools that are autoscaled. What has no limit is not made: GPUs of other types. Source: GKE's page "Configure node
+/// auto-provisioning", "Configuring GPU limits".
+pub(super) fn within_limits(cluster: &Cluster, config: &Value, count: u32) -> u32 {
+    if !cluster.makes_pools() {
+        return count;
     }
+    (0..=count).rev().find(|count| is_within_limits(cluster, config, *count)).unwrap_or(0)
+}
+
+fn is_within_limits(cluster: &Cluster, config: &Value, count: u32) -> bool {
     let limits = cluster.body["autoscaling"]["resourceLimits"].as_array();
     let limit = |resource: &str| {
         let found = limits.into_iter().flatten().find(|limit| limit["resourceType"] == resource)?;

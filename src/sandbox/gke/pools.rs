@@ -12,7 +12,7 @@ use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, Surface, changes, list_of};
 use super::settings::Settings;
 use super::state::{Cluster, Gke, Pool, PoolPhase};
-use super::{beta, checks, defaults};
+use super::{autopilot, beta, checks, defaults};
 use crate::sandbox::clock::Scale;
 use crate::sandbox::kube::object::{fill, text};
 use crate::sandbox::kube::run::PoolView;
@@ -205,9 +205,10 @@ impl Gke {
     /// waited for first: the pods may fit those.
     pub fn scale_up(&mut self, id: &ClusterId, more: &More, now: Timestamp, settings: &Settings) {
         for ((name, place), count) in more {
-            let Ok((_, pool)) = self.require_pool(id, name) else { continue };
+            let Ok((cluster, pool)) = self.require_pool(id, name) else { continue };
             let waits = pool.grow_at.is_some() || pool.phase != PoolPhase::Running;
-            if waits || self.check_quota(id, &[(&pool.body, *count)], &settings.quota).is_err() {
+            let count = autopilot::within_limits(cluster, &pool.body["config"], *count);
+            if waits || count == 0 || self.check_quota(id, &[(&pool.body, count)], &settings.quota).is_err() {
                 continue;
             }
             let grow_at = settings.scale.after(now, RESIZE_SECONDS);
@@ -216,7 +217,7 @@ impl Gke {
                     *size += count;
                     return resize(pool, grow_at);
                 }
-                for _ in 0..*count {
+                for _ in 0..count {
                     // The zones stay as even as they can be.
                     if let Some(least) = pool.sizes.values_mut().min() {
                         *least += 1;

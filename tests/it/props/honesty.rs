@@ -40,7 +40,8 @@ impl Flags {
         Command {
             target: pick(self.target),
             exclude: pick(self.exclude),
-            replace: pick(self.replace),
+            // The case `operator-replaced-in-its-namespace` waits.
+            replace: pick(self.replace).into_iter().filter(|typed| typed != "dask_operator").collect(),
             consent: self.consent,
             ..Command::default()
         }
