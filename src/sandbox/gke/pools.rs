@@ -12,7 +12,7 @@ use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, Surface, changes, list_of};
 use super::settings::Settings;
 use super::state::{Cluster, Gke, Pool, PoolPhase};
-use super::{autopilot, beta, checks, defaults};
+use super::{beta, checks, defaults, quotas};
 use crate::sandbox::clock::Scale;
 use crate::sandbox::kube::object::{fill, text};
 use crate::sandbox::kube::run::PoolView;
@@ -207,7 +207,7 @@ impl Gke {
         for ((name, place), count) in more {
             let Ok((cluster, pool)) = self.require_pool(id, name) else { continue };
             let waits = pool.grow_at.is_some() || pool.phase != PoolPhase::Running;
-            let count = autopilot::within_limits(cluster, &pool.body["config"], *count);
+            let count = quotas::within_limits(cluster, &pool.body["config"], *count);
             if waits || count == 0 || self.check_quota(id, &[(&pool.body, count)], &settings.quota).is_err() {
                 continue;
             }

@@ -11,7 +11,7 @@ use super::machines;
 use super::path::ClusterId;
 use super::places;
 use super::settings::Quota;
-use super::state::Gke;
+use super::state::{Cluster, Gke};
 use crate::catalog::{self, Capacity};
 use crate::sandbox::kube::object::text;
 
@@ -35,6 +35,46 @@ pub(super) fn of_regions() -> impl Iterator<Item = String> {
 /// Quotas that a project has for all regions together.
 pub(super) fn of_projects() -> impl Iterator<Item = String> {
     [Some(catalog::GLOBAL_CPU_QUOTA), catalog::global_gpu_quota()].into_iter().flatten().map(str::to_owned)
+}
+
+/// How many of so many more machines stay within the limits of auto-provisioning, which count all nodes of the cluster and hold
+/// for all pools that are autoscaled. What has no limit is not made: GPUs of other types. Source: GKE's page "Configure node
+/// auto-provisioning", "Configuring GPU limits".
+pub(super) fn within_limits(cluster: &Cluster, config: &Value, count: u32) -> u32 {
+    if !cluster.makes_pools() {
+        return count;
+    }
+    (0..=count).rev().find(|count| is_within_limits(cluster, config, *count)).unwrap_or(0)
+}
+
+fn is_within_limits(cluster: &Cluster, config: &Value, count: u32) -> bool {
+    let limits = cluster.body["autoscaling"]["resourceLimits"].as_array();
+    let limit = |resource: &str| {
+        let found = limits.into_iter().flatten().find(|limit| limit["resourceType"] == resource)?;
+        let most = &found["maximum"];
+        most.as_f64().or_else(|| most.as_str()?.parse().ok())
+    };
+    let pools = cluster.pools.iter().map(|pool| (&pool.body["config"], pool.nodes()));
+    let all: Vec<(&Value, u32)> = pools.chain([(config, count)]).collect();
+    let gpu = text(config, "/accelerators/0/acceleratorType");
+    let resources = ["cpu", "memory", gpu].into_iter().filter(|resource| !resource.is_empty());
+    resources.into_iter().all(|resource| {
+        let used: f64 = all.iter().map(|(config, count)| amount(config, resource) * f64::from(*count)).sum();
+        limit(resource).is_some_and(|most| used <= most)
+    })
+}
+
+/// What of a resource a node has: CPUs, gigabytes, or GPUs of a type.
+fn amount(config: &Value, resource: &str) -> f64 {
+    let machine = catalog::machine(text(config, "/machineType"));
+    match resource {
+        "cpu" => machine.and_then(|machine| machine.vcpus).map_or(0.0, f64::from),
+        "memory" => machine.and_then(|machine| machine.memory_gb).unwrap_or(0.0),
+        _ if text(config, "/accelerators/0/acceleratorType") == resource => {
+            text(config, "/accelerators/0/acceleratorCount").parse().unwrap_or(0.0)
+        }
+        _ => 0.0,
+    }
 }
 
 /// What one node of a stored NodePool message takes.
