@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cascade;
 use super::inputs::Inputs;
 use super::planner::Planner;
 use super::reason::Reason;
@@ -26,6 +27,8 @@ struct Others<'a> {
     cluster_goes: bool,
     /// What needs no delete of its own before the cluster goes.
     with_cluster: BTreeSet<Identity>,
+    /// Namespaces and definitions that are replaced: what they hold is gone before its own change begins.
+    replaced_homes: Vec<&'a Identity>,
     /// The zones of pools whose number is set.
     zones: &'a BTreeMap<usize, Vec<String>>,
     /// Seconds that things took which were made before.
@@ -100,13 +103,19 @@ impl<'a> Others<'a> {
         }
         let inline = inline_pool(desired, &planner.seen.inputs.ladders)
             .filter(|_| is([Action::Create, Action::Replace]));
+        let replaced = planner.changes.iter().filter(|change| change.action == Action::Replace);
+        let is_home = |object: &ObjectId| cascade::is_namespace(object) || cascade::defines(object).is_some();
+        let replaced_homes = replaced
+            .map(|change| &change.identity)
+            .filter(|thing| thing.object().is_some_and(is_home))
+            .collect();
         let Inputs { world, target, .. } = planner.seen.inputs;
         // The sandbox makes in seconds what takes GKE minutes.
         let record = world.record.as_ref().filter(|_| !target.simulated);
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let took = recorded.filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
         let desired = resource::by_identity(desired);
-        Self { planner, desired, inline, cluster_goes, with_cluster, zones, took }
+        Self { planner, desired, inline, cluster_goes, with_cluster, replaced_homes, zones, took }
     }
 
     /// Whether the server takes it along with something else that goes.
@@ -118,6 +127,12 @@ impl<'a> Others<'a> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the server takes it along with something that is replaced before it: it is made anew, and not deleted.
+    fn goes_before(&self, change: &Change) -> bool {
+        let held = |home: &&Identity| cascade::holds(home, &change.identity).is_some();
+        change.action == Action::Replace && self.replaced_homes.iter().any(held)
     }
 
     fn program(&self, place: usize, change: &Change) -> Program {
@@ -133,6 +148,8 @@ impl<'a> Others<'a> {
         let live = inputs.world.find(&change.identity);
         let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
         let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);
+        let goes_before = self.goes_before(change);
+        let action = if goes_before { Action::Create } else { change.action };
         let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
         let context = ChangeContext {
             resource: resource.copied(),
@@ -143,11 +160,12 @@ impl<'a> Others<'a> {
             zones: self.zones.get(&place).map_or(0, Vec::len),
             nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
             adopting: change.taken.is_some(),
-            leaving: change.action == Action::Create
-                && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
+            leaving: goes_before
+                || change.action == Action::Create
+                    && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
             amiss: self.planner.amiss.get(&change.address).filter(|_| change.action == Action::Update),
             when_idle: inputs.when_idle,
-            ..ChangeContext::of(change.action, &change.identity, &inputs.owner)
+            ..ChangeContext::of(action, &change.identity, &inputs.owner)
         };
         let mut steps = (kind.program)(&context);
         given::leave_open(&inputs.world.given, &mut steps);

@@ -40,8 +40,7 @@ impl Flags {
         Command {
             target: pick(self.target),
             exclude: pick(self.exclude),
-            // The case `operator-replaced-in-its-namespace` waits.
-            replace: pick(self.replace).into_iter().filter(|typed| typed != "dask_operator").collect(),
+            replace: pick(self.replace),
             consent: self.consent,
             ..Command::default()
         }
