@@ -9,21 +9,7 @@ use dask_infra::sandbox::{Options, Scale, Stockout};
 use serde_json::{Value, json};
 
 use crate::sandbox_dask::{FAST, kube};
-use crate::served::{Served, User};
-
-const TARGET: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-"#;
+use crate::served::{ON_GKE, Served, User};
 
 const RAPIDS: &str = r#"
 [node_pool.a100]
@@ -59,7 +45,7 @@ fn user(options: Options, stack: &str) -> (Served, User) {
 fn user_at(scale: Scale, options: Options, stack: &str) -> (Served, User) {
     let served = Served::with(Options { scale, ..options });
     let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), format!("{TARGET}{stack}")).unwrap();
+    std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{stack}")).unwrap();
     (served, user)
 }
 
@@ -238,7 +224,7 @@ fn a_request_is_needed_on_the_way_queued_only() {
             let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
             assert_eq!(kube(&served, &Method::POST, all, dask_infra::schema::provisioning_crd()).0, 201);
         }
-        std::fs::write(user.path().join("stack.toml"), format!("{TARGET}{pool}{work}")).unwrap();
+        std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{pool}{work}")).unwrap();
         user.run(&["apply", "--auto-approve"]).expect(0).says("job.train: created");
         let expect = if sold_out { "in use" } else { "not needed" };
         user.run(&["status", "provisioning_request.train"]).expect(0).says(expect);

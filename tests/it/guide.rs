@@ -10,21 +10,9 @@ use serde_json::{Value, json};
 
 use crate::golden::root;
 use crate::sandbox_dask::kube;
-use crate::served::{Served, User};
+use crate::served::{ON_GKE, Served, User};
 
-const STACK: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-
+const POOL: &str = r#"
 [node_pool.a100]
 machine_type = "a2-highgpu-1g"
 nodes = { min = 0, max = 4 }
@@ -86,7 +74,7 @@ fn user(options: Options, stack: &str, files: &[&str]) -> (Served, User) {
     let user = User::empty_at(&served.gke);
     fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     files.iter().for_each(|file| guide(&user, file));
-    fs::write(user.path().join("stack.toml"), format!("{STACK}{stack}")).unwrap();
+    fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{POOL}{stack}")).unwrap();
     (served, user)
 }
 

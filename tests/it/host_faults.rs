@@ -215,6 +215,19 @@ impl Case {
         }
     }
 
+    /// Without the object and its environment.
+    fn leaves_nothing(&self, mut agent: Agent, object: &str, case: &str) {
+        for object in [object, "environments/main"] {
+            let path = format!("{HOSTS}/{object}");
+            let (status, said) = agent.ask("DELETE", &path, None);
+            assert!(matches!(status, 200 | 404), "{case}: {said}");
+            agent.until(&path, |status, _| status == 404);
+        }
+        drop(agent);
+        assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
+        assert_eq!(things_in(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+    }
+
     fn run(&self, step: Step, fault: Fault, moment: u64) {
         let case = format!("{step:?}, {fault:?} after {moment} ms");
         println!("{case}");
@@ -255,15 +268,7 @@ impl Case {
             self.applied(&mut agent, step, &case);
             assert_eq!(self.processes(), before, "{case}: the second apply did something");
         }
-        for object in [CLUSTER, "environments/main"] {
-            let path = format!("{HOSTS}/{object}");
-            let (status, said) = agent.ask("DELETE", &path, None);
-            assert!(matches!(status, 200 | 404), "{case}: {said}");
-            agent.until(&path, |status, _| status == 404);
-        }
-        drop(agent);
-        assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
-        assert_eq!(things_in(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+        self.leaves_nothing(agent, CLUSTER, &case);
     }
 }
 
@@ -274,28 +279,35 @@ impl Drop for Case {
     }
 }
 
-/// 195 cases; a sample of them unless `DASK_INFRA_SWEEP=all`.
-#[test]
-fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
+/// Every `step`th of the cases, from the seed on; all of them with `DASK_INFRA_SWEEP=all`.
+fn sweep<S: Copy, F: Copy>(cases: &[(S, F, u64)], step: usize, run: impl Fn(&Case, S, F, u64)) {
     if !on_path("python3", "--version") || !Path::new("/proc").exists() {
         return;
     }
     let all = std::env::var("DASK_INFRA_SWEEP").is_ok_and(|value| value == "all");
     let seed: usize = std::env::var("DASK_INFRA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let cases: Vec<(Step, Fault, u64)> = STEPS
-        .into_iter()
-        .flat_map(|step| FAULTS.map(|fault| MOMENTS.map(|moment| (step, fault, moment))))
-        .flatten()
-        .collect();
-    assert_eq!(cases.len(), 195);
-    // A step of 17 through 195 cases meets every step and nearly every fault in a dozen.
-    let mine = cases.iter().enumerate().filter(|(at, _)| all || (at + seed).is_multiple_of(17));
+    let mine = cases.iter().enumerate().filter(|(at, _)| all || (at + seed).is_multiple_of(step));
     let mut count = 0;
-    for (_, (step, fault, moment)) in mine {
-        Case::new().run(*step, *fault, *moment);
+    for (_, (at, fault, moment)) in mine {
+        run(&Case::new(), *at, *fault, *moment);
         count += 1;
     }
     println!("{count} of {} faults", cases.len());
+}
+
+/// At each of these each fault, at each moment.
+fn each<S: Copy, F: Copy>(steps: &[S], faults: &[F]) -> Vec<(S, F, u64)> {
+    let with = |step: S| faults.iter().flat_map(move |fault| MOMENTS.map(|moment| (step, *fault, moment)));
+    steps.iter().flat_map(|step| with(*step)).collect()
+}
+
+/// 195 cases; a sample of them unless `DASK_INFRA_SWEEP=all`.
+#[test]
+fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
+    let cases = each(&STEPS, &FAULTS);
+    assert_eq!(cases.len(), 195);
+    // A step of 17 through 195 cases meets every step and nearly every fault in a dozen.
+    sweep(&cases, 17, Case::run);
 }
 
 /// What a job is doing when the fault comes.
@@ -498,38 +510,15 @@ impl Case {
             agent.apply(&path, "", &self.job());
             assert_eq!(agent.get(&path).1["status"]["jobStatus"], status["jobStatus"], "{case}");
         }
-        for object in [JOB, "environments/main"] {
-            let path = format!("{HOSTS}/{object}");
-            let (status, said) = agent.ask("DELETE", &path, None);
-            assert!(matches!(status, 200 | 404), "{case}: {said}");
-            agent.until(&path, |status, _| status == 404);
-        }
-        drop(agent);
-        assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
-        assert_eq!(things_in(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+        self.leaves_nothing(agent, JOB, &case);
     }
 }
 
 /// A program runs once or not at all, its end is known or its failure has a reason, and its cluster goes with it: 168 cases.
 #[test]
 fn each_phase_of_a_job_meets_each_fault_and_it_runs_once() {
-    if !on_path("python3", "--version") || !Path::new("/proc").exists() {
-        return;
-    }
-    let all = std::env::var("DASK_INFRA_SWEEP").is_ok_and(|value| value == "all");
-    let seed: usize = std::env::var("DASK_INFRA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let cases: Vec<(Phase, JobFault, u64)> = PHASES
-        .into_iter()
-        .flat_map(|phase| JOB_FAULTS.map(|fault| MOMENTS.map(|moment| (phase, fault, moment))))
-        .flatten()
-        .collect();
+    let cases = each(&PHASES, &JOB_FAULTS);
     assert_eq!(cases.len(), 168);
     // A step of 13 through 168 cases meets every phase and nearly every fault in a dozen.
-    let mine = cases.iter().enumerate().filter(|(at, _)| all || (at + seed).is_multiple_of(13));
-    let mut count = 0;
-    for (_, (phase, fault, moment)) in mine {
-        Case::new().run_job(*phase, *fault, *moment);
-        count += 1;
-    }
-    println!("{count} of {} faults", cases.len());
+    sweep(&cases, 13, Case::run_job);
 }

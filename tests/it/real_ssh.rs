@@ -224,9 +224,7 @@ fn a_stack_is_spread_over_hosts_computes_and_goes() {
     lab.nothing_to_do();
     lab.run(&["logs", "work.group.more"]).expect(0).says("work-more_n2-worker-0");
     lab.run(&["destroy", "--auto-approve"]).expect(0);
-    for index in 0..3 {
-        assert_eq!(left(&lab, index), Vec::<PathBuf>::new());
-    }
+    assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -328,9 +326,7 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
     let third = format!(", {{ name = \"n3\", address = \"127.0.0.1\", port = {} }}", lab.ports[2]);
     lab.user.edit(&third, "");
     lab.run(&["destroy", "--auto-approve"]).expect(0);
-    for index in 0..3 {
-        assert_eq!(left(&lab, index), Vec::<PathBuf>::new());
-    }
+    assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
 }
 
 /// The program runs on the scheduler's host, with workers of all hosts, and what it leaves is its log there.

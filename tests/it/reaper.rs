@@ -19,24 +19,11 @@ use crate::golden::root;
 use crate::real::{Access, Client, Dask, PATIENCE, Part, Stand, needs};
 use crate::real_dask::{Deployments, pods};
 use crate::sandbox_dask::kube;
-use crate::served::{Said, Served, User, on_path};
+use crate::served::{ON_GKE, Said, Served, User, on_path};
 
-const STACK: &str = r#"[stack]
-name = "s"
+const OPERATOR: &str = "\n[dask_operator]\nversion = \"2026.3.0\"\n";
 
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-
-[dask_operator]
-version = "2026.3.0"
-
+const CLUSTERS: &str = r#"
 [dask_cluster.d]
 image = "demo:1"
 ttl = "TTL"
@@ -52,12 +39,29 @@ const CRON: &str = "/apis/batch/v1/namespaces/default/cronjobs/d-ttl";
 fn lab(time_scale: f64, ttl: &str) -> (Served, User) {
     let served = Served::with(Options { scale: Scale { time_scale }, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), STACK.replace("TTL", ttl)).unwrap();
+    std::fs::write(
+        user.path().join("stack.toml"),
+        format!("{ON_GKE}{OPERATOR}{}", CLUSTERS.replace("TTL", ttl)),
+    )
+    .unwrap();
     (served, user)
 }
 
 fn is_there(served: &Served, path: &str) -> bool {
     kube(served, &Method::GET, path, &Value::Null).0 == 200
+}
+
+/// A time in seconds since 1970.
+fn seconds_of(object: &Value, pointer: &str) -> Option<i64> {
+    Some(object.pointer(pointer)?.as_str()?.parse::<jiff::Timestamp>().ok()?.as_second())
+}
+
+/// Until a CronJob has looked after a second.
+fn until_looked(served: &Served, cron: &str, after: i64) {
+    crate::served::until("it has looked", || {
+        let (_, cron) = kube(served, &Method::GET, cron, &Value::Null);
+        seconds_of(&cron, "/status/lastScheduleTime").is_some_and(|looked| looked > after)
+    });
 }
 
 fn until_gone(served: &Served) {
@@ -171,7 +175,7 @@ fn the_time_of_a_cluster_in_a_queue_begins_when_it_is_let_start() {
     let user = User::empty_at(&served.gke);
     std::fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     let cluster = "image = \"demo:1\"\nqueue = \"q\"\nscheduler = { cpu = \"500m\" }\nworker = { replicas = 2, cpu = \"500m\" }\n";
-    let (target, _) = STACK.split_once("[dask_cluster.d]").unwrap();
+    let target = format!("{ON_GKE}{OPERATOR}\n");
     // Room for one of them.
     let queue = "[kueue]\nmanifest = \"kueue.yaml\"\n\n[queue.q]\ncpu = \"2\"\n\n[dask_cluster.first]\n";
     let stack = format!("{target}{queue}{cluster}");
@@ -180,19 +184,10 @@ fn the_time_of_a_cluster_in_a_queue_begins_when_it_is_let_start() {
     let second = format!("{stack}\n[dask_cluster.d]\nttl = \"10h\"\n{cluster}");
     std::fs::write(user.path().join("stack.toml"), second).unwrap();
     user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
-    let second = |object: &Value, pointer: &str| -> Option<i64> {
-        Some(object.pointer(pointer)?.as_str()?.parse::<jiff::Timestamp>().ok()?.as_second())
-    };
     // Ten hours are 30 seconds, and it is looked at every five minutes: while it waits its time has not begun.
     let (_, waits) = kube(&served, &Method::GET, CLUSTER, &Value::Null);
-    let made = second(&waits, "/metadata/creationTimestamp").unwrap();
-    loop {
-        let (_, cron) = kube(&served, &Method::GET, CRON, &Value::Null);
-        if second(&cron, "/status/lastScheduleTime").is_some_and(|looked| looked - made > 31) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let made = seconds_of(&waits, "/metadata/creationTimestamp").unwrap();
+    until_looked(&served, CRON, made + 31);
     assert!(is_there(&served, CLUSTER), "it was deleted while it waited");
     user.run(&["stop", "dask_cluster.first", "--auto-approve"]).expect(0);
     until_gone(&served);
@@ -214,7 +209,7 @@ replicas = 1
 fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started() {
     let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
-    let (target, _) = STACK.split_once("[dask_cluster.d]").unwrap();
+    let target = format!("{ON_GKE}{OPERATOR}\n");
     let pool = "[node_pool.t4]\nmachine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n\
         nodes = { min = 0, max = 2 }\n\n";
     let workers = "worker = { replicas = 2, gpus = 1, pool = \"t4\" }\n";
@@ -232,7 +227,7 @@ fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started
     user.edit("image = \"demo:1\"\n", "image = \"demo:1\"\nidle_stop = \"10h\"\n");
     user.run(&["apply", "--auto-approve"]).expect(0).says("counts from the moment when its work ended");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    std::thread::sleep(Duration::from_secs(33));
+    until_looked(&served, IDLE_CRON, jiff::Timestamp::now().as_second() + 31);
     assert!(is_there(&served, CLUSTER), "it has work");
     tasks(Value::Null);
     let begun = Instant::now();
@@ -269,8 +264,7 @@ async fn the_script_asks_a_real_scheduler_and_work_between_two_looks_counts() {
     needs!(&[Part::Operator]);
     let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
-    let (target, _) = STACK.split_once("\n[dask_cluster.d]").unwrap();
-    std::fs::write(user.path().join("stack.toml"), format!("{target}{IDLE}")).unwrap();
+    std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{OPERATOR}{IDLE}")).unwrap();
     block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
     let cron = block_in_place(|| kube(&served, &Method::GET, IDLE_CRON, &Value::Null)).1;
     let asks_at = |address: &str, seconds: &str| {

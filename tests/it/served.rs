@@ -17,6 +17,21 @@ use tokio::sync::oneshot;
 use tokio::task::block_in_place;
 use tower::ServiceExt as _;
 
+/// The head of a stack: a GKE cluster with a pool of CPUs.
+pub const ON_GKE: &str = r#"[stack]
+name = "s"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "c"
+
+[node_pool.cpu]
+machine_type = "e2-standard-8"
+"#;
+
 /// A sandbox that is served on its own thread, on free loopback ports, until this value goes.
 pub struct Served {
     /// `http://127.0.0.1:PORT`.

@@ -94,45 +94,31 @@ impl Gke {
 
     fn bring(&mut self, id: &ClusterId, machine: &Machine, count: u32, now: Timestamp, settings: &Settings) {
         let Some(cluster) = self.cluster(id) else { return };
-        let mut config = machine.config();
+        let config = machine.config();
         let queued = if machine.is_queued() { "queued" } else { "" };
         let name = format!("nap-{}", hex(&["autopilot", &id.to_string(), &config.to_string(), queued], 8));
         let zones = zones(&cluster.body, &config);
         let known = cluster.pools.iter().find(|pool| pool.name == name);
-        let count = count.min(within_limits(cluster, &config, count));
-        let defaults = &cluster.body["autoscaling"]["autoprovisioningNodePoolDefaults"];
+        // A pool for requests begins without machines, and is made where there is room for one.
+        let room = within_limits(cluster, &config, count.max(1));
         // Machines that are on their way are waited for first: the pods may fit those.
-        if zones.is_empty()
-            || known.is_some_and(|pool| pool.grow_at.is_some())
-            || within_limits(cluster, &config, count.max(1)) == 0
-            || self.check_quota(id, &[(&json!({ "config": config }), count)], &settings.quota).is_err()
-        {
+        if room == 0 || zones.is_empty() || known.is_some_and(|pool| pool.grow_at.is_some()) {
             return;
         }
-        if known.is_none() {
-            if !is_on(&cluster.body) {
-                for key in OF_NODES.iter().filter(|key| !defaults[**key].is_null()) {
-                    config[*key] = defaults[*key].clone();
-                }
-            }
-            let mut body = json!({
-                "name": name, "config": config, "locations": zones,
-                "autoscaling": { "enabled": true, "autoprovisioned": true, "maxNodeCount": 1000 },
-            });
-            for key in ["management", "upgradeSettings"].iter().filter(|key| !defaults[**key].is_null()) {
-                body[*key] = defaults[*key].clone();
-            }
-            if machine.is_queued() {
-                body["queuedProvisioning"] = json!({ "enabled": true });
-                body["config"]["reservationAffinity"] = json!({ "consumeReservationType": "NO_RESERVATION" });
-            }
-            pools::prepare(&mut body, &cluster.body, id, true, now);
+        let count = count.min(room);
+        let new = known.is_none();
+        let body = match known {
+            Some(pool) => pool.body.clone(),
+            None => pool_of(machine, config, &name, &zones, cluster, now),
+        };
+        if self.check_quota(id, &[(&body, count)], &settings.quota).is_err() {
+            return;
+        }
+        if let Some(cluster) = self.clusters.get_mut(id).filter(|_| new) {
             let mut pool = pools::new_pool(body, id, now);
             pool.phase = PoolPhase::Running;
             pool.grow_at = None;
-            if let Some(cluster) = self.clusters.get_mut(id) {
-                cluster.pools.push(pool);
-            }
+            cluster.pools.push(pool);
             self.touch(id);
         }
         if count == 0 {
@@ -149,6 +135,36 @@ impl Gke {
             pools::resize(pool, grow_at);
         });
     }
+}
+
+/// The NodePool message of a pool that GKE makes itself.
+fn pool_of(
+    machine: &Machine,
+    mut config: Value,
+    name: &str,
+    zones: &[String],
+    cluster: &Cluster,
+    now: Timestamp,
+) -> Value {
+    let defaults = &cluster.body["autoscaling"]["autoprovisioningNodePoolDefaults"];
+    if !is_on(&cluster.body) {
+        for key in OF_NODES.iter().filter(|key| !defaults[**key].is_null()) {
+            config[*key] = defaults[*key].clone();
+        }
+    }
+    let mut body = json!({
+        "name": name, "config": config, "locations": zones,
+        "autoscaling": { "enabled": true, "autoprovisioned": true, "maxNodeCount": 1000 },
+    });
+    for key in ["management", "upgradeSettings"].iter().filter(|key| !defaults[**key].is_null()) {
+        body[*key] = defaults[*key].clone();
+    }
+    if machine.is_queued() {
+        body["queuedProvisioning"] = json!({ "enabled": true });
+        body["config"]["reservationAffinity"] = json!({ "consumeReservationType": "NO_RESERVATION" });
+    }
+    pools::prepare(&mut body, &cluster.body, &cluster.id, true, now);
+    body
 }
 
 /// Fields of nodes that the defaults of auto-provisioning have.

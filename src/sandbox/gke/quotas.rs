@@ -44,7 +44,7 @@ pub(super) fn within_limits(cluster: &Cluster, config: &Value, count: u32) -> u3
     if !cluster.makes_pools() {
         return count;
     }
-    (0..=count).rev().find(|count| is_within_limits(cluster, config, *count)).unwrap_or(0)
+    (1..=count).rev().find(|count| is_within_limits(cluster, config, *count)).unwrap_or(0)
 }
 
 fn is_within_limits(cluster: &Cluster, config: &Value, count: u32) -> bool {

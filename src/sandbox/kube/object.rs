@@ -93,6 +93,14 @@ pub fn on_requested_nodes() -> Value {
     json!({"key": "cloud.google.com/gke-queued", "operator": "Exists", "effect": "NoSchedule"})
 }
 
+/// The spec of pods of requests, as they come to their nodes.
+pub fn as_on_requested_nodes(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    let tolerations = list(&spec, "/tolerations").iter().cloned().chain([on_requested_nodes()]);
+    spec["tolerations"] = tolerations.collect();
+    spec
+}
+
 /// `metadata.labels`, or an empty map.
 pub fn labels(object: &Value) -> Value {
     object

@@ -48,15 +48,7 @@ class Clusters:
     def converge(self, cluster):
         """Begins to bring the processes of a cluster to what is asked for; to be called with the lock."""
         file = self.store.at("run", cluster)
-        if is_alive(read_json(file)):
-            return
-        process = detach(lambda: self.converged(cluster, file))
-        try:
-            self.store.write(file, process)
-        except OSError as error:
-            # Its work may be what makes room. Two of them at once only do things twice.
-            if error.errno not in FULL:
-                raise
+        detach_once(self.store, file, lambda: self.converged(cluster, file))
 
     def is_converging(self, cluster):
         return is_alive(read_json(self.store.at("run", cluster)))

@@ -35,15 +35,7 @@ class Jobs:
     def follow(self, name):
         """To be called with the lock."""
         file = self.store.at("follow", name)
-        if is_alive(read_json(file)):
-            return
-        process = detach(lambda: self.followed(name, file))
-        try:
-            self.store.write(file, process)
-        except OSError as error:
-            # As with what brings processes to what is asked for: two of them do no harm.
-            if error.errno not in FULL:
-                raise
+        detach_once(self.store, file, lambda: self.followed(name, file))
 
     def is_followed(self, name):
         return is_alive(read_json(self.store.at("follow", name)))

@@ -111,3 +111,16 @@ def detach(work):
             os.write(2, ("%s\n" % error).encode())
         os._exit(1)
     os._exit(0)
+
+
+def detach_once(store, file, work):
+    """Detaches a function unless the one before, which the file names, still runs; to be called with the lock."""
+    if is_alive(read_json(file)):
+        return
+    process = detach(work)
+    try:
+        store.write(file, process)
+    except OSError as error:
+        # Its work may be what makes room. Two of them at once only do things twice.
+        if error.errno not in FULL:
+            raise

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::object::{is_deleted, is_true, label, list, name, namespace, on_requested_nodes, text};
+use super::super::object::{as_on_requested_nodes, is_deleted, is_true, label, name, namespace, text};
 use super::super::store::Cluster;
 use super::autoscaler::{
     More, as_it_will_be, is_queued, is_unschedulable, pool_name, size, template, template_in,
@@ -158,10 +158,7 @@ fn requests_that_wait(cluster: &Cluster) -> Vec<Value> {
         let template = templates
             .iter()
             .find(|template| name(template) == named && namespace(template) == namespace(request))?;
-        let mut spec = template["template"]["spec"].clone();
-        let tolerations = list(&spec, "/tolerations").iter().cloned().chain([on_requested_nodes()]);
-        spec["tolerations"] = tolerations.collect();
-        Some(spec)
+        Some(as_on_requested_nodes(&template["template"]["spec"]))
     });
     specs.collect()
 }

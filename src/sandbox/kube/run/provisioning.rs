@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::object::{
-    annotation, condition, is_deleted, is_true, key, label, list, name, namespace, number,
-    on_requested_nodes, set_condition, text, time, uid,
+    annotation, as_on_requested_nodes, condition, is_deleted, is_true, key, label, list, name, namespace,
+    number, set_condition, text, time, uid,
 };
 use super::super::store::Cluster;
 use super::autoscaler::{More, is_queued, pool_name, room, template_in};
@@ -136,9 +136,7 @@ fn chosen<'p>(
     spec: &Value,
     pods: u64,
 ) -> Result<Vec<Place<'p>>, (&'static str, String)> {
-    let mut spec = spec.clone();
-    let tolerations = list(&spec, "/tolerations").iter().cloned().chain([on_requested_nodes()]);
-    spec["tolerations"] = tolerations.collect();
+    let spec = as_on_requested_nodes(spec);
     let (mut places, mut full) = (Vec::new(), Vec::new());
     for view in pools.iter().filter(|view| is_queued(view) && !view.deleting) {
         for zone in view.target_sizes.keys() {
