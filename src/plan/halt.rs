@@ -325,9 +325,9 @@ impl Planner<'_> {
     /// A time that comes to a cluster that is there counts from before.
     pub(super) fn tell_reapers(&mut self) {
         let inputs = self.seen.inputs;
-        let action = |identity: &Identity| {
-            self.changes.iter().find(|change| change.identity == *identity).map(|change| change.action)
-        };
+        let actions: BTreeMap<&Identity, Action> =
+            self.changes.iter().map(|change| (&change.identity, change.action)).collect();
+        let action = |identity: &Identity| actions.get(identity).copied();
         let mut notes = Vec::new();
         for cluster in inputs.desired.iter() {
             let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));

@@ -26,26 +26,42 @@ async fn taken(count: usize) -> [Took; 3] {
 
 /// Not the time, which the control plane takes: the processor time of the program alone. What is above is measured again,
 /// and the less of both counts.
-#[tokio::test(flavor = "multi_thread")]
-async fn twice_the_objects_cost_twice_the_processor_time() {
-    needs!(Part::CONTROL_PLANE);
-    let mut least = [[f64::INFINITY; 3]; 2];
+async fn holds<const N: usize>(few: usize, what: [&str; N], taken: impl AsyncFn(usize) -> [Took; N]) {
+    let mut least = [[f64::INFINITY; N]; 2];
     for attempt in 0..3 {
-        for (count, least) in [FEW, 2 * FEW].into_iter().zip(&mut least) {
+        for (count, least) in [few, 2 * few].into_iter().zip(&mut least) {
             for (took, least) in taken(count).await.iter().zip(least) {
                 *least = least.min(took.cpu);
             }
         }
-        let [few, many] = least;
-        let ratios: Vec<f64> = many.iter().zip(few).map(|(many, few)| many / few).collect();
+        let [once, twice] = least;
+        let ratios: Vec<f64> = twice.iter().zip(once).map(|(twice, once)| twice / once).collect();
         println!(
-            "apply, plan, destroy: {few:.2?} s of CPU for {FEW} objects, {many:.2?} for twice as many: {ratios:.2?}"
+            "{what:?}: {once:.2?} s of CPU for {few} objects, {twice:.2?} for twice as many: {ratios:.2?}"
         );
         if ratios.iter().all(|ratio| *ratio <= MOST) {
             return;
         }
-        assert!(attempt < 2, "{ratios:.2?} times the processor time for twice the objects");
+        assert!(attempt < 2, "{what:?}: {ratios:.2?} times the processor time for twice the objects");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twice_the_objects_cost_twice_the_processor_time() {
+    needs!(Part::CONTROL_PLANE);
+    holds(FEW, ["apply", "plan", "destroy"], taken).await;
+}
+
+/// So many that a step which looks at all objects for each of them is most of the plan.
+#[tokio::test]
+async fn a_plan_of_many_grows_as_their_number_does() {
+    let program = Path::new(env!("CARGO_BIN_EXE_dask-infra"));
+    let plan = async |count| {
+        let folder = tempfile::tempdir().unwrap();
+        stack(folder.path(), &objects(count), None);
+        [run(program, &["plan", "--offline"], folder.path(), &[0])]
+    };
+    holds(4 * FEW, ["plan --offline"], plan).await;
 }
 
 /// The kinds of [`objects`], and their namespaces.
