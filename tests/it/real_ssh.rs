@@ -104,11 +104,12 @@ impl Lab {
     fn serve(&mut self, index: usize) {
         let folder = self.folder.path().display();
         let path = std::env::var("PATH").unwrap();
-        // What shells print before a command is not the command's answer.
+        // What shells print before a command is not the command's answer. One below another reads no `.bashrc`: that of whoever
+        // runs the tests may take seconds.
         let text = format!(
             "Port {}\nListenAddress 127.0.0.1\nHostKey {folder}/host{index}\nPidFile none\nAuthorizedKeysFile \
              {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSetEnv XDG_STATE_HOME={} PATH={path} BASH_ENV={folder}/noise\n",
+             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSetEnv SHLVL=1 XDG_STATE_HOME={} PATH={path} BASH_ENV={folder}/noise\n",
             self.ports[index],
             self.state(index).display(),
         );
