@@ -25,7 +25,7 @@ pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
 pub use ladder::{Climb, Ladder, Rung, Way};
 pub use packed::Packed;
-pub use readiness::{Queued, Readiness};
+pub use readiness::{Progress, Queued, Readiness};
 pub use target::{Host, Reach, Target};
 pub use world::{DeletionScope, Elsewhere, World};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::operations::{OPERATION, running_operation};
+use super::operations::{self, OPERATION, running_operation};
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::resource::{Api, ClusterName};
 
@@ -53,24 +53,23 @@ pub async fn work_in_the_way(
             None => is_new(api, cluster).await,
         },
         Symptom::Unnamed => {
-            let (operation, kind) = running(api, cluster).await?;
-            let message = format!("GKE runs {kind} on the cluster");
+            let (operation, work) = running(api, cluster).await?;
+            let message = format!("GKE is {work}");
             Some(Work { operation: Some(operation), message, at_most: OPERATION })
         }
     }
 }
 
-/// The running operation on a cluster: its name and type.
+/// The running operation on a cluster, and what it does.
 async fn running(api: &dyn LiveApi, cluster: &ClusterName) -> Option<(String, String)> {
     let operation = running_operation(api, &format!("/v1/{}", cluster.path()), None).await?;
-    let kind = operation["operationType"].as_str().unwrap_or("an operation").to_owned();
-    Some((operation["name"].as_str()?.to_owned(), kind))
+    Some((operation["name"].as_str()?.to_owned(), operations::work(&operation)))
 }
 
 /// A running operation, or the cluster's own status.
 async fn work_on(api: &dyn LiveApi, cluster: &ClusterName) -> Option<Work> {
-    if let Some((operation, kind)) = running(api, cluster).await {
-        let message = format!("the control plane does not answer while GKE runs {kind}");
+    if let Some((operation, work)) = running(api, cluster).await {
+        let message = format!("the control plane does not answer while GKE is {work}");
         return Some(Work { operation: Some(operation), message, at_most: CONTROL_PLANE });
     }
     let live = api.send(Request::get(Api::Gke, format!("/v1/{}", cluster.path()))).await.ok()?;

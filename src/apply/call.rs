@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::away::{self, Since};
 use super::failure::{brief, failed, of_operation, of_request};
 use super::hear::Reply;
-use super::operations::{OPERATION, Places, running_operation};
+use super::operations::{self, OPERATION, Places, running_operation};
 use super::program::{Pause, Run};
 use super::trouble::Told;
 use super::{Outcome, Stopped};
@@ -188,8 +188,8 @@ impl Run<'_> {
             return;
         }
         let message = match self.blocker(request).await {
-            Some((name, kind)) => {
-                let message = format!("another operation on the cluster is running ({kind})");
+            Some((name, work)) => {
+                let message = format!("another operation on the cluster is running: GKE is {work}");
                 return self.waits_on(Some(&name), &message, lasted, at_most);
             }
             None => format!("too many operations are running: {}", error.message),
@@ -197,11 +197,10 @@ impl Run<'_> {
         self.waits(&message, lasted, at_most);
     }
 
-    /// The operation that keeps others from starting: `operation-1`, `CREATE_NODE_POOL`.
+    /// The operation that keeps others from starting, and what it does.
     async fn blocker(&self, request: &Request) -> Option<(String, String)> {
         let operation = running_operation(self.shared.api, &request.path, None).await?;
-        let (name, kind) = (operation["name"].as_str()?, operation["operationType"].as_str()?);
-        Some((name.to_owned(), kind.to_owned()))
+        Some((operation["name"].as_str()?.to_owned(), operations::work(&operation)))
     }
 
     /// Fills the holes of a call with what is live now.
@@ -356,8 +355,7 @@ impl Run<'_> {
                     None => Ok(()),
                 };
             }
-            let message = format!("{kind} is {}", status.to_ascii_lowercase());
-            self.waits_on(Some(&name), &message, start.elapsed(), OPERATION);
+            self.waits_on(Some(&name), &operations::stage(&status), start.elapsed(), OPERATION);
             if start.elapsed() > OPERATION {
                 let message = format!("{name} ({kind}) is still running after {}", brief(OPERATION));
                 return Err(Outcome::TimedOut { message });

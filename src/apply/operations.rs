@@ -53,3 +53,40 @@ pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&st
     });
     found.cloned()
 }
+
+/// What an operation does, as what GKE is doing: `creating a node pool`. A type that is not known here stands as it is.
+/// Source: `Operation.Type` of the API, container v1.
+pub fn work(operation: &Value) -> String {
+    let known = match operation["operationType"].as_str().unwrap_or_default() {
+        "CREATE_CLUSTER" => "creating the cluster",
+        "DELETE_CLUSTER" => "deleting the cluster",
+        "UPDATE_CLUSTER" => "updating the cluster",
+        "REPAIR_CLUSTER" => "repairing the cluster",
+        "RESIZE_CLUSTER" => "resizing the cluster",
+        "UPGRADE_MASTER" => "upgrading the control plane",
+        "UPGRADE_NODES" | "AUTO_UPGRADE_NODES" => "upgrading nodes",
+        "AUTO_REPAIR_NODES" => "repairing nodes",
+        "CREATE_NODE_POOL" => "creating a node pool",
+        "DELETE_NODE_POOL" => "deleting a node pool",
+        "SET_NODE_POOL_SIZE" => "resizing a node pool",
+        "SET_NODE_POOL_MANAGEMENT" => "changing upgrades and repairs of a node pool",
+        "SET_LABELS" => "changing labels",
+        "SET_MASTER_AUTH" => "changing the credentials of the control plane",
+        "SET_NETWORK_POLICY" => "changing the network policy",
+        "SET_MAINTENANCE_POLICY" => "changing the maintenance window",
+        "FLEET_FEATURE_UPGRADE" => "upgrading a feature of the fleet",
+        "" => "running an operation",
+        other => return format!("running {other}"),
+    };
+    known.to_owned()
+}
+
+/// How far GKE is with an operation: what it is about stands beside it.
+pub fn stage(status: &str) -> String {
+    match status {
+        "PENDING" => "GKE has not started it yet".to_owned(),
+        "RUNNING" => "GKE is working on it".to_owned(),
+        "ABORTING" => "GKE is aborting it".to_owned(),
+        other => format!("GKE's operation is {other}"),
+    }
+}

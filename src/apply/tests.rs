@@ -121,7 +121,7 @@ fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         Some("failed") => Readiness::Failed("it fell over".into()),
         Some("stalled") => Readiness::Stalled("machines".into()),
         Some("queued") => Readiness::Queued(Queued::since("machines", &json!("then"))),
-        _ => Readiness::Progressing("its phase".into()),
+        _ => Readiness::progressing("its phase"),
     })
 }
 
@@ -502,7 +502,7 @@ async fn a_busy_cluster_is_waited_for_and_the_blocker_named() {
     assert_eq!(applied.outcomes, [Outcome::Done]);
     let named = |event: &Event| {
         matches!(event, Event::Waiting { message, operation: Some(name), .. } if name == "operation-1" && message == "another operation on \
-         the cluster is running (CREATE_NODE_POOL)")
+         the cluster is running: GKE is creating a node pool")
     };
     assert!(applied.events.iter().any(named), "{:?}", applied.events);
 }

@@ -90,7 +90,8 @@ impl<'a> Run<'a> {
                 self.warns(wait, &what);
                 Ok(None)
             }
-            Readiness::Progressing(message) | Readiness::Unhandled(message) => Ok(Some(message)),
+            Readiness::Progressing(progress) => Ok(Some(progress.to_string())),
+            Readiness::Unhandled(message) => Ok(Some(message)),
             // Where there is another way, nobody waits for this one.
             Readiness::Stalled(message) if clock.stalled() >= STALLED || self.change.climb.is_some() => {
                 self.short = Some(message.clone());
@@ -156,9 +157,8 @@ impl<'a> Run<'a> {
                     self.warns(wait, &what);
                     return Ok(());
                 }
-                Ok(Readiness::Progressing(what) | Readiness::Unhandled(what) | Readiness::Stalled(what)) => {
-                    (what, false)
-                }
+                Ok(Readiness::Progressing(progress)) => (progress.to_string(), false),
+                Ok(Readiness::Unhandled(what) | Readiness::Stalled(what)) => (what, false),
                 // Nothing is wrong with it, and what follows may be what it is waited for with.
                 Ok(Readiness::Queued(queued)) => (queued.to_string(), true),
                 Ok(Readiness::Failed(why)) => (why, false),
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
         let result = match told {
             Known::Gone if wait.until == Until::Gone => Ok(Readiness::Ready),
             Known::Is(live) if wait.until == Until::Gone => Ok(match self.is_deleted(ear, &live) {
-                true => Readiness::Progressing(going(&live)),
+                true => Readiness::progressing(going(&live)),
                 // Another one has its name by now.
                 false => Readiness::Ready,
             }),
@@ -209,10 +209,10 @@ impl<'a> Run<'a> {
         if let Some(error) = refused
             && let Some(work) = self.work_in_the_way(Api::Kubernetes, error).await
         {
-            return Ok(Readiness::Progressing(work.message));
+            return Ok(Readiness::progressing(work.message));
         }
         result.or_else(|error| match is_passing(&error) {
-            true => Ok(Readiness::Progressing(format!("no answer ({error})"))),
+            true => Ok(Readiness::progressing(format!("no answer ({error})"))),
             false => Err(of_request(&error)),
         })
     }
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
         if since.elapsed() >= QUIET.min(Duration::from_secs(wait.deadline.into())) {
             return Ok(Readiness::Ready);
         }
-        Ok(Readiness::Progressing(format!("its scheduler is idle, for less than {} so far", brief(QUIET))))
+        Ok(Readiness::progressing(format!("its scheduler is idle, for less than {} so far", brief(QUIET))))
     }
 
     /// What the scheduler says of its tasks.
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
             let live = self.read_once(*api, path).await?;
             if !live.is_null() && !self.is_another(path, &live) {
                 ear.notes(&live);
-                return Ok(Readiness::Progressing(going(&live)));
+                return Ok(Readiness::progressing(going(&live)));
             }
         }
         let own = itself.as_ref().map(|(_, path)| path.as_str());
@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
         for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
             let left = self.read_once(query.api, &query.path).await?;
             if let Some(left) = left_over(&left, &query.path) {
-                return Ok(Readiness::Progressing(format!("{left} still exist")));
+                return Ok(Readiness::progressing(format!("{left} still exist")));
             }
         }
         Ok(Readiness::Ready)
@@ -406,7 +406,7 @@ fn goal(wait: &Await) -> &'static str {
 /// A question that may be answered later, or an error that time does not mend.
 fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
     match is_passing(error) {
-        true => Ok(Readiness::Progressing(format!("{what} cannot be read ({error})"))),
+        true => Ok(Readiness::progressing(format!("{what} cannot be read ({error})"))),
         false => Err(of_request(error)),
     }
 }

@@ -1,7 +1,7 @@
 //! `status`: what is live of a stack, and what its pods wait for.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -144,6 +144,10 @@ pub(super) async fn look(
     let all = external.chain(&resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
+    // What others own is not this stack's to pay.
+    let others = lowered.external.iter().map(|external| &external.resource.identity);
+    let others: BTreeSet<&Identity> = others.collect();
+    rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.prices.clear());
     without_nodes(&mut rows, &resources, &world);
     ask_events(&*api, &mut rows).await;
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
@@ -201,7 +205,9 @@ fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<S
         Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => live.is_some(),
     };
     Some(match left {
-        true => State::Waiting(format!("still there, and {stop}: `dask-infra stop` again finishes that")),
+        true => {
+            State::Waiting(format!("still there, and {stop}: `dask-infra stop` again finishes that").into())
+        }
         false => State::Stopped(stop.to_string()),
     })
 }
@@ -229,7 +235,7 @@ fn passed(resource: &Resource, world: &World) -> State {
     let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
     match pass {
         Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
-        Some(_) => State::Waiting("must run again: it changed since it passed".to_owned()),
+        Some(_) => State::Waiting("must run again: it changed since it passed".into()),
         None => State::Absent,
     }
 }
@@ -246,9 +252,8 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
             let unhandled = matches!(readiness, Readiness::Unhandled(_));
             let state = match readiness {
                 Readiness::Ready | Readiness::Impaired(_) => State::Ready,
-                Readiness::Progressing(what) | Readiness::Unhandled(what) | Readiness::Stalled(what) => {
-                    State::Waiting(what)
-                }
+                Readiness::Progressing(progress) => State::Waiting(progress),
+                Readiness::Unhandled(what) | Readiness::Stalled(what) => State::Waiting(what.into()),
                 Readiness::Queued(queued) => State::Queued(queued.to_string()),
                 Readiness::Failed(why) => State::Failed(why),
             };

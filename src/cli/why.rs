@@ -170,7 +170,7 @@ impl Looking<'_> {
         if let Some(State::Waiting(what)) = unhandled {
             let operator = self.session.stack().dask_operator.as_ref();
             let namespace = operator.map_or("dask-operator", |operator| operator.namespace());
-            self.answer.because(resource.address.to_string(), dask::why::unhandled(what, namespace));
+            self.answer.because(resource.address.to_string(), dask::why::unhandled(&what.what, namespace));
         }
         let named = match (kinds::of(resource.kind).pods)(resource) {
             Where::Here(query) => Some(query),

@@ -17,6 +17,16 @@ pub struct StatusLine {
     pub unhandled: bool,
     /// Why it has failed, where no apply waits for its end.
     pub failed: Option<String>,
+    /// What it costs as it is, where it is billed by itself.
+    pub prices: Vec<Price>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Price {
+    /// US dollars per hour: us-central1's list prices, without disks and traffic.
+    Known(f64),
+    /// What has no price in the catalogue: `a3-ultragpu-8g`.
+    Unknown(String),
 }
 
 /// A pod that does not run.

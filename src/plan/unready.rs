@@ -46,7 +46,8 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
                 plan.notes.push(Note::of(Code::Impaired, &change.address, message));
                 continue;
             }
-            Readiness::Progressing(what) | Readiness::Unhandled(what) | Readiness::Stalled(what) => what,
+            Readiness::Progressing(progress) => progress.to_string(),
+            Readiness::Unhandled(what) | Readiness::Stalled(what) => what,
             Readiness::Queued(queued) => queued.to_string(),
             // Waiting alone never has it ready, and an apply asks for nothing a second time.
             Readiness::Failed(why) if change.kind == KindId::ProvisioningRequest => {

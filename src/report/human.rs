@@ -13,7 +13,7 @@ use super::{Reporter, Screen, View, count};
 
 mod bars;
 mod climb;
-mod cost;
+pub(super) mod cost;
 mod drift_text;
 pub mod findings;
 mod halts;

@@ -26,8 +26,10 @@ pub struct Stream {
     writer: Box<dyn Write + Send>,
     /// Columns, colours and characters.
     pub look: Look,
-    /// Whether a person sees it while it is written.
+    /// Whether it is a terminal that bars can be drawn on.
     pub terminal: bool,
+    /// Whether it is a terminal.
+    watched: bool,
 }
 
 impl Stream {
@@ -35,7 +37,7 @@ impl Stream {
     pub fn stdout(choice: ColourChoice) -> Self {
         let stream = io::stdout();
         let (terminal, auto) = (stream.is_terminal(), anstream::AutoStream::choice(&stream));
-        Self { look: look(choice, auto, terminal), terminal, writer: Box::new(stream) }
+        Self { look: look(choice, auto, terminal), terminal, watched: terminal, writer: Box::new(stream) }
     }
 
     /// The process's stderr.
@@ -44,12 +46,17 @@ impl Stream {
         let (terminal, auto) = (stream.is_terminal(), anstream::AutoStream::choice(&stream));
         // On a terminal without cursor control (`TERM=dumb`, none at all) bars draw nothing: it is read like a log.
         let bars = terminal && !indicatif::ProgressDrawTarget::stderr().is_hidden();
-        Self { look: look(choice, auto, terminal), terminal: bars, writer: Box::new(stream) }
+        Self {
+            look: look(choice, auto, terminal),
+            terminal: bars,
+            watched: terminal,
+            writer: Box::new(stream),
+        }
     }
 
     /// Any writer, seen by nobody.
     pub fn plain(writer: Box<dyn Write + Send>, width: usize) -> Self {
-        Self { writer, look: Look { width, ..Look::PLAIN }, terminal: false }
+        Self { writer, look: Look { width, ..Look::PLAIN }, terminal: false, watched: false }
     }
 }
 
@@ -60,9 +67,28 @@ fn look(choice: ColourChoice, auto: anstream::ColorChoice, terminal: bool) -> Lo
     };
     let width = terminal.then(terminal_size::terminal_size).flatten();
     let width = width.map_or(WIDTH, |(terminal_size::Width(columns), _)| usize::from(columns));
-    let characters = if terminal { Characters::Unicode } else { Characters::Ascii };
+    let characters = if terminal && shows_unicode(|name| std::env::var(name).ok()) {
+        Characters::Unicode
+    } else {
+        Characters::Ascii
+    };
     // Narrower than this nothing fits; wider than this nobody reads.
     Look { width: width.clamp(40, 160), colour, characters }
+}
+
+/// Whether a terminal can show more than ASCII: its kind is known, and the locale's characters are UTF-8. The first of these
+/// variables that says something decides, as in POSIX.
+fn shows_unicode(env: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(&env).find(|value| !value.is_empty());
+    let locale = locale.unwrap_or_default().to_ascii_lowercase();
+    env("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+        && (locale.contains("utf-8") || locale.contains("utf8"))
+}
+
+/// The signs that the program writes itself, by what stands for them in ASCII.
+fn in_ascii(text: &str) -> String {
+    let signs = [("×", "x"), ("–", "-"), ("—", "-"), ("…", "..."), ("→", "->"), ("✓", "ok")];
+    signs.iter().fold(text.to_owned(), |text, (sign, ascii)| text.replace(sign, ascii))
 }
 
 /// What no stream shows, wherever it stands in a text: learned when the options are read and when a stack is loaded.
@@ -144,6 +170,9 @@ impl Screen {
 }
 
 fn write(stream: &mut Stream, text: &str) -> io::Result<()> {
+    // Files and pipes get UTF-8: who reads them knows, and data goes there.
+    let ascii = (stream.watched && stream.look.characters == Characters::Ascii).then(|| in_ascii(text));
+    let text = ascii.as_deref().unwrap_or(text);
     match stream.look.colour {
         Colour::On => stream.writer.write_all(printable(text).as_bytes())?,
         Colour::Off => {
@@ -152,4 +181,27 @@ fn write(stream: &mut Stream, text: &str) -> io::Result<()> {
         }
     }
     stream.writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_what_it_can_show() {
+        let cases: [(&[(&str, &str)], bool); 6] = [
+            (&[("TERM", "xterm"), ("LANG", "en_US.UTF-8")], true),
+            (&[("TERM", "xterm"), ("LANG", "C"), ("LC_ALL", "C.utf8")], true),
+            (&[("TERM", "xterm"), ("LANG", "en_US.UTF-8"), ("LC_ALL", "POSIX")], false),
+            (&[("TERM", "dumb"), ("LANG", "en_US.UTF-8")], false),
+            (&[("LANG", "en_US.UTF-8")], false),
+            (&[("TERM", "xterm")], false),
+        ];
+        for (known, expect) in cases {
+            let env =
+                |name: &str| known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            assert_eq!(shows_unicode(env), expect, "{known:?}");
+        }
+        assert_eq!(in_ascii("0–4 × a → b — c…"), "0-4 x a -> b - c...");
+    }
 }

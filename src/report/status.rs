@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::human::cost::Running;
 use super::human::style::{Tint, paint, push_line, tame, wrap};
 use crate::address::Address;
 use crate::kinds::kubernetes::why::shortened;
 use crate::kinds::status::StatusLine;
-use crate::resource::{Identity, Owner, Target};
+use crate::resource::{Identity, Owner, Progress, Target};
 
 /// How a thing is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub enum State {
     /// It does what it is for.
     Ready,
     /// Not yet; what it waits for.
-    Waiting(String),
+    Waiting(Progress),
     /// Capacity was asked for and is not there yet: what is missing, and since when.
     Queued(String),
     /// It will not without help; why.
@@ -41,10 +42,23 @@ impl State {
     }
 
     /// Why it is so, where there is something to say.
-    pub fn why(&self) -> Option<&str> {
+    pub fn why(&self) -> Option<String> {
+        match self {
+            Self::Waiting(progress) => Some(progress.to_string()),
+            Self::Ready
+            | Self::Absent
+            | Self::Queued(_)
+            | Self::Failed(_)
+            | Self::Unknown(_)
+            | Self::Stopped(_) => self.brief().map(str::to_owned),
+        }
+    }
+
+    /// The same without what pods say of themselves.
+    pub fn brief(&self) -> Option<&str> {
         match self {
             Self::Ready | Self::Absent => None,
-            Self::Waiting(why)
+            Self::Waiting(Progress { what: why, .. })
             | Self::Queued(why)
             | Self::Failed(why)
             | Self::Unknown(why)
@@ -129,6 +143,10 @@ impl Status {
         self.rows.iter().filter(other).map(changed).collect()
     }
 
+    fn cost(&self) -> Running<'_> {
+        Running::of(self.rows.iter().flat_map(|row| &row.said.prices))
+    }
+
     /// For programs.
     pub fn json(&self) -> Value {
         let Self { owner, target, rows } = self;
@@ -145,7 +163,7 @@ impl Status {
         });
         json!({
             "stack": owner.stack, "target": target.to_string(), "simulated": target.simulated,
-            "ready": self.is_ready(), "things": rows.collect::<Vec<_>>(),
+            "ready": self.is_ready(), "things": rows.collect::<Vec<_>>(), "running_cost": self.cost().json(),
         })
     }
 
@@ -177,6 +195,9 @@ impl Status {
             (all, absent) => format!("{ready} of {all} are ready, {absent} do not exist."),
         };
         text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
+        if let Some(cost) = self.cost().shown(target) {
+            text.push_str(&wrap("", &cost, width));
+        }
         text
     }
 }
@@ -202,7 +223,7 @@ impl Changed {
             return format!("{line}\n");
         }
         // `queued since …` says it already.
-        let why = state.why().map(tame).unwrap_or_default();
+        let why = state.why().as_deref().map(tame).unwrap_or_default();
         let said = match (state, why.as_str()) {
             (_, "") => state.word().to_owned(),
             (State::Queued(_) | State::Stopped(_), why) => why.to_owned(),
@@ -269,10 +290,13 @@ impl Line<'_> {
         } else {
             text.push_str(&wrap(&first, &said, width));
         }
-        if let Some(why) = self.state.why() {
-            // What a pod says of itself stands below, once.
-            let why = if self.pending.is_empty() { why } else { why.split("; ").next().unwrap_or(why) };
-            text.push_str(&wrap("           ", &format!("{}{}", self.intro(), tame(why)), width));
+        // What a pod says of itself stands below, once.
+        let why = match self.pending.is_empty() {
+            true => self.state.why(),
+            false => self.state.brief().map(str::to_owned),
+        };
+        if let Some(why) = why {
+            text.push_str(&wrap("           ", &format!("{}{}", self.intro(), tame(&why)), width));
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (pod, why) in &self.pending {
@@ -308,7 +332,7 @@ impl Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::status::Pending;
+    use crate::kinds::status::{Pending, Price};
 
     fn row(address: &str, state: State, line: &str) -> Row {
         let said = StatusLine { line: line.to_owned(), ..StatusLine::default() };
@@ -331,16 +355,19 @@ mod tests {
 
     #[test]
     fn sections_have_one_line_and_the_gravest_state() {
-        let mut workers =
-            row("dask_cluster.d", State::Waiting("1 of 3 workers ready; no node".to_owned()), "Running");
+        let waits = Progress { what: "1 of 3 workers ready".to_owned(), held_up: Some("no node".to_owned()) };
+        let mut workers = row("dask_cluster.d", State::Waiting(waits), "Running");
         let pending = |pod: &str| Pending {
             namespace: "n".to_owned(),
             pod: pod.to_owned(),
             why: Some("unschedulable: no GPUs. preemption: none".to_owned()),
         };
         workers.said.pending = vec![pending("w-1"), pending("w-2")];
+        let mut cluster = row("cluster", State::Ready, "RUNNING");
+        cluster.said.prices =
+            vec![Price::Known(0.10), Price::Unknown("a9-giga".to_owned()), Price::Known(1.0)];
         let status = status(vec![
-            row("cluster", State::Ready, "RUNNING"),
+            cluster,
             row("op/A/x", State::Ready, ""),
             row("op/B/y", State::Failed("it crashed".to_owned()), ""),
             workers,
@@ -355,7 +382,9 @@ mod tests {
             \x20          1 of 3 workers ready\n\
             \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
-            \n1 of 4 are ready, 1 does not exist.\n";
+            \n1 of 4 are ready, 1 does not exist.\n\
+            Running cost: at least $1.10/h (list prices, without disks and traffic); price\n\
+            unknown: a9-giga\n";
         assert_eq!(text, expected);
         let json = status.json();
         assert_eq!(

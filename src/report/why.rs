@@ -97,10 +97,13 @@ impl Why {
             let head = format!("{}{place}: {}", paint(Tint::Bold, address.as_str()), state.word());
             let line = if line.is_empty() { String::new() } else { format!("; {line}") };
             text.push_str(&wrap("", &tame(&format!("{head}{line}")), width));
-            if let Some(why) = state.why() {
-                // What holds it up stands below, in the words of those who say so.
-                let why = if self.causes.is_empty() { why } else { why.split("; ").next().unwrap_or(why) };
-                text.push_str(&wrap("  ", &tame(why), width));
+            // What holds it up stands below, in the words of those who say so.
+            let why = match self.causes.is_empty() {
+                true => state.why(),
+                false => state.brief().map(str::to_owned),
+            };
+            if let Some(why) = why {
+                text.push_str(&wrap("  ", &tame(&why), width));
             }
         }
         for Because { of, cause } in &self.causes {
@@ -161,7 +164,7 @@ mod tests {
             said: Some("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".to_owned()),
             remedies: vec!["more nodes: dask-infra scale node_pool.t4 3 --write".to_owned()],
         };
-        let state = State::Waiting("1 of 3 workers".to_owned());
+        let state = State::Waiting("1 of 3 workers".into());
         let address = Address::new("dask_cluster.d");
         let place = Some("stack.toml:9:1".to_owned());
         let mut why = Why {

@@ -12,7 +12,7 @@ pub enum Readiness {
     /// It does, and its server says that something is wrong with it.
     Impaired(String),
     /// Not yet; what it waits for.
-    Progressing(String),
+    Progressing(Progress),
     /// Not yet, as its operator has not taken it up; what it waits for.
     Unhandled(String),
     /// Not yet, and only when there is room again that others have; what it waits for.
@@ -24,6 +24,28 @@ pub enum Readiness {
     Failed(String),
 }
 
+/// How far something is, and what holds it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub what: String,
+    /// What the first of its pods that is not ready says of itself.
+    pub held_up: Option<String>,
+}
+
+impl<S: Into<String>> From<S> for Progress {
+    fn from(what: S) -> Self {
+        Self { what: what.into(), held_up: None }
+    }
+}
+
+/// `1 of 3 workers ready; no node has room`.
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.held_up.iter().try_for_each(|why| write!(f, "; {why}"))
+    }
+}
+
 /// A wait for capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
@@ -31,6 +53,12 @@ pub struct Queued {
     pub what: String,
     /// Since when, as its server says it (RFC 3339).
     pub since: Option<String>,
+}
+
+impl Readiness {
+    pub fn progressing(what: impl Into<Progress>) -> Self {
+        Self::Progressing(what.into())
+    }
 }
 
 impl Queued {

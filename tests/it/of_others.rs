@@ -61,7 +61,7 @@ fn what_others_own_is_used_and_left_as_it_is() {
     user.run(&["plan"])
         .expect(0)
         .says("1 × a2-highgpu-1g with 1 × nvidia-tesla-a100, RUNNING")
-        .says("0 to change, 0 to replace, 0 to destroy, 1 check to run");
+        .says("1 check to run");
     user.run(&["plan", "--json"]).expect(0).says("\"action\":\"read\"");
     user.run(&["plan", "--out", "saved"]).expect(0);
     user.run(&["apply", "saved"]).expect(0).says("1 check passed");

@@ -209,7 +209,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     // More workers than the pool has GPUs for, and the node that they need, in one plan.
     user.edit("replicas = 2", "replicas = 4");
     user.edit("nodes = 1                              #", "nodes = 2                              #");
-    run(&user, &["plan"]).expect(0).says("Plan: 0 to add, 2 to change, 0 to replace, 0 to destroy");
+    run(&user, &["plan"]).expect(0).says("Plan: 2 to change");
     run(&user, &["apply", "--auto-approve"]).expect(0).says("2 changed");
     run(&user, &["plan", "--detailed-exitcode"]).expect(0);
     assert_eq!(pools_of(&client, "worker").await, ["default-pool"; 4]);

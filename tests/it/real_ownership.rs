@@ -83,7 +83,7 @@ async fn labels_and_owners_do_not_tell(client: &Client, user: &User) {
         assert!(!said.out.contains(child), "{child} is the operator's: {}", said.out);
     }
     // Ours by every sign, and no longer asked for: it goes, and nothing of the operator's does.
-    said.says("d-big").says("0 to add, 0 to change, 0 to replace, 1 to destroy");
+    said.says("d-big").says("1 to destroy");
     run(user, &["apply", "--auto-approve", "--allow", "delete:d-big"]).expect(0).says("1 destroyed");
     assert_eq!(client.get(&format!("{groups}/d-big")).await.0, 404);
     assert_eq!(client.get(&format!("{groups}/d-default")).await.0, 200);

@@ -121,7 +121,7 @@ async fn a_number_changes_and_nobody_elses_workers_go() {
     run(&user, &["plan", "--detailed-exitcode"])
         .expect(2)
         .says("Service default/d-scheduler")
-        .says("0 to add, 1 to change, 0 to replace, 0 to destroy");
+        .says("1 to change");
     run(&user, &["apply", "--auto-approve"]).expect(0);
     assert_eq!(client.get(SERVICE).await.0, 200);
     assert_eq!((uid(&client, SCHEDULER).await, workers(&client).await), (scheduler.clone(), kept(&fewer)));

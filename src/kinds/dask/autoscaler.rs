@@ -119,7 +119,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
 /// The operator works for it once it has made the cluster its owner.
 fn readiness(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if is_handled(autoscaler) == Some(false) {
         return Readiness::Unhandled(UNSEEN.into());

@@ -643,7 +643,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     let Related { cluster, scheduler, service, group, workers, pods, registered, held } = related;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if phase == "Error" {
         return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
@@ -670,14 +670,14 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
         }
     }
     if !service.is_object() {
-        return Readiness::Progressing("the scheduler has no Service yet".into());
+        return Readiness::progressing("the scheduler has no Service yet");
     }
     let balanced = service["spec"]["type"] == "LoadBalancer";
     if balanced && service["status"]["loadBalancer"]["ingress"].as_array().is_none_or(Vec::is_empty) {
-        return Readiness::Progressing("the load balancer has no address yet".into());
+        return Readiness::progressing("the load balancer has no address yet");
     }
     if !group.is_object() {
-        return Readiness::Progressing("the default worker group does not exist yet".into());
+        return Readiness::progressing("the default worker group does not exist yet");
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let settled = handled == Some(true);

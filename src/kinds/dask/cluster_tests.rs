@@ -50,7 +50,7 @@ fn only_what_the_operator_has_handled_counts() {
         cluster
     };
     let (three, ready) = (json!({ "workers": 3, "hosts": 3 }), Readiness::Ready);
-    let waits = |text: &str| Readiness::Progressing(text.to_owned());
+    let waits = |text: &str| Readiness::progressing(text);
     // The number is the file's and the operator still works on an older one.
     let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
     assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not request 2 yet")));
@@ -134,7 +134,7 @@ fn a_scale_down_that_is_reported_and_not_done_fails() {
         Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled: true }
             .ready()
     };
-    let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+    let waits = |found, expect: &str| assert_eq!(found, Readiness::progressing(expect));
     let mut going = deployment("b", 1);
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     waits(with(&group(1, 1), going), "1 of 2 workers still to be removed");
@@ -146,7 +146,7 @@ fn a_scale_down_that_is_reported_and_not_done_fails() {
 fn the_phase_is_not_trusted() {
     assert_eq!(check("Running", 1, &[1, 1], 2), Readiness::Ready);
     assert_eq!(check("Pending", 1, &[1, 1], 2), Readiness::Ready, "a healthy cluster may stay Pending");
-    let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+    let waits = |found, expect: &str| assert_eq!(found, Readiness::progressing(expect));
     waits(check("Running", 1, &[1], 2), "1 of 2 workers ready");
     waits(check("Running", 0, &[1, 1], 2), "scheduler not ready");
     waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers still to be removed");

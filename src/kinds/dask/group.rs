@@ -332,7 +332,7 @@ fn ready(
     (workers, held): (Workers, Option<workload::Held>),
 ) -> Readiness {
     if !group.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     // Only whether the operator has seen a number: it is about to change again.
     if let Facts::Noted(number) = wait.facts {
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_group_is_ready_with_its_workers() {
-        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::progressing(expect));
         assert_eq!(check(false, &[1], json!(1), 1), Readiness::Unhandled(UNATTACHED.into()));
         waits(check(true, &[1], json!(2), 2), "1 of 2 workers ready");
         waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers ready");

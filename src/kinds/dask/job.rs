@@ -417,16 +417,16 @@ fn followed(
     held: Option<workload::Held>,
 ) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     let to_the_end = matches!(wait.facts, Facts::Job { to_the_end: true, .. });
     let status = text(&job["status"]["jobStatus"]);
     match status {
         "Successful" => return Readiness::Ready,
         "Failed" if to_the_end => return Readiness::Failed(why_failed(runner)),
-        "" => return Readiness::Progressing("not yet handled by the Dask operator".into()),
+        "" => return Readiness::progressing("not yet handled by the Dask operator"),
         "JobCreated" => {
-            return Readiness::Progressing("the Dask operator has not created its cluster yet".into());
+            return Readiness::progressing("the Dask operator has not created its cluster yet");
         }
         _ => {}
     }

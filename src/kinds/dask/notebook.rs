@@ -22,7 +22,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Progress, Query, Readiness, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -285,15 +285,12 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         Readiness::Impaired(what) => Readiness::Impaired(what),
         Readiness::Queued(queued) => Readiness::Queued(queued),
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
-        Readiness::Progressing(what)
+        Readiness::Progressing(Progress { what, .. })
         | Readiness::Unhandled(what)
         | Readiness::Stalled(what)
         | Readiness::Failed(what) => {
-            let why = pending(pods).into_iter().find_map(|pending| pending.why);
-            Readiness::Progressing(match why {
-                Some(why) => format!("{what}; {why}"),
-                None => what,
-            })
+            let held_up = pending(pods).into_iter().find_map(|pending| pending.why);
+            Readiness::Progressing(Progress { what, held_up })
         }
     })
 }
@@ -358,7 +355,8 @@ mod tests {
         };
         assert!(why.contains("secret \"jupyter\" not found; create the Secret"), "{why}");
         let pulls = check(waiting("ContainerCreating", ""));
-        assert_eq!(pulls, Readiness::Progressing("0 of 1 pods created; ContainerCreating".into()));
+        let Readiness::Progressing(progress) = pulls else { panic!("{pulls:?}") };
+        assert_eq!(progress.to_string(), "0 of 1 pods created; ContainerCreating");
         let path = queries(&wait)[1].1.path.clone();
         assert!(path.ends_with("name%3Dlab%2Capp.kubernetes.io%2Fcomponent%3Dnotebook"), "{path}");
     }

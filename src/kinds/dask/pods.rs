@@ -16,7 +16,7 @@ use crate::kinds::kubernetes::template;
 pub use crate::kinds::kubernetes::template::{Wants, provenance};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::scope::{DASK_OPERATOR, Scope};
-use crate::resource::{Await, Identity, Readiness, Resource, Until};
+use crate::resource::{Await, Identity, Progress, Readiness, Resource, Until};
 
 /// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
 pub(super) fn of_cluster(resource: &Resource) -> Where {
@@ -184,7 +184,7 @@ pub fn unseen(wait: &Await, group: &Value) -> Readiness {
 }
 
 fn asks_otherwise(desired: u64) -> Readiness {
-    Readiness::Progressing(format!("{UNSEEN}; its worker group does not request {desired} yet"))
+    Readiness::progressing(format!("{UNSEEN}; its worker group does not request {desired} yet"))
 }
 
 impl Workers<'_> {
@@ -209,10 +209,10 @@ impl Workers<'_> {
         }
         if ready < desired {
             let what = format!("{ready} of {desired} workers ready");
-            return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
+            return Readiness::Progressing(with_pods(what, self.pods, "worker"));
         }
         match self.registered.as_ref().and_then(Registered::missing) {
-            Some(missing) => Readiness::Progressing(missing),
+            Some(missing) => Readiness::progressing(missing),
             None => Readiness::Ready,
         }
     }
@@ -230,16 +230,13 @@ impl Workers<'_> {
                 names.join(", ")
             ));
         }
-        Readiness::Progressing(format!("{surplus} of {} workers still to be removed", list.len()))
+        Readiness::progressing(format!("{surplus} of {} workers still to be removed", list.len()))
     }
 }
 
 /// How far something is, and what holds up the first of its pods that says so.
-pub(crate) fn with_pods(what: &str, pods: &Value, component: &str) -> String {
+pub(crate) fn with_pods(what: impl Into<String>, pods: &Value, component: &str) -> Progress {
     let mut own =
         PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());
-    match own.find_map(why) {
-        Some(why) => format!("{what}; {why}"),
-        None => what.to_owned(),
-    }
+    Progress { what: what.into(), held_up: own.find_map(why) }
 }

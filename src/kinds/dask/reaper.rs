@@ -101,7 +101,7 @@ pub const KIND: Kind = Kind {
     program: |context| object_program(context, KindId::DaskReaper, Facts::None, DEADLINE),
     readiness: |_, found| {
         let there = found.itself().is_object();
-        Ok(if there { Readiness::Ready } else { Readiness::Progressing("not created yet".into()) })
+        Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
     },
     status_line: |_, found| Ok(looked(&found.itself()["status"])),
     about: |resource| {

@@ -94,7 +94,7 @@ pub fn readiness(counts: &Value) -> Readiness {
     if work.is_empty() {
         return Readiness::Ready;
     }
-    Readiness::Progressing(format!("its scheduler is busy: {}", work.join(", ")))
+    Readiness::progressing(format!("its scheduler is busy: {}", work.join(", ")))
 }
 
 /// Judges a job: it is work until the operator says that it has ended.
@@ -102,8 +102,8 @@ pub fn judge_job(job: &Value) -> Readiness {
     match text(&job["status"]["jobStatus"]) {
         _ if !job.is_object() => Readiness::Ready,
         "Successful" | "Failed" => Readiness::Ready,
-        "" => Readiness::Progressing("the job has not started yet".into()),
-        status => Readiness::Progressing(format!("the job is {status}")),
+        "" => Readiness::progressing("the job has not started yet"),
+        status => Readiness::progressing(format!("the job is {status}")),
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_scheduler_is_idle_when_no_task_has_anything_to_do() {
-        let waits = |text: &str| Readiness::Progressing(format!("its scheduler is busy: {text}"));
+        let waits = |text: &str| Readiness::progressing(format!("its scheduler is busy: {text}"));
         for (fields, expect) in [
             (json!({}), Readiness::Ready),
             // Results and mistakes that a notebook keeps.
@@ -163,7 +163,7 @@ mod tests {
         let job = |status: &str| judge_job(&json!({ "status": { "jobStatus": status } }));
         assert_eq!(job("Successful"), Readiness::Ready);
         assert_eq!(job("Failed"), Readiness::Ready);
-        assert_eq!(job("Running"), Readiness::Progressing("the job is Running".into()));
+        assert_eq!(job("Running"), Readiness::progressing("the job is Running"));
         assert!(matches!(job(""), Readiness::Progressing(_)));
         assert_eq!(judge_job(&Value::Null), Readiness::Ready);
     }

@@ -6,10 +6,11 @@ use super::api;
 use super::compare::{call, merged_entries, sent};
 use super::field::{self, Maker};
 use crate::address::{Address, FieldPath};
+use crate::catalog;
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Compare, Kind, Rule, Update};
 use crate::kinds::scope::Scope;
-use crate::kinds::status::StatusLine;
+use crate::kinds::status::{Price, StatusLine};
 use crate::resource::{
     Action, Api, Await, Call, ClusterName, Facts, Identity, KindId, Late, Life, Method, Readiness, Resource,
     Step, Until, Usual,
@@ -47,7 +48,7 @@ pub const KIND: Kind = Kind {
 /// `zonal, stable channel`.
 fn about(resource: &Resource) -> Vec<String> {
     let zonal = match &resource.identity {
-        Identity::Cluster(cluster) => crate::catalog::region_of(&cluster.location).is_some(),
+        Identity::Cluster(cluster) => catalog::region_of(&cluster.location).is_some(),
         Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => false,
     };
     let body = &resource.body;
@@ -177,8 +178,8 @@ fn readiness(cluster: &Value) -> Readiness {
         status @ ("ERROR" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
         }
-        "" => Readiness::Progressing("not created yet".into()),
-        status => Readiness::Progressing(format!("its status is {status}")),
+        "" => Readiness::progressing("not created yet"),
+        status => Readiness::progressing(format!("its status is {status}")),
     }
 }
 
@@ -193,6 +194,14 @@ fn status_line(live: &Value) -> StatusLine {
     StatusLine {
         line: format!("{status}{version}"),
         facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],
+        // Of the rest of an Autopilot cluster Google bills what Pods request, while they run.
+        prices: [Price::Known(catalog::GKE_FEE)]
+            .into_iter()
+            .chain(
+                (live["autopilot"]["enabled"] == true)
+                    .then(|| Price::Unknown("Pods on Autopilot".to_owned())),
+            )
+            .collect(),
         ..StatusLine::default()
     }
 }

@@ -235,7 +235,7 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     if have == nodes.len() {
         return Ok(Readiness::Ready);
     }
-    Ok(Readiness::Progressing(format!("{have} of {} GPU nodes have allocatable GPUs", nodes.len())))
+    Ok(Readiness::progressing(format!("{have} of {} GPU nodes have allocatable GPUs", nodes.len())))
 }
 
 #[cfg(test)]
@@ -268,6 +268,6 @@ mod tests {
         };
         assert_eq!(judged(node("2")), Readiness::Ready);
         let expect = "0 of 1 GPU nodes have allocatable GPUs";
-        assert_eq!(judged(node("0")), Readiness::Progressing(expect.into()));
+        assert_eq!(judged(node("0")), Readiness::progressing(expect));
     }
 }

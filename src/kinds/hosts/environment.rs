@@ -168,7 +168,7 @@ fn readiness(live: &Value) -> Readiness {
     match text(&status["phase"]) {
         "Ready" => Readiness::Ready,
         "Failed" => Readiness::Failed(text(&status["message"]).to_owned()),
-        _ => Readiness::Progressing("its packages are being installed".to_owned()),
+        _ => Readiness::progressing("its packages are being installed"),
     }
 }
 
@@ -202,11 +202,8 @@ mod tests {
     fn an_environment_is_ready_when_its_python_is_known() {
         for (status, ready) in [
             (json!({ "phase": "Ready", "versions": { "python": "3.11.7" } }), Readiness::Ready),
-            (
-                json!({ "phase": "Making" }),
-                Readiness::Progressing("its packages are being installed".to_owned()),
-            ),
-            (json!({}), Readiness::Progressing("its packages are being installed".to_owned())),
+            (json!({ "phase": "Making" }), Readiness::progressing("its packages are being installed")),
+            (json!({}), Readiness::progressing("its packages are being installed")),
             (json!({ "phase": "Failed", "message": "no" }), Readiness::Failed("no".to_owned())),
         ] {
             assert_eq!(readiness(&json!({ "status": status })), ready, "{status}");

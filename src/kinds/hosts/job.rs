@@ -220,7 +220,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
 }
 
 fn readiness(wait: &Await, live: &Value) -> Readiness {
-    let waits = |what: &str| Readiness::Progressing(what.to_owned());
+    let waits = |what: &str| Readiness::progressing(what);
     if !live.is_object() {
         return waits("not created yet");
     }
@@ -261,7 +261,7 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
         let said = if said.is_empty() { String::new() } else { format!(": {said}") };
         return Readiness::Failed(format!("its program runs, but none of its {wanted} workers does{said}"));
     }
-    Readiness::Progressing(format!("its program runs, {registered} of {wanted} workers are registered"))
+    Readiness::progressing(format!("its program runs, {registered} of {wanted} workers are registered"))
 }
 
 /// With what the program said last.

@@ -193,7 +193,7 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     let converging = status["converging"] == true;
     if status["scheduler"]["running"] != true {
         return match converging {
-            true => Readiness::Progressing("its scheduler is being started".to_owned()),
+            true => Readiness::progressing("its scheduler is being started"),
             false => Readiness::Failed(ended("its scheduler is not running".to_owned())),
         };
     }
@@ -201,19 +201,19 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
         return Readiness::Failed(ended(format!("{running} of {wanted} workers are running")));
     }
     if status["scheduler"]["answers"] != true {
-        return Readiness::Progressing("its scheduler does not answer yet".to_owned());
+        return Readiness::progressing("its scheduler does not answer yet");
     }
     match slurm::readiness(&status["queue"]) {
         // Those that can never start may be on their way out.
-        Some(Readiness::Failed(why)) if converging => return Readiness::Progressing(why),
+        Some(Readiness::Failed(why)) if converging => return Readiness::progressing(why),
         Some(waits) => return waits,
         None => {}
     }
     if registered < wanted {
-        return Readiness::Progressing(format!("{registered} of {wanted} workers are registered"));
+        return Readiness::progressing(format!("{registered} of {wanted} workers are registered"));
     }
     if converging {
-        return Readiness::Progressing("workers that are no longer wanted are ending".to_owned());
+        return Readiness::progressing("workers that are no longer wanted are ending");
     }
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_cluster_is_ready_when_its_workers_are_registered() {
-        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        let waits = |text: &str| Readiness::progressing(text);
         let fails = |text: &str| Readiness::Failed(text.to_owned());
         for (status, expect) in [
             (status(true, true, [2, 2, 2], false), Readiness::Ready),

@@ -303,13 +303,13 @@ fn readiness(pod: &Value) -> Readiness {
     match text(&pod["status"]["phase"]) {
         // A failed run is ready to be read: its log says more than its exit code.
         "Succeeded" | "Failed" => Readiness::Ready,
-        "" => Readiness::Progressing("its pod does not exist yet".into()),
+        "" => Readiness::progressing("its pod does not exist yet"),
         phase => match condition(pod, "PodScheduled") {
             Some(scheduled) if scheduled["status"] == "False" => {
-                Readiness::Progressing(no_node(text(&scheduled["message"])))
+                Readiness::progressing(no_node(text(&scheduled["message"])))
             }
-            _ if dask_check::is_on_host(pod) => Readiness::Progressing("it computes".to_owned()),
-            _ => Readiness::Progressing(format!("its pod is {phase}")),
+            _ if dask_check::is_on_host(pod) => Readiness::progressing("it computes"),
+            _ => Readiness::progressing(format!("its pod is {phase}")),
         },
     }
 }

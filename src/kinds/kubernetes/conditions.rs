@@ -18,15 +18,15 @@ const KUEUE: &str = "kueue.x-k8s.io/";
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
 pub(super) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if !object["metadata"]["deletionTimestamp"].is_null() {
-        return Readiness::Progressing("it is being deleted".into());
+        return Readiness::progressing("it is being deleted");
     }
     let (generation, seen) =
         (count(&object["metadata"]["generation"]), &object["status"]["observedGeneration"]);
     if seen.as_u64().is_some_and(|seen| seen < generation) {
-        return Readiness::Progressing(format!(
+        return Readiness::progressing(format!(
             "its controller has handled generation {seen} of {generation}"
         ));
     }
@@ -35,7 +35,7 @@ pub(super) fn readiness(object: &Value) -> Readiness {
         return Readiness::Failed(format!("{kind}{}", why(bad)));
     }
     if let Some(going_on) = holds("Reconciling") {
-        return Readiness::Progressing(format!("its controller is working on it{}", why(going_on)));
+        return Readiness::progressing(format!("its controller is working on it{}", why(going_on)));
     }
     let active = text(&object["apiVersion"]).starts_with(KUEUE).then_some("Active");
     let good = GOOD.iter().copied().chain(active).find_map(|kind| Some((kind, condition(object, kind)?)));
@@ -43,8 +43,8 @@ pub(super) fn readiness(object: &Value) -> Readiness {
     let old = good["observedGeneration"].as_u64().is_some_and(|seen| seen < generation);
     match text(&good["status"]) {
         "True" if !old => Readiness::Ready,
-        "True" => Readiness::Progressing(format!("{kind} is not yet of generation {generation}")),
-        status => Readiness::Progressing(format!("{kind} is {status}{}", why(good))),
+        "True" => Readiness::progressing(format!("{kind} is not yet of generation {generation}")),
+        status => Readiness::progressing(format!("{kind} is {status}{}", why(good))),
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn conditions_decide() {
-        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        let waits = |text: &str| Readiness::progressing(text);
         let fails = |text: &str| Readiness::Failed(text.to_owned());
         for (conditions, expect) in [
             (vec![], Readiness::Ready),
@@ -108,9 +108,9 @@ mod tests {
             (json!(1), "its controller has handled generation 1 of 2"),
             (Value::Null, "Ready is not yet of generation 2"),
         ] {
-            assert_eq!(readiness(&object(seen)), Readiness::Progressing(expect.to_owned()));
+            assert_eq!(readiness(&object(seen)), Readiness::progressing(expect));
         }
         let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-        assert!(matches!(readiness(&going), Readiness::Progressing(why) if why.contains("deleted")));
+        assert!(matches!(readiness(&going), Readiness::Progressing(why) if why.what.contains("deleted")));
     }
 }

@@ -21,8 +21,8 @@ use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Sectio
 use crate::kinds::short::seconds;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Action, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Queued, Readiness, Resource,
-    Step, Until,
+    Action, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Progress, Query, Queued, Readiness,
+    Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -381,7 +381,7 @@ fn held_back(job: &Value, held: Option<workload::Held>) -> Option<Readiness> {
     }
     let since = holds(job, "Suspended").map_or(&Value::Null, |suspended| &suspended["lastTransitionTime"]);
     Some(match queue {
-        "" => Readiness::Progressing("suspended outside this stack (`spec.suspend`)".to_owned()),
+        "" => Readiness::progressing("suspended outside this stack (`spec.suspend`)"),
         queue => Readiness::Queued(Queued::since(
             format!("in queue {queue}: suspended, and Kueue has said nothing of it yet"),
             since,
@@ -392,7 +392,7 @@ fn held_back(job: &Value, held: Option<workload::Held>) -> Option<Readiness> {
 /// Of a manifest or a chart: ready when it has ended well.
 fn ready(wait: &Await, job: &Value, held: Option<Readiness>) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if holds(job, "Complete").is_some() {
         return Readiness::Ready;
@@ -407,18 +407,18 @@ fn ready(wait: &Await, job: &Value, held: Option<Readiness>) -> Readiness {
                 "suspended by the stack itself (`spec.suspend`): nothing runs until that is false".to_owned();
             match wait.until {
                 Until::Ready => Readiness::Impaired(what),
-                Until::Still | Until::Gone | Until::Idle | Until::Handled => Readiness::Progressing(what),
+                Until::Still | Until::Gone | Until::Idle | Until::Handled => Readiness::progressing(what),
             }
         }
         Some(held) => held,
-        None => Readiness::Progressing(finished(job)),
+        None => Readiness::progressing(finished(job)),
     }
 }
 
 /// Of a section: ready when it has begun, or when it has ended well.
 fn followed(job: &Value, pods: &Value, to_the_end: bool, held: Option<Readiness>) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if holds(job, "Complete").is_some() {
         return Readiness::Ready;
@@ -434,18 +434,14 @@ fn followed(job: &Value, pods: &Value, to_the_end: bool, held: Option<Readiness>
     if !to_the_end {
         return match begun {
             true => Readiness::Ready,
-            false => Readiness::Progressing("it has no pods yet".into()),
+            false => Readiness::progressing("it has no pods yet"),
         };
     }
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
-    let why = PodState::each(pods).filter(|pod| !pod.is_ready()).find_map(pods::why);
-    let what = finished(job);
-    Readiness::Progressing(match why {
-        Some(why) => format!("{what}; {why}"),
-        None => what,
-    })
+    let held_up = PodState::each(pods).filter(|pod| !pod.is_ready()).find_map(pods::why);
+    Readiness::Progressing(Progress { what: finished(job), held_up })
 }
 
 fn why_failed(failed: &Value, pods: &Value) -> String {
@@ -513,7 +509,7 @@ mod tests {
     }
 
     fn waits(text: &str) -> Readiness {
-        Readiness::Progressing(text.into())
+        Readiness::progressing(text)
     }
 
     #[test]

@@ -83,7 +83,7 @@ mod tests {
         let of = |pods: Vec<Value>| {
             let list = json!({ "items": pods });
             let found = Found::of([(Part::Pods, &list)]);
-            settle(Readiness::Progressing("1 of 2".into()), &found, &pools)
+            settle(Readiness::progressing("1 of 2"), &found, &pools)
         };
         let (flex, cpu) = (json!({ POOL_LABEL: "flex" }), json!({ POOL_LABEL: "cpu" }));
         let Readiness::Queued(told) =
@@ -97,7 +97,7 @@ mod tests {
             "{said}"
         );
         assert!(matches!(of(vec![pod("a", json!({ FLEX_LABEL: "true" }), "False")]), Readiness::Queued(_)));
-        let waits = Readiness::Progressing("1 of 2".into());
+        let waits = Readiness::progressing("1 of 2");
         assert_eq!(of(vec![pod("a", cpu, "False")]), waits);
         assert_eq!(of(vec![pod("a", flex, "True")]), waits);
         assert_eq!(of(vec![]), waits);

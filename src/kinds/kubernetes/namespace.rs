@@ -128,6 +128,6 @@ fn readiness(namespace: &Value) -> Readiness {
                 "it is being deleted; wait until it is deleted, then apply again{held}"
             ))
         }
-        _ => Readiness::Progressing("not active yet".into()),
+        _ => Readiness::progressing("not active yet"),
     }
 }

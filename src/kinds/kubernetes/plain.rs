@@ -99,7 +99,7 @@ fn replica_set_pods(resource: &Resource) -> Where {
 }
 
 fn exists(object: &Value) -> Readiness {
-    if object.is_object() { Readiness::Ready } else { Readiness::Progressing("not created yet".into()) }
+    if object.is_object() { Readiness::Ready } else { Readiness::progressing("not created yet") }
 }
 
 fn starts(path: &FieldPath, keys: &[&str]) -> bool {
@@ -139,12 +139,12 @@ fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 fn service_ready(service: &Value) -> Readiness {
     if !service.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     let balanced = service["spec"]["type"] == "LoadBalancer";
     let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);
     if balanced && addresses == 0 {
-        return Readiness::Progressing("the load balancer has no address yet".into());
+        return Readiness::progressing("the load balancer has no address yet");
     }
     Readiness::Ready
 }
@@ -158,7 +158,7 @@ fn definition_ready(definition: &Value) -> Readiness {
     }
     match condition(definition, "Established") {
         Some(established) if established["status"] == "True" => Readiness::Ready,
-        _ => Readiness::Progressing("not yet served by the API server".into()),
+        _ => Readiness::progressing("not yet served by the API server"),
     }
 }
 

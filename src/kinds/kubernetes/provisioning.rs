@@ -370,10 +370,10 @@ pub fn has_user(request: &Value) -> bool {
 
 fn judge(request: &Value, around: &Around<'_>) -> Readiness {
     if !request.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if is_going(request) {
-        return Readiness::Progressing("it is being deleted".into());
+        return Readiness::progressing("it is being deleted");
     }
     let (stage, of) = Stage::of(request, around);
     match (stage, of) {
@@ -394,7 +394,7 @@ fn judge(request: &Value, around: &Around<'_>) -> Readiness {
         }
         _ => {
             let class = text(&request["spec"]["provisioningClassName"]);
-            Readiness::Progressing(format!("no autoscaler has accepted requests of class {class} yet"))
+            Readiness::progressing(format!("no autoscaler has accepted requests of class {class} yet"))
         }
     }
 }
@@ -463,7 +463,7 @@ mod tests {
     fn requests_for_capacity() {
         let queued = |what: &str| Readiness::Queued(Queued { what: what.into(), since: Some(SINCE.into()) });
         let fails = |what: &str| Readiness::Failed(what.into());
-        let none = Readiness::Progressing("no autoscaler has accepted requests of class queued yet".into());
+        let none = Readiness::progressing("no autoscaler has accepted requests of class queued yet");
         let (accepted, provisioned) = (("Accepted", "True"), ("Provisioned", "True"));
         let expired = "booking expired since 2026-01-01T00:00:00Z: no pod came to its nodes within 10 minutes, and the \
              autoscaler takes them away (Why: so)";

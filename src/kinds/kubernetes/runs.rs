@@ -88,7 +88,7 @@ fn pod_program(context: &ChangeContext) -> Vec<Step> {
 /// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
 fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     let state = PodState(pod);
     if let Some(reason) = broken(state) {
@@ -101,18 +101,18 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
             Readiness::Failed(format!("it failed {}", text(&pod["status"]["message"])).trim().to_owned())
         }
         "Running" if state.is_ready() && !ends => Readiness::Ready,
-        phase if ends => Readiness::Progressing(format!("{phase}, not finished yet")),
-        phase => Readiness::Progressing(format!("{phase}, not ready yet")),
+        phase if ends => Readiness::progressing(format!("{phase}, not finished yet")),
+        phase => Readiness::progressing(format!("{phase}, not ready yet")),
     }
 }
 
 fn stateful_set_ready(set: &Value) -> Readiness {
     if !set.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     let (status, spec) = (&set["status"], &set["spec"]);
     if count(&status["observedGeneration"]) < count(&set["metadata"]["generation"]) {
-        return Readiness::Progressing("not yet seen by the StatefulSet controller".into());
+        return Readiness::progressing("not yet seen by the StatefulSet controller");
     }
     let desired = spec["replicas"].as_u64().unwrap_or(1);
     // Pods of the old template stay until they are deleted by hand.
@@ -124,7 +124,7 @@ fn stateful_set_ready(set: &Value) -> Readiness {
     {
         let have = count(&status[field]);
         if have < least {
-            return Readiness::Progressing(format!("{have} of {least} {meaning}"));
+            return Readiness::progressing(format!("{have} of {least} {meaning}"));
         }
     }
     Readiness::Ready
@@ -149,10 +149,7 @@ mod tests {
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         let running = json!({ "phase": "Running", "conditions": ready });
         assert_eq!(readiness(Facts::None, running.clone()), Readiness::Ready);
-        assert_eq!(
-            readiness(Facts::Ends, running),
-            Readiness::Progressing("Running, not finished yet".into())
-        );
+        assert_eq!(readiness(Facts::Ends, running), Readiness::progressing("Running, not finished yet"));
         assert_eq!(readiness(Facts::Ends, json!({ "phase": "Succeeded" })), Readiness::Ready);
         assert_eq!(
             readiness(Facts::Ends, json!({ "phase": "Failed" })),
@@ -167,7 +164,7 @@ mod tests {
                 "observedGeneration": 1, "updatedReplicas": updated, "readyReplicas": ready } })
         };
         assert_eq!(stateful_set_ready(&with(2, 2)), Readiness::Ready);
-        assert_eq!(stateful_set_ready(&with(2, 1)), Readiness::Progressing("1 of 2 pods ready".into()));
+        assert_eq!(stateful_set_ready(&with(2, 1)), Readiness::progressing("1 of 2 pods ready"));
         assert!(matches!(stateful_set_ready(&with(1, 2)), Readiness::Progressing(_)));
     }
 

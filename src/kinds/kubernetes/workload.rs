@@ -61,10 +61,10 @@ fn observed(object: &Value) -> bool {
 /// Whether all replicas run the newest template and are available.
 pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if !observed(object) {
-        return Readiness::Progressing("not yet seen by the Deployment controller".into());
+        return Readiness::progressing("not yet seen by the Deployment controller");
     }
     if let Some(progress) = condition(object, "Progressing")
         && progress["reason"] == "ProgressDeadlineExceeded"
@@ -82,27 +82,27 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     for (field, meaning) in parts {
         let have = count(&status[field]);
         if have < desired {
-            return Readiness::Progressing(format!("{have} of {desired} {meaning}"));
+            return Readiness::progressing(format!("{have} of {desired} {meaning}"));
         }
     }
     let made = count(&status["replicas"]);
     if made > desired {
         let pods = if made - desired == 1 { "pod" } else { "pods" };
-        return Readiness::Progressing(format!("{} old {pods} not yet deleted", made - desired));
+        return Readiness::progressing(format!("{} old {pods} not yet deleted", made - desired));
     }
     match condition(object, "Available") {
         Some(available) if available["status"] == "True" => Readiness::Ready,
-        _ => Readiness::Progressing("not available yet".into()),
+        _ => Readiness::progressing("not available yet"),
     }
 }
 
 /// Whether every node that should run a pod runs a ready one of the newest template.
 pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("not created yet".into());
+        return Readiness::progressing("not created yet");
     }
     if object["status"]["observedGeneration"].is_null() || !observed(object) {
-        return Readiness::Progressing("not yet seen by the DaemonSet controller".into());
+        return Readiness::progressing("not yet seen by the DaemonSet controller");
     }
     let status = &object["status"];
     let desired = count(&status["desiredNumberScheduled"]);
@@ -115,7 +115,7 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     for (field, meaning) in parts {
         let have = count(&status[field]);
         if have < desired {
-            return Readiness::Progressing(format!("{have} of {desired} {meaning}"));
+            return Readiness::progressing(format!("{have} of {desired} {meaning}"));
         }
     }
     Readiness::Ready
@@ -195,7 +195,7 @@ mod tests {
         ] {
             let mut status = all.clone();
             status[field] = json!(value);
-            assert_eq!(deployment_ready(&with(status)), Readiness::Progressing(expect.into()), "{field}");
+            assert_eq!(deployment_ready(&with(status)), Readiness::progressing(expect), "{field}");
         }
         let stuck = json!({ "observedGeneration": 2, "conditions": [
             { "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no" }
@@ -211,6 +211,6 @@ mod tests {
         let one = json!({ "metadata": { "generation": 1 }, "status": {
             "observedGeneration": 1, "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1
         } });
-        assert_eq!(daemon_set_ready(&one), Readiness::Progressing("0 of 1 pods ready".into()));
+        assert_eq!(daemon_set_ready(&one), Readiness::progressing("0 of 1 pods ready"));
     }
 }

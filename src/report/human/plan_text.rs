@@ -605,7 +605,7 @@ fn note_text(note: &Note, width: usize) -> String {
     wrap(&first, &body, width)
 }
 
-/// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run, in 7 sections.`
+/// `Plan: 14 to add, 1 check to run, in 7 sections.`
 fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
     if plan.is_empty() {
         let unready: BTreeSet<&str> = plan.unready().map(Address::section).collect();
@@ -632,12 +632,21 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
     format!("{} {}{rows}.", paint(Tint::Bold, "Plan:"), counts_text(plan))
 }
 
-/// `14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run`.
+/// `14 to add, 1 check to run`: what there is none of is not said.
 pub(crate) fn counts_text(plan: &Plan) -> String {
     let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
-    let left = if forget == 0 { String::new() } else { format!(", {forget} to release") };
-    let checks = if run == 0 { String::new() } else { format!(", {} to run", count(run, "check")) };
-    format!("{add} to add, {change} to change, {replace} to replace, {destroy} to destroy{left}{checks}")
+    let verbs = [
+        (add, "to add"),
+        (change, "to change"),
+        (replace, "to replace"),
+        (destroy, "to destroy"),
+        (forget, "to release"),
+    ];
+    let objects =
+        verbs.iter().filter(|(number, _)| *number > 0).map(|(number, verb)| format!("{number} {verb}"));
+    let checks = (run > 0).then(|| format!("{} to run", count(run, "check")));
+    let said: Vec<String> = objects.chain(checks).collect();
+    if said.is_empty() { "no changes".to_owned() } else { said.join(", ") }
 }
 
 /// What needs approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::address::FieldPath;
-use crate::catalog;
+use crate::catalog::{self, Capacity};
 use crate::kinds::about::range;
 use crate::kinds::json::{count, number, text};
 use crate::kinds::kind::{Found, Part, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, is_ready, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::status::StatusLine;
+use crate::kinds::status::{Price, StatusLine};
 use crate::resource::{Await, Facts, Query, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Vec<(Part, Query)> {
@@ -38,14 +38,14 @@ pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unaske
             if is_short(pool) {
                 Readiness::Stalled(format!("some nodes are missing, GKE keeps trying{why}"))
             } else {
-                Readiness::Progressing(format!("some nodes are missing{why}"))
+                Readiness::progressing(format!("some nodes are missing{why}"))
             }
         }
         status @ ("ERROR" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", conditions(pool)))
         }
-        "" => Readiness::Progressing("not created yet".into()),
-        status => Readiness::Progressing(format!("its status is {status}")),
+        "" => Readiness::progressing("not created yet"),
+        status => Readiness::progressing(format!("its status is {status}")),
     })
 }
 
@@ -65,11 +65,11 @@ fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let up = list.iter().filter(|node| is_ready(node)).count() as u64;
     if up < desired.max(list.len() as u64) {
-        return Readiness::Progressing(format!("{up} of {} nodes ready", desired.max(list.len() as u64)));
+        return Readiness::progressing(format!("{up} of {} nodes ready", desired.max(list.len() as u64)));
     }
     let equipped = list.iter().filter(|node| allocatable_gpus(node) >= gpus).count() as u64;
     if equipped < list.len() as u64 {
-        return Readiness::Progressing(format!("{equipped} of {} nodes with allocatable GPUs", list.len()));
+        return Readiness::progressing(format!("{equipped} of {} nodes with allocatable GPUs", list.len()));
     }
     Readiness::Ready
 }
@@ -97,8 +97,22 @@ pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Una
             ("nodes_ready", json!(up)),
             ("gpus_allocatable", json!(gpus)),
         ],
+        prices: (made > 0).then(|| price(&pool["config"], made)).into_iter().collect(),
         ..StatusLine::default()
     })
+}
+
+/// What so many nodes cost. Flex-start and queued machines cost no more than those on demand.
+fn price(config: &Value, nodes: usize) -> Price {
+    let machine = text(&config["machineType"]);
+    let gpu = &config["accelerators"][0];
+    let capacity = if config["spot"] == true { Capacity::Spot } else { Capacity::OnDemand };
+    let count = number(&gpu["acceleratorCount"]).and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
+    match catalog::hourly_price(machine, gpu["acceleratorType"].as_str(), count, capacity) {
+        // Numbers of nodes are exact in a float.
+        Some(each) => Price::Known(each * nodes as f64),
+        None => Price::Unknown(machine.to_owned()),
+    }
 }
 
 /// `nvidia.com/gpu` that pods may ask for on a node.
@@ -212,7 +226,7 @@ mod tests {
         for code in ["", "UNKNOWN", "SET_BY_OPERATOR"] {
             assert_eq!(
                 pool(code),
-                Readiness::Progressing("some nodes are missing: zone z is full".into()),
+                Readiness::progressing("some nodes are missing: zone z is full"),
                 "{code}"
             );
         }
@@ -230,7 +244,7 @@ mod tests {
         assert_eq!(nodes_ready(&list(std::slice::from_ref(&up)), 1, 2), Readiness::Ready);
         assert_eq!(nodes_ready(&list(&[]), 0, 1), Readiness::Ready);
         let waits = |list: Value, desired, gpus, expect: &str| {
-            assert_eq!(nodes_ready(&list, desired, gpus), Readiness::Progressing(expect.into()));
+            assert_eq!(nodes_ready(&list, desired, gpus), Readiness::progressing(expect));
         };
         waits(list(&[]), 1, 0, "0 of 1 nodes ready");
         waits(list(&[node("False", "2")]), 1, 0, "0 of 1 nodes ready");
