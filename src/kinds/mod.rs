@@ -24,6 +24,7 @@ pub mod section;
 pub mod short;
 pub mod slurm;
 pub mod status;
+pub mod versions;
 
 /// What a kind is. Kubernetes kinds without a line here are [`kubernetes::plain::PLAIN`].
 pub fn of(id: KindId) -> &'static Kind {

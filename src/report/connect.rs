@@ -49,6 +49,9 @@ pub struct Connected {
     /// On a host: the Python of the workers' environment, which clients can use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
+    /// Why the Python of this machine cannot be the client, and the cure; nothing when it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misfit: Option<String>,
     /// Whether a process on a host listens there by itself, so that nothing is forwarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_host: bool,
@@ -116,6 +119,7 @@ impl Connected {
         if !versions.is_empty() {
             rows.push(("versions", versions.join(", ")));
         }
+        rows.extend(self.misfit.iter().map(|why| ("python3", paint(Tint::Change, &tame(why)))));
         rows
     }
 
@@ -229,6 +233,8 @@ mod tests {
              \x20 versions  dask 2026.8.0, distributed 2026.8.0, python 3.12.4\n\n\
              Clients should use these versions, including Python's major and minor version. Ctrl-C ends it.\n"
         );
+        let other = Connected { misfit: Some("has no distributed".into()), ..scheduler() };
+        assert!(plain(&other).contains("\n  python3   has no distributed\n\n"), "{}", plain(&other));
         let there = Connected { background: true, already: true, versions: BTreeMap::new(), ..scheduler() };
         let text = plain(&there);
         assert!(text.starts_with("dask_cluster.rapids is connected already on demo"), "{text}");

@@ -174,7 +174,7 @@ pub(crate) fn things_in(folder: &Path) -> Vec<PathBuf> {
 /// `requests` lists what schedulers were asked, `workers/` who is registered; `refuses`, `busy` have a scheduler retire
 /// nobody, or answer with an error once.
 const PRETENDED: &str = r#"#!/usr/bin/env python3
-import http.server, json, os, signal, socket, sys, time
+import http.server, json, os, signal, socket, sys, threading, time
 here, words = os.path.dirname(os.path.abspath(__file__)), sys.argv[1:]
 def after(word):
     return words[words.index(word) + 1]
@@ -187,6 +187,10 @@ if any("importlib" in word for word in words):
 elif "distributed.cli.dask_scheduler" in words:
     host, port = after("--host"), int(after("--port"))
     comm = socket.create_server((host, port))
+    def hang_up():
+        while True:
+            comm.accept()[0].close()
+    threading.Thread(target=hang_up, daemon=True).start()
     own = {"id": "Scheduler-%d" % os.getpid(), "address": "tcp://%s:%d" % (host, port)}
     class Pages(http.server.BaseHTTPRequestHandler):
         def say(self, what, status=200):

@@ -1,12 +1,73 @@
 //! How the agent of a host runs workers: devices, processes, interfaces and folders, with a stand-in for Dask.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
+use dask_infra::kinds::versions::{PROGRAM, Skew, Versions, skew};
 use serde_json::{Value, json};
 
 use crate::host_agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script, things_in};
+use crate::hostile::dice::Dice;
 use crate::served::on_path;
+
+/// What programs in Python compare is what is compared here, in the same words.
+#[test]
+fn versions_are_compared_alike_in_both_languages() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let mut dice = Dice::new(15);
+    let packages = ["python", "dask", "distributed", "msgpack", "cloudpickle", "numpy", "pandas"];
+    let found = ["2026.8.0", "2026.3.0", "1.2.4", "1.1.0", "2.0", "3.11.7", "3.11.9", "3.12.1"];
+    let cases: Vec<Vec<(String, Versions)>> = (0..400)
+        .map(|_| {
+            let side = |dice: &mut Dice, at: usize| {
+                let some = packages.iter().filter_map(|package| {
+                    let version = found.get(dice.below(found.len() + 1))?;
+                    Some(((*package).to_owned(), (*version).to_owned()))
+                });
+                (format!("side{at}"), some.collect())
+            };
+            (0..dice.below(7)).map(|at| side(&mut dice, at)).collect()
+        })
+        .collect();
+    let program = format!(
+        "{PROGRAM}\nimport json, sys\nfor sides in json.load(sys.stdin):\n    print(json.dumps(skew(sides)))\n"
+    );
+    let mut python = Command::new("python3")
+        .args(["-c", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    python.stdin.take().unwrap().write_all(json!(cases).to_string().as_bytes()).unwrap();
+    let said = String::from_utf8(python.wait_with_output().unwrap().stdout).unwrap();
+    let said: Vec<(Vec<String>, Vec<String>)> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(said.len(), cases.len());
+    let mut broken = 0;
+    for (sides, (breaks, differs)) in cases.iter().zip(said) {
+        broken += usize::from(!breaks.is_empty());
+        // In Python versions of a package come in the order of the sides, too.
+        assert_eq!(skew(sides), Skew { breaks, differs }, "{sides:?}");
+    }
+    assert!(broken > 50 && broken < cases.len(), "{broken}");
+    // A patch of Python, another msgpack: both work together. Another numpy may not.
+    let of = |versions: &[(&str, &str)]| -> Versions {
+        versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+    };
+    let two = |one: &[(&str, &str)], other: &[(&str, &str)]| {
+        skew(&[("a".to_owned(), of(one)), ("b".to_owned(), of(other))])
+    };
+    let same =
+        two(&[("python", "3.11.7"), ("msgpack", "1.2.4")], &[("python", "3.11.9"), ("msgpack", "1.1.0")]);
+    assert_eq!(same, Skew::default());
+    let other = two(&[("python", "3.11.7"), ("numpy", "2.1.0")], &[("python", "3.12.1"), ("numpy", "2.2.0")]);
+    assert_eq!(other.breaks, ["python 3.11.7 on a, 3.12.1 on b"]);
+    assert_eq!(other.differs, ["numpy 2.1.0 on a, 2.2.0 on b"]);
+}
 
 /// Files become environments by the tool that they are for. Conda is not here, and uv need not be: both are stand-ins, which note how
 /// they were called and make a Python that is not Dask's.

@@ -4,7 +4,7 @@
 //! `DASK_INFRA_PARSER=WORD` takes those whose name holds it, `DASK_INFRA_SEED=N` begins elsewhere.
 
 mod answers;
-mod dice;
+pub mod dice;
 mod folder;
 mod texts;
 mod values;

@@ -74,6 +74,7 @@ mod real_smoke;
 mod real_ssh;
 mod real_truth;
 mod real_turns;
+mod real_versions;
 mod reaper;
 mod report_cases;
 mod resumed;

@@ -11,21 +11,24 @@ use crate::real::{Part, free_ports, needs};
 use crate::served::{Said, User};
 
 /// Python with `distributed`, as `tests/real/build` makes it for the operator.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     Part::Operator.program("python")
 }
 
 /// A user with a home of their own. Whatever a test left running ends with it.
-struct Here {
-    user: User,
-    state: tempfile::TempDir,
-    ports: [u16; 2],
+pub struct Here {
+    pub user: User,
+    pub state: tempfile::TempDir,
+    pub ports: [u16; 2],
+    /// Variables of the commands.
+    pub variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Here {
-    fn new(worker: &str, more: &str) -> Self {
+    pub fn new(worker: &str, more: &str) -> Self {
         let ports = free_ports::<2>();
-        let here = Self { user: User::empty(), state: tempfile::tempdir().unwrap(), ports };
+        let here =
+            Self { user: User::empty(), state: tempfile::tempdir().unwrap(), ports, variables: Vec::new() };
         let [port, pages] = ports;
         let text = format!(
             "[stack]\nname = \"here\"\n\n[local]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
@@ -36,18 +39,19 @@ impl Here {
         here
     }
 
-    fn run(&self, words: &[&str]) -> Said {
+    pub fn run(&self, words: &[&str]) -> Said {
         let mut command = self.user.command(words);
         command.env("XDG_STATE_HOME", self.state.path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         Said::of(&command.output().unwrap())
     }
 
-    fn apply(&self) -> Said {
+    pub fn apply(&self) -> Said {
         self.run(&["apply", "--auto-approve"])
     }
 
     #[track_caller]
-    fn nothing_to_do(&self) {
+    pub fn nothing_to_do(&self) {
         self.run(&["plan", "--detailed-exitcode"]).expect(0);
     }
 
@@ -60,13 +64,13 @@ impl Here {
     }
 
     /// The processes that are noted, by name.
-    fn pid(&self, name: &str) -> u64 {
+    pub fn pid(&self, name: &str) -> u64 {
         let note = self.folder().join(format!("objects/pods/default/{name}.json"));
         let pod: Value = serde_json::from_str(&fs::read_to_string(note).unwrap()).unwrap();
         pod["internal"]["process"]["pid"].as_u64().unwrap()
     }
 
-    fn kill(&self, name: &str) {
+    pub fn kill(&self, name: &str) {
         let pid = self.pid(name).to_string();
         assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
         // A killed process is listed until it is reaped.
@@ -76,7 +80,7 @@ impl Here {
     }
 
     /// Processes with a folder of this test in their arguments or in their environment.
-    fn left(&self) -> Vec<String> {
+    pub fn left(&self) -> Vec<String> {
         let here = self.state.path().display().to_string();
         let port = format!(":{}", self.ports[0]);
         let listed = Command::new("ps").args(["-e", "-o", "pid=,args="]).output().unwrap();

@@ -1,6 +1,7 @@
 //! `[ssh]` with a real sshd on loopback and the real `distributed`: three hosts are three ports, each with a folder of its own.
 //! `benches/hosts.rs` has more of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,11 +30,13 @@ pub fn sshd_is_there() -> bool {
 }
 
 pub struct Lab {
-    user: User,
+    pub user: User,
     folder: tempfile::TempDir,
     servers: Vec<Option<Child>>,
     ports: Vec<u16>,
     dask: [u16; 2],
+    /// Variables that a host's server sets, by its number; from its next start on.
+    pub variables: BTreeMap<usize, String>,
     /// Where sockets of connections lie: another folder is another connection.
     connections: tempfile::TempDir,
 }
@@ -44,7 +47,7 @@ fn keygen(file: &Path) {
 }
 
 impl Lab {
-    fn new(worker: &str, more: &str) -> Self {
+    pub fn new(worker: &str, more: &str) -> Self {
         Self::of(free_ports::<3>().to_vec(), worker, more)
     }
 
@@ -64,6 +67,7 @@ impl Lab {
             servers: ports.iter().map(|_| None).collect(),
             ports,
             dask: free_ports::<2>(),
+            variables: BTreeMap::new(),
             connections: tempfile::tempdir().unwrap(),
         };
         for index in 0..lab.ports.len() {
@@ -92,16 +96,16 @@ impl Lab {
         lab
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn state(&self, index: usize) -> PathBuf {
+    pub fn state(&self, index: usize) -> PathBuf {
         self.at(&format!("state{index}"))
     }
 
     /// Starts the server of a host, which answers when this returns.
-    fn serve(&mut self, index: usize) {
+    pub fn serve(&mut self, index: usize) {
         let folder = self.folder.path().display();
         let path = std::env::var("PATH").unwrap();
         // What shells print before a command is not the command's answer. One below another reads no `.bashrc`: that of whoever
@@ -109,9 +113,10 @@ impl Lab {
         let text = format!(
             "Port {}\nListenAddress 127.0.0.1\nHostKey {folder}/host{index}\nPidFile none\nAuthorizedKeysFile \
              {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSetEnv SHLVL=1 XDG_STATE_HOME={} PATH={path} BASH_ENV={folder}/noise\n",
+             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSetEnv SHLVL=1 XDG_STATE_HOME={} PATH={path} BASH_ENV={folder}/noise {}\n",
             self.ports[index],
             self.state(index).display(),
+            self.variables.get(&index).map_or("", String::as_str),
         );
         // For this shell only: those that a program of its own starts are none of its.
         fs::write(self.at("noise"), "unset BASH_ENV\necho welcome\n").unwrap();
@@ -125,7 +130,7 @@ impl Lab {
         }
     }
 
-    fn end(&mut self, index: usize) {
+    pub fn end(&mut self, index: usize) {
         if let Some(mut server) = self.servers[index].take() {
             server.kill().unwrap();
             server.wait().unwrap();
@@ -168,7 +173,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn nothing_to_do(&self) {
+    pub fn nothing_to_do(&self) {
         self.run(&["plan", "--detailed-exitcode"]).expect(0);
     }
 

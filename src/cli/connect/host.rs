@@ -1,15 +1,14 @@
 //! A scheduler on a host: it listens there already, so nothing is forwarded.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
-use super::One;
+use super::{One, own};
 use crate::cli::Exit;
 use crate::cli::session::Link;
 use crate::cli::settings::Failure;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::hosts::api;
+use crate::kinds::versions::Versions;
 use crate::live::{Class, LiveApi as _, Request};
 use crate::report::connect::Connected;
 use crate::resource::{Api, Host, ObjectId, Reach};
@@ -50,10 +49,16 @@ impl One<'_> {
         let name = text(&live["spec"]["environment"]["name"]).unwrap_or_default();
         let environment = ObjectId { gvk: api::environment(), namespace: None, name };
         let environment = self.read(link, &environment).await?.unwrap_or_default();
-        let versions: BTreeMap<String, String> =
-            serde_json::from_value(live["status"]["versions"].clone()).unwrap_or_default();
+        // What it runs; what its environment has, where it does not tell.
+        let running = &scheduler["versions"];
+        let versions = if running.is_object() { running } else { &live["status"]["versions"] };
+        let mut versions: Versions = serde_json::from_value(versions.clone()).unwrap_or_default();
         let client = text(&scheduler["address"]);
         let (_, target) = self.session.whose();
+        // Clients on the same machine run with the environment's own.
+        let is_here = target.hosts.iter().all(|host| host.way == Reach::Here);
+        let misfit = if is_here { None } else { own::misfit(&versions).await };
+        versions.retain(|name, _| ["python", "dask", "distributed"].contains(&name.as_str()));
         let terms = &live["spec"]["scheduler"];
         let on = text(&terms["on"]);
         let host = on.as_ref().and_then(|on| target.hosts.iter().find(|host| host.name == *on));
@@ -70,6 +75,7 @@ impl One<'_> {
             on_host: true,
             on,
             forward,
+            misfit,
             ..Connected::default()
         })
     }

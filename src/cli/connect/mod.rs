@@ -23,6 +23,7 @@ use crate::report::connect::{Connected, News, Password};
 use crate::resource::{Api, Identity, Resource};
 
 mod host;
+mod own;
 mod there;
 
 /// Shown below the options.
@@ -209,7 +210,8 @@ impl One<'_> {
         }
         let Reached { pod, aim, uses, versions } = self.reach(&api).await?;
         let locals = self.locals(&uses).await?;
-        let connected = self.connected(&pod, &uses, &locals, versions);
+        let mut connected = self.connected(&pod, &uses, &locals, versions);
+        connected.misfit = own::misfit(&connected.versions).await;
         let ports: Vec<u16> = locals.iter().filter_map(|local| local.port().ok()).collect();
         // One that stands already is the one that others find.
         let first =
@@ -419,6 +421,7 @@ impl One<'_> {
             on_host: false,
             on: None,
             forward: None,
+            misfit: None,
         }
     }
 

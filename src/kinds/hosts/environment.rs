@@ -14,6 +14,7 @@ use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::{EnvironmentFacts, Scope};
 use crate::kinds::section::{Lifecycle, Live, Naming, Section};
 use crate::kinds::status::StatusLine;
+use crate::kinds::versions::{Skew, Versions, skew};
 use crate::resource::{Action, Effect, Facts, KindId, Life, Readiness, Resource};
 
 /// Seconds: hundreds of megabytes may have to be downloaded.
@@ -163,10 +164,34 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
     Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
 }
 
+/// The cure of hosts that differ.
+const PIN: &str = "pin these versions (and `python`), which makes it anew on all hosts; for a `path`, install the same versions \
+     on each host";
+
+/// Its versions by the hosts that it is on.
+fn by_host(status: &Value) -> Vec<(String, Versions)> {
+    let hosts = status["onHosts"].as_object().into_iter().flatten();
+    hosts
+        .filter_map(|(host, versions)| Some((host.clone(), serde_json::from_value(versions.clone()).ok()?)))
+        .collect()
+}
+
 fn readiness(live: &Value) -> Readiness {
     let status = &live["status"];
     match text(&status["phase"]) {
-        "Ready" => Readiness::Ready,
+        "Ready" => {
+            let Skew { breaks, differs } = skew(&by_host(status));
+            match (breaks.join("; "), differs.join("; ")) {
+                (none, same) if none.is_empty() && same.is_empty() => Readiness::Ready,
+                (none, differs) if none.is_empty() => {
+                    Readiness::Impaired(format!("its hosts have different versions: {differs}; {PIN}"))
+                }
+                (breaks, _) => {
+                    let what = "its hosts have versions that do not work together";
+                    Readiness::Failed(format!("{what}: {breaks}; {PIN}"))
+                }
+            }
+        }
         "Failed" => Readiness::Failed(text(&status["message"]).to_owned()),
         _ => Readiness::progressing("its packages are being installed"),
     }
@@ -200,11 +225,27 @@ mod tests {
 
     #[test]
     fn an_environment_is_ready_when_its_python_is_known() {
+        let on_hosts = |python: &str, numpy: &str| {
+            let first = json!({ "python": "3.12.1", "numpy": "2.1.0" });
+            json!({ "phase": "Ready", "onHosts": { "a": first, "b": { "python": python, "numpy": numpy } } })
+        };
         for (status, ready) in [
             (json!({ "phase": "Ready", "versions": { "python": "3.11.7" } }), Readiness::Ready),
             (json!({ "phase": "Making" }), Readiness::progressing("its packages are being installed")),
             (json!({}), Readiness::progressing("its packages are being installed")),
             (json!({ "phase": "Failed", "message": "no" }), Readiness::Failed("no".to_owned())),
+            (
+                on_hosts("3.12.1", "2.2.0"),
+                Readiness::Impaired(format!(
+                    "its hosts have different versions: numpy 2.1.0 on a, 2.2.0 on b; {PIN}"
+                )),
+            ),
+            (
+                on_hosts("3.11.7", "2.2.0"),
+                Readiness::Failed(format!(
+                    "its hosts have versions that do not work together: python 3.12.1 on a, 3.11.7 on b; {PIN}"
+                )),
+            ),
         ] {
             assert_eq!(readiness(&json!({ "status": status })), ready, "{status}");
         }

@@ -151,6 +151,10 @@ pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
 pub(super) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
      a Dask cluster holds in memory is lost";
 
+/// The cure of different versions.
+const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
+     cluster restarts what was started before its packages changed";
+
 pub(super) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
@@ -209,6 +213,11 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
         Some(waits) => return waits,
         None => {}
     }
+    let skew = text(&status["skew"]);
+    // Those of an environment that is no longer wanted may be on their way out.
+    if !skew.is_empty() && !converging {
+        return Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}"));
+    }
     if registered < wanted {
         return Readiness::progressing(format!("{registered} of {wanted} workers are registered"));
     }
@@ -218,11 +227,9 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
-    match text(&status["skew"]) {
+    match text(&status["unlike"]) {
         "" => Readiness::Ready,
-        skew => Readiness::Impaired(format!(
-            "its versions are not those of the scheduler ({skew}); use one environment, or the same versions in both"
-        )),
+        unlike => Readiness::Impaired(format!("versions differ: {unlike}; {SAME_VERSIONS}")),
     }
 }
 
@@ -312,6 +319,11 @@ mod tests {
     fn a_cluster_is_ready_when_its_workers_are_registered() {
         let waits = |text: &str| Readiness::progressing(text);
         let fails = |text: &str| Readiness::Failed(text.to_owned());
+        let skewed = |field: &str, registered: u64, converging: bool| {
+            let mut status = status(true, true, [2, 2, registered], converging);
+            status[field] = json!("x");
+            status
+        };
         for (status, expect) in [
             (status(true, true, [2, 2, 2], false), Readiness::Ready),
             (status(true, true, [2, 2, 1], false), waits("1 of 2 workers are registered")),
@@ -321,6 +333,17 @@ mod tests {
             (status(true, true, [1, 2, 1], false), fails("1 of 2 workers are running")),
             (status(true, true, [2, 3, 2], true), waits("workers that are no longer wanted are ending")),
             (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
+            (
+                skewed("skew", 2, false),
+                fails(&format!("versions that do not work together: x; {SAME_VERSIONS}")),
+            ),
+            // Such workers may not even come to be registered.
+            (
+                skewed("skew", 0, false),
+                fails(&format!("versions that do not work together: x; {SAME_VERSIONS}")),
+            ),
+            (skewed("skew", 2, true), waits("workers that are no longer wanted are ending")),
+            (skewed("unlike", 2, false), Readiness::Impaired(format!("versions differ: x; {SAME_VERSIONS}"))),
         ] {
             assert_eq!(judged(&status), expect, "{status}");
         }

@@ -23,19 +23,29 @@ pub struct Program {
     text: &'static str,
 }
 
+/// The text of a program, with the comparison of versions that it begins with.
+macro_rules! program {
+    ($file:literal) => {
+        concat!(
+            "RULES = ",
+            include_str!("../versions.json"),
+            include_str!("../versions.py"),
+            include_str!("dask_check/agree.py"),
+            include_str!($file),
+        )
+    };
+}
+
 /// Its line is 0 + 1 + … + 9.
 pub const SUM: Program =
-    Program { name: "dask-sum", passed: "dask-sum: 45", text: include_str!("dask_check/sum.py") };
+    Program { name: "dask-sum", passed: "dask-sum: 45", text: program!("dask_check/sum.py") };
 
-pub const BANDWIDTH: Program = Program {
-    name: "bandwidth",
-    passed: "bandwidth: measured",
-    text: include_str!("dask_check/bandwidth.py"),
-};
+pub const BANDWIDTH: Program =
+    Program { name: "bandwidth", passed: "bandwidth: measured", text: program!("dask_check/bandwidth.py") };
 
 /// On hosts, where no image of NVIDIA's sample runs.
 pub const VECTORADD: Program =
-    Program { name: "cuda-vectoradd", passed: "Test PASSED", text: include_str!("dask_check/vectoradd.py") };
+    Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("dask_check/vectoradd.py") };
 
 /// The line that the log of a check's pod must have; `None` when it is not one of these.
 pub fn passed(pod: &Value) -> Option<&'static str> {

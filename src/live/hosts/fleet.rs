@@ -484,7 +484,13 @@ fn status(parts: &[(String, Value)]) -> Value {
         status["converging"] = base["status"]["converging"].clone();
         status["followed"] = json!(parts.iter().any(|(_, part)| part["status"]["followed"] == true));
     }
-    for field in ["message", "skew"] {
+    if status["phase"] == "Ready" {
+        // What is not pinned may be another version on each host.
+        status["onHosts"] =
+            parts.iter().map(|(name, part)| (name.clone(), part["status"]["versions"].clone())).collect();
+        return status;
+    }
+    for field in ["message", "skew", "unlike"] {
         let said = parts.iter().find_map(|(name, part)| Some((name, part["status"][field].as_str()?)));
         if let Some((name, text)) = said {
             status[field] = json!(format!("{name}: {text}"));
@@ -546,6 +552,18 @@ mod tests {
         assert_eq!(whole["metadata"]["managedFields"][0]["fieldsV1"], json!({ "f:spec": { "f:hosts": {} } }));
         assert_eq!(whole["status"]["workers"], json!({ "running": 2, "present": 2, "registered": 3 }));
         assert_eq!(whole["status"]["scheduler"]["running"], true);
+    }
+
+    #[test]
+    fn an_environment_tells_its_versions_by_host() {
+        let on = |host: &str, dask: &str| {
+            let mut one = live(host, 0);
+            one.1["status"] = json!({ "phase": "Ready", "versions": { "dask": dask } });
+            one
+        };
+        let whole = merged(vec![on("a", "2026.8.0"), on("b", "2026.3.0")]).unwrap();
+        let expect = json!({ "a": { "dask": "2026.8.0" }, "b": { "dask": "2026.3.0" } });
+        assert_eq!(whole["status"]["onHosts"], expect);
     }
 
     #[test]

@@ -28,10 +28,14 @@ use crate::resource::{Host, Reach};
 /// serves; the others define what it uses.
 pub const AGENT: &str = concat!(
     include_str!("agent/base.py"),
+    "\nRULES = ",
+    include_str!("../../kinds/versions.json"),
+    include_str!("../../kinds/versions.py"),
     include_str!("agent/processes.py"),
     include_str!("agent/fields.py"),
     include_str!("agent/store.py"),
     include_str!("agent/schedulers.py"),
+    include_str!("agent/comm.py"),
     include_str!("agent/slurm.py"),
     include_str!("agent/environments.py"),
     include_str!("agent/gpus.py"),

@@ -252,6 +252,15 @@ pub(super) fn images_have_one_version(context: &mut Context<'_>) {
             let place = FieldPath::keys(["dask_job", job, "image"]);
             Some(Part { what: "the program", image: section.image.clone()?, place })
         }));
+        let is_only = context.stack.dask_cluster.len() == 1;
+        let checks = context.stack.check.iter().filter(|(_, check)| {
+            let asks = check.run.program(false).is_some();
+            asks && check.cluster.as_ref().map_or(is_only, |named| named == key)
+        });
+        parts.extend(checks.filter_map(|(check, section)| {
+            let place = FieldPath::keys(["check", check, "image"]);
+            Some(Part { what: "the check", image: section.image.clone()?, place })
+        }));
         clusters.push((scheduler, parts));
     }
     for object in dask_objects(context) {

@@ -18,6 +18,7 @@ pub enum Part {
     Helm,
     Kueue,
     Slurm,
+    Wheels,
 }
 
 impl Part {
@@ -33,17 +34,19 @@ impl Part {
             Part::Helm => "helm",
             Part::Kueue => "kueue",
             Part::Slurm => "slurm",
+            Part::Wheels => "wheels",
         }
     }
 
-    fn folder(self) -> PathBuf {
+    pub fn folder(self) -> PathBuf {
         let versions = versions();
-        let pinned = match self {
-            Part::Operator => "dask_kubernetes",
-            Part::Slurm => "dask_jobqueue",
-            _ => self.name(),
+        let version = match self {
+            Part::Operator => versions["dask_kubernetes"].clone(),
+            Part::Slurm => versions["dask_jobqueue"].clone(),
+            Part::Wheels => format!("{}-{}", versions["distributed"], versions["dask_older"]),
+            _ => versions[self.name()].clone(),
         };
-        cache().join(format!("{}-{}", self.name(), versions[pinned]))
+        cache().join(format!("{}-{version}", self.name()))
     }
 
     fn is_there(self) -> bool {

@@ -34,6 +34,7 @@ def seconds(client, size, source, target):
 
 
 with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout="60s") as client:
+    agree(client, "bandwidth")
     workers = spread(client.nthreads())
     if len(workers) < 2:
         sys.exit("bandwidth: there is %d worker, and two are needed" % len(workers))

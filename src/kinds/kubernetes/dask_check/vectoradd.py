@@ -42,6 +42,7 @@ def add():
 
 
 with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout="60s") as client:
+    agree(client, "cuda-vectoradd")
     found = {worker: said for worker, said in client.run(add).items() if said is not None}
     if not found:
         sys.exit("cuda-vectoradd: no worker of this Dask cluster has a GPU: give `gpus` to its workers or to a group")

@@ -160,16 +160,7 @@ class Environments:
         raise Refused(500, "Failed", "there is no Python %s on this host; uv would download one" % base)
 
     def about(self, python):
-        program = (
-            "import importlib.metadata as m, json, platform\n"
-            "found = {'python': platform.python_version()}\n"
-            "for name in ('dask', 'distributed', 'dask-cuda'):\n"
-            "    try:\n"
-            "        found[name] = m.version(name)\n"
-            "    except m.PackageNotFoundError:\n"
-            "        pass\n"
-            "print(json.dumps(found))\n"
-        )
+        program = "NAMES = %r%s" % (["dask-cuda"] + [name for name in RULES if name != "python"], HERE)
         asked = [python, "-I", "-c", program]
         try:
             asked = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ABOUT)
@@ -198,9 +189,3 @@ class Environments:
             if digest not in used:
                 self.store.remove("environments", digest)
         self.store.forget_made()
-
-
-def differs(package, one, other):
-    """Python's patch releases understand each other."""
-    short = (lambda version: version and version.rsplit(".", 1)[0]) if package == "python" else (lambda version: version)
-    return short(one) != short(other)

@@ -67,16 +67,20 @@ class Jobs:
         return self.store.get("pods", name + "-runner", "default")
 
     def to_its_end(self, live):
-        name, again, pause = live["metadata"]["name"], 0, BACKOFF
+        name, again, pause, unlike = live["metadata"]["name"], 0, BACKOFF, None
         leader = name + "-scheduler"
         while True:
             with self.store.locked():
                 if not self.is_still(live) or has_ended(self.store.get("jobs", name)):
                     return
                 pod, scheduler = self.program_of(name), self.store.get("pods", leader, "default")
-                if pod is None and scheduler and scheduler["internal"].get("scheduler"):
+                starts = pod is None and scheduler and scheduler["internal"].get("scheduler")
+                if starts and unlike:
+                    self.note_end(live, {"jobStatus": "Failed", "message": unlike})
+                    return
+                if starts and unlike is not None:
                     self.start_program(live)
-                elif pod is None and not self.is_converging(name):
+                elif pod is None and not starts and not self.is_converging(name):
                     noted = read_json(self.store.at("run", name)) or {}
                     said = noted.get("error") or (self.said(scheduler) if scheduler else "its start was interrupted")
                     message = "its scheduler does not run, so its program was not started: %s" % said
@@ -93,6 +97,9 @@ class Jobs:
                     self.note_end(live, outcome)
                     ended = pod["metadata"]["uid"]
                     break
+            if starts and unlike is None:
+                unlike = self.unlike_program(live)
+                continue
             time.sleep(LOOK)
         # What it left running in the background.
         kill_marked(ended)
@@ -175,13 +182,11 @@ class Jobs:
         if not environment or environment["status"].get("phase") != "Ready":
             raise Refused(500, "Failed", "the environment %s is not ready" % spec["environment"]["name"])
         python = environment["status"]["python"]
-        path = "%s:%s" % (os.path.dirname(python), os.environ.get("PATH", os.defpath))
-        first = program["args"][0]
-        # The environment's, even where it is called otherwise.
-        found = python if first in ("python", "python3") else shutil.which(os.path.expanduser(first), path=path)
+        path = path_with(python)
+        found = self.program_file(program["args"][0], python)
         if not found:
             message = "there is no program `%s` in the environment %s, nor on the PATH of this host"
-            raise Refused(500, "Failed", message % (first, spec["environment"]["name"]))
+            raise Refused(500, "Failed", message % (program["args"][0], spec["environment"]["name"]))
         terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
         at = "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(spec)), int(terms["port"]))
         variables = dict({"PATH": path, "PYTHONUNBUFFERED": "1", SCHEDULER: at}, **program.get("env", {}))
@@ -193,6 +198,30 @@ class Jobs:
             pod["internal"]["restarts"] = pod["internal"].get("restarts", 0) + 1
         self.store.remove("logs", exit_name(name))
         self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)
+
+    def program_file(self, first, python):
+        # The environment's, even where it is called otherwise.
+        return python if first in ("python", "python3") else shutil.which(os.path.expanduser(first), path=path_with(python))
+
+    def unlike_program(self, live):
+        """Why a program must not send work: a Python of its own has other versions than the scheduler. Nothing when it may; not to be
+        called with the lock."""
+        with self.store.locked():
+            environment = self.environment(live["spec"]["environment"]["name"])
+        status = (environment or {}).get("status", {})
+        found = status.get("python") and self.program_file(live["spec"]["program"]["args"][0], status["python"])
+        own = python_behind(found) if found else None
+        if not own or os.path.dirname(own) == os.path.dirname(status["python"]):
+            return ""
+        with contextlib.suppress(Refused):
+            versions = self.about(own)["versions"]
+            told = versions_at(self.store.get("jobs", live["metadata"]["name"]) or live, [], ANSWER)
+            breaks, _ = skew([("its scheduler", told[0] if told else status["versions"]), ("its program", versions)])
+            if breaks:
+                cure = "its program was not started, as %s has other versions than its scheduler (%s): let it run with `python`, " \
+                    "which is that of its environment, or install the same versions there"
+                return cure % (own, "; ".join(breaks))
+        return ""
 
     def state_of(self, live):
         """How far a job is."""
@@ -230,3 +259,19 @@ def has_ended(live):
 
 def exit_name(pod):
     return pod + ".exit"
+
+
+def path_with(python):
+    """The PATH of a program: that of the environment comes first."""
+    return "%s:%s" % (os.path.dirname(python), os.environ.get("PATH", os.defpath))
+
+
+def python_behind(file):
+    """The Python that runs a program: itself, or that of its first line; nothing where that cannot be told."""
+    if re.fullmatch(r"python[0-9.]*", os.path.basename(file)):
+        return file
+    with contextlib.suppress(OSError):
+        with open(file, "rb") as text:
+            first = re.match(rb"#!\s*(/\S*/python[0-9.]*)\s", text.read(256))
+        return first and os.fsdecode(first.group(1))
+    return None

@@ -6,6 +6,8 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.
         self.silent = {}
+        # What schedulers and workers told of their versions, and until when that is believed.
+        self.told = {}
 
     def answer(self, request):
         url = urllib.parse.urlsplit(request["path"])

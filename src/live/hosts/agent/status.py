@@ -84,13 +84,9 @@ class Status:
         elif of:
             theirs = self.environment(of["spec"]["environment"]["name"])
             theirs = (theirs or {}).get("status", {}).get("versions")
-            if versions and theirs and versions != theirs:
-                differ = [
-                    "%s %s, not %s" % (key, versions.get(key), theirs.get(key))
-                    for key in sorted(versions) if differs(key, versions.get(key), theirs.get(key))
-                ]
-                if differ:
-                    status["skew"] = ", ".join(differ)
+            if versions and theirs:
+                # What runs is asked for later. Workers that do not understand their scheduler do not come as far as that.
+                tell_skew(status, [("its scheduler", theirs), ("its workers", versions)])
         kept = [pod for pod in workers if pod["internal"].get("kept")]
         if ended and "message" not in status:
             status["message"] = "%s ended: %s" % (ended[0]["metadata"]["name"], self.said(ended[0]))
@@ -123,11 +119,25 @@ class Status:
                     self.silent.pop(uid, None)
                 else:
                     self.silent[uid] = time.monotonic() + SILENT
-            listed = {str(one.get("id")) for one in known[uid].get("workers", {}).values()}
+            listed = {str(one.get("id")): at for at, one in known[uid].get("workers", {}).items()}
             status["scheduler"]["answers"] = bool(known[uid])
             if leader is None:
                 status["scheduler"]["running"] = bool(known[uid])
-            status["workers"]["registered"] = sum(listed.issuperset(some) for some in names)
+            status["workers"]["registered"] = sum(set(listed).issuperset(some) for some in names)
+            own = {name: listed[name] for some in names for name in some if name in listed}
+            told = self.versions_of(cluster, known[uid].get("id"), own, min(ANSWER, max(AGAIN, until - time.monotonic())))
+            if told:
+                status["scheduler"]["versions"] = told[0]
+                tell_skew(status, [("its scheduler", told[0])] + [(name, told[1].get(at, {})) for name, at in sorted(own.items())])
+
+    def versions_of(self, cluster, scheduler, workers, patience):
+        """What a scheduler and some of its workers run: asked once for each of them, and not soon again when they are silent."""
+        key = cluster["metadata"]["uid"], scheduler, tuple(sorted(workers.values()))
+        until, told = self.told.get(key, (0, None))
+        if scheduler and time.monotonic() >= until:
+            told = versions_at(cluster, workers.values(), patience)
+            self.told[key] = (time.monotonic() + SILENT if told is None else float("inf"), told)
+        return told
 
     def said(self, pod):
         """The last words of a process that ended."""
@@ -136,3 +146,11 @@ class Status:
             job = self.job_of(pod)
             error = "job %s: %s" % (job["id"], job["state"]) if job and job["state"] != "FAILED" else None
         return error or tail(self.store.at("logs", log_name(pod["metadata"]["name"])))
+
+
+def tell_skew(status, sides):
+    """Notes what differs in versions, instead of what was noted before."""
+    for field, said in zip(("skew", "unlike"), skew(sides)):
+        status.pop(field, None)
+        if said:
+            status[field] = "; ".join(said)

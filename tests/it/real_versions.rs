@@ -1,0 +1,145 @@
+//! Versions of the real `distributed` that do not work together: two releases of it, from wheels, found before work is sent.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::real::{Part, needs, versions};
+use crate::real_hosts::Here;
+use crate::real_ssh::{Lab, sshd_is_there};
+
+/// `dask==V distributed==V`, as packages of an environment.
+fn release(version: &str) -> String {
+    format!("[\"dask=={version}\", \"distributed=={version}\"]")
+}
+
+/// pip takes wheels that are there.
+fn offline() -> Vec<(&'static str, PathBuf)> {
+    vec![("PIP_NO_INDEX", "1".into()), ("PIP_FIND_LINKS", Part::Wheels.folder())]
+}
+
+/// An environment of a release, made by hand.
+fn environment(folder: &std::path::Path, version: &str) -> PathBuf {
+    let python = folder.join("bin/python");
+    if !python.exists() {
+        let made = Command::new("python3").args(["-m", "venv"]).arg(folder).status();
+        assert!(made.unwrap().success());
+    }
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip.args([format!("dask=={version}"), format!("distributed=={version}")]).envs(offline());
+    assert!(pip.status().unwrap().success());
+    python
+}
+
+/// A group in another environment, the program of a job in a Python of its own, and workers that come after their environment was
+/// changed by hand: each is told with who has which version, and no task was sent.
+#[test]
+fn clients_and_workers_of_other_versions_are_refused() {
+    needs!(&[Part::Operator, Part::Wheels]);
+    let (new, old) = (versions()["distributed"].clone(), versions()["dask_older"].clone());
+    let folder = tempfile::tempdir().unwrap();
+    let python = environment(&folder.path().join("mutable"), &new);
+    let more = format!(
+        "[dask_cluster.work.group.more]\nreplicas = 1\nenvironment = \"old\"\n\n[environment.old]\npackages = {}\n\n\
+         [check.sum]\nrun = \"dask-sum\"\n",
+        release(&old)
+    );
+    let mut here = Here::new("replicas = 1", &more);
+    here.variables = offline();
+    here.user.edit(&crate::real_hosts::python().display().to_string(), &python.display().to_string());
+    here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nenvironment = \"main\"\n");
+    let said = here.apply().expect(1).says("versions that do not work together");
+    said.says(&format!("distributed {new} on its scheduler, {old} on ")).says("use one environment");
+    here.run(&["plan"]).expect(0).says("versions that do not work together");
+    // Workers of that group are registered, so the check's own client sees them.
+    let said = here.run(&["run", "check.sum", "--auto-approve"]).expect(1);
+    said.says("dask-sum: versions that do not work together")
+        .says(&format!("distributed {new} on the client"));
+
+    here.user.edit("environment = \"old\"", "environment = \"main\"");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    // What the scheduler told is what is said, not what its environment has now.
+    environment(&folder.path().join("mutable"), &old);
+    let connected: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
+    assert_eq!(connected["versions"]["distributed"], new.as_str());
+    here.nothing_to_do();
+    here.kill("work-worker-0");
+    let said = here.apply().expect(1).says("versions that do not work together");
+    said.says(&format!("distributed {new} on its scheduler, {old} on work-worker-0"));
+    here.run(&[
+        "apply",
+        "--auto-approve",
+        "--replace",
+        "dask_cluster.work",
+        "--allow",
+        "replace:dask_cluster.work",
+    ])
+    .expect(0);
+    here.nothing_to_do();
+
+    // A program with a Python of its own.
+    let program = "import pathlib, sys; from distributed import Client; pathlib.Path(sys.argv[1]).touch(); \
+                   print(Client().submit(sum, [40, 5]).result())";
+    let marker = folder.path().join("ran");
+    let job = |python: &str| {
+        format!(
+            "\n[dask_job.train]\nlike = \"work\"\nwait = true\nargs = [{}, \"-c\", {}, {}]\n",
+            Value::from(python),
+            Value::from(program),
+            Value::from(marker.display().to_string())
+        )
+    };
+    let own = crate::real_hosts::python().display().to_string();
+    let file = here.user.path().join("stack.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}{}", job(&own))).unwrap();
+    let said =
+        here.apply().expect(1).says("its program was not started").says("other versions than its scheduler");
+    said.says(&format!("distributed {old} on its scheduler, {new} on its program"));
+    assert!(!marker.exists(), "it ran");
+    fs::write(&file, format!("{text}{}", job("python"))).unwrap();
+    here.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.train"]).expect(0).says("45");
+    assert!(marker.exists());
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
+}
+
+/// The digest of packages that pin nothing is one on all hosts, and what is installed is not.
+#[test]
+fn an_environment_that_drifts_between_hosts_is_refused() {
+    needs!(&[Part::Operator, Part::Wheels]);
+    if !sshd_is_there() {
+        return;
+    }
+    let (new, old) = (versions()["distributed"].clone(), versions()["dask_older"].clone());
+    let mut lab = Lab::new("replicas = 2, hosts = [\"n1\", \"n2\"]", "[check.sum]\nrun = \"dask-sum\"\n");
+    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
+    lab.user.edit(&path, "packages = [\"dask\", \"distributed\"]");
+    // As if the second host was installed before the newest release came out.
+    let constraint = lab.at("constraint");
+    fs::write(&constraint, format!("distributed=={old}\ndask=={old}\n")).unwrap();
+    let wheels = format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={}", Part::Wheels.folder().display());
+    for index in 0..3 {
+        let own = format!("{wheels} PIP_CONSTRAINT={}", constraint.display());
+        lab.variables.insert(index, if index == 1 { own } else { wheels.clone() });
+        lab.end(index);
+        lab.serve(index);
+    }
+    let said = lab.run(&["apply", "--auto-approve"]).expect(1);
+    let said = said.says("its hosts have versions that do not work together").says("pin these versions");
+    said.says(&format!("distributed {new} on n1 and n3, {old} on n2"));
+    // The scheduler is on that host.
+    let machines: Vec<_> = fs::read_dir(lab.state(0).join("dask-infra/at")).unwrap().collect();
+    let machine = machines[0].as_ref().unwrap().path();
+    assert!(machine.join("objects/environments").exists() && !machine.join("objects/pods").exists());
+    lab.run(&["status"]).says("do not work together");
+    lab.user.edit("[\"dask\", \"distributed\"]", &release(&old));
+    lab.run(&["apply", "--auto-approve"]).expect(0).says("check.sum");
+    lab.nothing_to_do();
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+}
