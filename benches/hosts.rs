@@ -16,12 +16,13 @@ mod real_ssh;
 #[path = "../tests/it/served.rs"]
 mod served;
 
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use real::{Part, free_ports};
 use real_ssh::Lab;
-use served::User;
+use served::{Said, User};
 
 /// What is short is measured so often, and the shortest counts.
 const BEST_OF: usize = 3;
@@ -35,7 +36,7 @@ if __name__ == '__main__':
     with LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=':0') as cluster:
         cluster.wait_for_workers(4)
         print('up', flush=True)
-        input()
+        import sys; sys.stdin.read()
 ";
 
 fn best(mut measure: impl FnMut() -> Duration) -> Duration {
@@ -69,6 +70,47 @@ fn by_dask(folder: &std::path::Path) -> Duration {
     up
 }
 
+/// What outlives its command: `dask scheduler` and each `dask worker` as a process of its own, started all at once, until the workers
+/// are there.
+fn by_hand() -> Duration {
+    let [port, dashboard] = free_ports::<2>();
+    let began = Instant::now();
+    let start = |what: &str, words: &[&str]| {
+        let mut python = Command::new(Part::Operator.program("python"));
+        python
+            .arg("-m")
+            .arg(format!("distributed.cli.dask_{what}"))
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        python.spawn().unwrap()
+    };
+    let listens = [format!("--port={port}"), format!("--dashboard-address=127.0.0.1:{dashboard}")];
+    let mut started = vec![start("scheduler", &["--host=127.0.0.1", &listens[0], &listens[1]])];
+    started
+        .extend((0..WORKERS).map(|_| start("worker", &[&format!("tcp://127.0.0.1:{port}"), "--nthreads=1"])));
+    while counted(dashboard) != Some(WORKERS) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let up = began.elapsed();
+    // The workers first: their nannies take them along.
+    for mut process in started.into_iter().rev() {
+        Command::new("kill").arg(process.id().to_string()).status().unwrap();
+        process.wait().unwrap();
+    }
+    up
+}
+
+/// How many workers a scheduler says it has.
+fn counted(dashboard: u16) -> Option<usize> {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", dashboard)).ok()?;
+    stream.write_all(b"GET /json/counts.json HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let counts: serde_json::Value = serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()?;
+    usize::try_from(counts["workers"].as_u64()?).ok()
+}
+
 /// From the start of `apply` until it says that the workers are registered.
 fn by_us() -> Duration {
     let user = User::empty();
@@ -79,8 +121,13 @@ fn by_us() -> Duration {
         Part::Operator.program("python").display(),
     );
     std::fs::write(user.path().join("stack.toml"), text).unwrap();
-    let up = timed(|| drop(user.run(&["apply", "--auto-approve"]).expect(0)));
-    user.run(&["destroy", "--auto-approve"]).expect(0);
+    // The same interpreter for all rows, and no launcher of one in front of it.
+    let run = |words: &[&str]| {
+        let output = user.command(words).env("DASK_INFRA_PYTHON", Part::Operator.program("python")).output();
+        drop(Said::of(&output.unwrap()).expect(0));
+    };
+    let up = timed(|| run(&["apply", "--auto-approve"]));
+    run(&["destroy", "--auto-approve"]);
     up
 }
 
@@ -113,7 +160,11 @@ fn main() {
     let folder = tempfile::tempdir().unwrap();
     let dask = best(|| by_dask(folder.path()));
     row("LocalCluster, 4 workers", dask, None);
-    row("apply of [local], 4 workers", best(by_us), Some(("LocalCluster", dask)));
+    let hand = best(by_hand);
+    row("dask scheduler and 4 times dask worker", hand, Some(("LocalCluster", dask)));
+    let us = best(by_us);
+    row("apply of [local], 4 workers", us, Some(("LocalCluster", dask)));
+    row("", us, Some(("processes by hand", hand)));
     let one = spread(1, many);
     let all = spread(many, many);
     for (what, one, all) in
