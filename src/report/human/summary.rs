@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::plan_text::asked_again;
+use super::plan_text::{asked_again, sum};
 use super::style::{Tint, paint, push_line, tame, wrap};
 use crate::address::Address;
 use crate::apply::{Outcome, Stopped, Summary};
 use crate::plan::{Action, Change, Mode, Plan};
-use crate::report::{brief, count};
+use crate::report::brief;
 use crate::resource::{ClusterName, Identity, ObjectId};
 
 /// How many of the slowest are told.
@@ -98,7 +98,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// `Apply complete! Resources: 14 added, 0 changed, 0 replaced, 0 destroyed, 1 check passed.`
+/// `Apply complete! Resources: 14 added, 1 check passed.`
 fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
     let what = match plan.mode {
         Mode::Apply if plan.halts.is_stop() => "Stop",
@@ -120,21 +120,15 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
 }
 
 fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
-    let destroyed = ends.number(Action::Delete);
-    let left = match ends.number(Action::Forget) {
-        0 => String::new(),
-        number => format!(", {number} released to other stacks"),
-    };
-    if plan.mode == Mode::Destroy {
-        return format!("{destroyed} destroyed{left}");
-    }
-    let added = ends.number(Action::Create);
-    let (changed, replaced) = (ends.number(Action::Update), ends.number(Action::Replace));
-    let passed = match ends.number(Action::Run) {
-        0 => String::new(),
-        number => format!(", {} passed", count(number, "check")),
-    };
-    format!("{added} added, {changed} changed, {replaced} replaced, {destroyed} destroyed{left}{passed}")
+    let objects = [
+        (ends.number(Action::Create), "added"),
+        (ends.number(Action::Update), "changed"),
+        (ends.number(Action::Replace), "replaced"),
+        (ends.number(Action::Delete), "destroyed"),
+        (ends.number(Action::Forget), "released to other stacks"),
+    ];
+    let nothing = if plan.mode == Mode::Destroy { "nothing destroyed" } else { "nothing changed" };
+    sum(&objects, (ends.number(Action::Run), "passed")).unwrap_or_else(|| nothing.to_owned())
 }
 
 fn timings(summary: &Summary, ends: &Ends<'_>, width: usize) -> String {
