@@ -49,15 +49,15 @@ pub use exit::Exit;
 
 use settings::Settings;
 
-/// Plans and applies RAPIDS and Dask on GKE, from the cluster down to the Dask workers.
+/// The command line.
 #[derive(Parser, Debug)]
 #[command(
     name = "dask-infra",
     version,
-    about = "Plans and applies RAPIDS and Dask on GKE, from the cluster down to the workers",
-    long_about = "Plans and applies RAPIDS and Dask on GKE: a TOML stack describes what should exist, from the \
-         GKE cluster down to the Dask workers and a check that a GPU works. `plan` shows what would change, \
-         `apply` changes it.",
+    about = "Plans and applies RAPIDS and Dask on GKE, on hosts and on SLURM",
+    long_about = "Plans and applies RAPIDS and Dask on GKE, on hosts and on SLURM: a TOML stack describes what should \
+         exist, from the GKE cluster down to the Dask workers and a check that a GPU works. `plan` shows what \
+         would change, `apply` changes it.",
     after_help = START,
     after_long_help = after_help(),
     subcommand_required = true,
