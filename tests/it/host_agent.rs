@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dask_infra::live::Request;
+use dask_infra::live::hosts::Fleet;
+use dask_infra::resource::{Api, Host};
 use serde_json::{Value, json};
 
 use crate::served::on_path;
@@ -275,6 +278,21 @@ pub(crate) fn cluster(workers: u32, ports: [u16; 2]) -> Value {
         "scheduler": { "host": "127.0.0.1", "port": ports[0], "dashboardPort": ports[1] },
         "worker": { "replicas": workers, "threads": 1 },
     } })
+}
+
+/// An apply writes its record while its lock is being renewed, and looks at the lock no more.
+#[tokio::test]
+async fn who_asks_and_looks_away_holds_nobody_up() {
+    if !on_path("python3", "--version") || !Path::new("/proc").exists() {
+        return;
+    }
+    let fleet = Fleet::of(&[Host::this_machine()], Vec::new()).unwrap();
+    let request = Request::get(Api::Kubernetes, "/version");
+    let mut first = std::pin::pin!(fleet.send(&request));
+    assert!(futures::poll!(&mut first).is_pending());
+    let second = tokio::time::timeout(Duration::from_secs(60), fleet.send(&request)).await;
+    assert_eq!(second.expect("it is answered").unwrap()["major"], "1");
+    assert_eq!(first.await.unwrap()["major"], "1");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 mod fleet;
 mod ssh;
@@ -95,7 +96,7 @@ impl Agent {
     ///
     /// # Errors
     /// The agent cannot be started, ends, or refuses.
-    pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+    pub async fn send(self: &Arc<Self>, request: &Request) -> Result<Value, ApiError> {
         let (status, body) = self.exchange(request, &request.path).await?;
         let body = match body {
             Value::String(text) => text.into_bytes(),
@@ -104,8 +105,21 @@ impl Agent {
         request.read(Answer { status, media: Media::Other, body })
     }
 
+    /// A task of its own: who asks may look at something else meanwhile, as an apply that writes its record while its lock is
+    /// being renewed, and others would wait for the agent for ever. It ends with who asks.
+    async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
+        let (agent, asked, path) = (Arc::clone(self), request.clone(), path.to_owned());
+        let mut task = JoinSet::new();
+        task.spawn(async move { agent.exchanged(&asked, &path).await });
+        match task.join_next().await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => Err(request.unanswered(error.to_string())),
+            None => Err(request.unanswered("nothing was asked".to_owned())),
+        }
+    }
+
     /// One after the other: the agent looks at files and processes, which takes no time that would be worth sharing.
-    async fn exchange(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
+    async fn exchanged(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let mut slot = self.running.lock().await;
         let mut running = match slot.take() {
             Some(running) => running,
