@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::access::{self, Words};
+use super::import_hosts::{self, HostArgs};
 use super::init::{create_all, folder, id, schema_in};
 use super::plan::parallelism;
 use super::session::{Link, block_on};
@@ -26,8 +27,13 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra --stack lab import --cluster rapids-gpu               writes lab/stack.toml\n  \
     dask-infra import --cluster rapids-gpu --endpoint dns            reads it by its DNS endpoint\n  \
     dask-infra import --context lab --out -                          prints it\n\
+    dask-infra import --local                                        what a stack left on this machine\n\
+    dask-infra import --ssh node1 --ssh 'gpu[1-4]'                   the same on hosts by SSH\n\
+    dask-infra import --slurm --login login1                         the same on a login node of SLURM\n\
     \n\
-    Every section has `manage = false`: the stack only reads and compares, and the next plan is empty. `dask-infra adopt ADDRESS` adopts a resource.\n\
+    In a cluster every section has `manage = false`: the stack only reads and compares, and the next plan is empty. `dask-infra adopt ADDRESS` adopts a resource.\n\
+    On hosts the stack gets the name and the id of the one that started what is there, so it is its own again, also when the record is lost. Schedulers \
+    and workers that somebody else started are listed, with what stops them.\n\
     Writes stack.toml, never overwrites an existing file, and changes nothing in the cluster.";
 
 /// Options of `import`.
@@ -54,7 +60,9 @@ pub struct Args {
     /// Read Dask's objects of this namespace only; may be repeated
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
-    /// The stack's name [default: the cluster's or context's]
+    #[command(flatten)]
+    hosts: HostArgs,
+    /// The stack's name [default: the cluster's or context's; on hosts that of the only stack there]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The file to write; `-` prints it
@@ -91,6 +99,12 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
     settings.show(Format::Text, |reporter| {
         let file = file(settings, args)?;
         let (found, imported) = block_on(async {
+            if let Some(hosts) = args.hosts.chosen() {
+                let (found, owner) =
+                    import_hosts::read(settings, &hosts, args.name.as_deref(), args.parallelism).await?;
+                let imported = import::import(&found, &owner);
+                return Ok((found, imported));
+            }
             let (place, link) = connect(settings, args, file.as_deref()).await?;
             let api = link.api();
             let found = read(&*api, place, args).await?;
@@ -102,7 +116,8 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
         if let Some(path) = &file {
             let text = format!("#:schema {SCHEMA}\n{}", imported.text);
             let beside = path.parent().unwrap_or(Path::new(""));
-            create_all(&[vec![(path.clone(), text)], schema_in(beside)].concat())?;
+            let files = imported.files.iter().map(|(name, text)| (beside.join(name), text.clone()));
+            create_all(&[vec![(path.clone(), text)], files.collect(), schema_in(beside)].concat())?;
         }
         let left = left_out(&imported, file.as_deref());
         reporter.diagnostics(&left, &Sources::default());
@@ -265,6 +280,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     let (cluster, context) = match &place {
         Place::Gke(name) => (Some(name), None),
         Place::Kubeconfig { context, .. } => (None, context.clone()),
+        Place::Hosts(_) => (None, None),
     };
     let kubeconfig = args.kubeconfig.as_ref().map(|path| path.display().to_string());
     let endpoint = args.endpoint.into();
@@ -291,7 +307,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     }
     let unread =
         unread.iter().map(|(kind, error)| format!("objects of the kind {}: {error}", kind.kind)).collect();
-    Ok(Found { place, endpoint, cluster: live, pools, sizes, objects, unread })
+    Ok(Found { place, endpoint, cluster: live, pools, sizes, objects, strangers: Vec::new(), unread })
 }
 
 async fn blind_to(blind: &Blind, api: &dyn LiveApi, name: Option<&ClusterName>, args: &Args) -> Failure {
@@ -318,6 +334,7 @@ fn name(args: &Args, place: &Place) -> String {
     let from = match place {
         Place::Gke(name) => name.cluster.as_str(),
         Place::Kubeconfig { context, .. } => context.as_deref().unwrap_or("imported"),
+        Place::Hosts(_) => "imported",
     };
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = from.chars().map(plain).collect();
@@ -344,7 +361,10 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
     for section in &imported.sections {
         let _ = writeln!(text, "  {section}");
     }
-    if !found.objects.keys().any(|object| object.gvk.group == DASK_GROUP) {
+    let on_hosts = matches!(found.place, Place::Hosts(_));
+    if on_hosts && imported.sections.is_empty() {
+        text.push_str("  No stack has anything there.\n");
+    } else if !on_hosts && !found.objects.keys().any(|object| object.gvk.group == DASK_GROUP) {
         text.push_str("  The cluster has no Dask resources.\n");
     }
     let program = match path.file_name().is_some_and(|name| name == "stack.toml") {
@@ -356,7 +376,11 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
         (format!("{program} plan"), "compares it with what is live"),
     ];
     next.extend(
-        imported.sections.last().map(|section| (format!("{program} adopt {section}"), "adopts one resource")),
+        imported
+            .sections
+            .last()
+            .filter(|_| !on_hosts)
+            .map(|section| (format!("{program} adopt {section}"), "adopts one resource")),
     );
     let column = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
     text.push_str("\nNext:\n");

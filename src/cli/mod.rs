@@ -24,6 +24,7 @@ mod halts;
 pub mod helm;
 mod holder;
 mod import;
+mod import_hosts;
 mod init;
 mod logs;
 mod looks;

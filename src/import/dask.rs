@@ -299,7 +299,7 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
 }
 
 /// Names the live fields that the section does not say, and those that it says otherwise.
-fn unsaid(section: &str, said: &Value, live: &Value, draft: &mut Draft) {
+pub(super) fn unsaid(section: &str, said: &Value, live: &Value, draft: &mut Draft) {
     let (mut more, mut other) = (Vec::new(), Vec::new());
     walk(&FieldPath::keys(["spec"]), said, live, &mut more, &mut other);
     // Numbers have a word of their own, and secrets, too.

@@ -10,10 +10,11 @@ use crate::address::FieldPath;
 use crate::diag::{Diagnostic, Severity};
 use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, Endpoint, ObjectId, Owner};
-use crate::stack::{Gke, Header, Kubernetes, Options, Stack, lower, parse_text};
+use crate::stack::{Gke, Header, Kubernetes, Options, SshHost, Stack, lower, parse_text};
 
 mod dask;
 mod gke;
+pub mod hosts;
 mod inside;
 mod page;
 mod pod;
@@ -31,6 +32,18 @@ pub enum Place {
         /// The context; the current one when none was named.
         context: Option<String>,
     },
+    Hosts(Hosts),
+}
+
+/// Machines on which Dask runs as processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// This machine.
+    Local,
+    /// At the other end of SSH; the home is named where it is not the first.
+    Ssh { hosts: Vec<SshHost>, home: Option<String> },
+    /// A login node, this machine when none is named.
+    Slurm { login: Option<SshHost> },
 }
 
 /// What is live, as it was read.
@@ -47,6 +60,8 @@ pub struct Found {
     pub sizes: BTreeMap<String, u32>,
     /// Kubernetes objects.
     pub objects: BTreeMap<ObjectId, Value>,
+    /// Processes of Dask on hosts that no stack knows.
+    pub strangers: Vec<Value>,
     /// What could not be read, and why.
     pub unread: Vec<String>,
 }
@@ -56,8 +71,11 @@ pub struct Found {
 pub struct Imported {
     /// The text of `stack.toml`.
     pub text: String,
-    /// The addresses of its sections that say `manage = false`, in the order of the file.
+    /// The addresses of its sections in the order of the file: those that say `manage = false`, on hosts all that become
+    /// something.
     pub sections: Vec<String>,
+    /// The files that environments are made of, by their path from the stack's folder on.
+    pub files: BTreeMap<String, String>,
     /// What the stack does not say, and why: the comments of the file without their marks.
     pub left_out: Vec<String>,
 }
@@ -104,7 +122,7 @@ impl Draft {
     }
 }
 
-/// The stack that says what was found, for an owner that makes none of it.
+/// The stack that says what was found, for an owner that makes none of it; on hosts it is the owner's already.
 pub fn import(found: &Found, owner: &Owner) -> Imported {
     let (gke, kubernetes) = match &found.place {
         Place::Gke(ClusterName { project, location, .. }) => {
@@ -113,15 +131,21 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
         Place::Kubeconfig { path, context } => {
             (None, Some(Kubernetes { kubeconfig: path.clone(), context: context.clone() }))
         }
+        Place::Hosts(_) => (None, None),
     };
     let header =
         Header { name: owner.stack.clone(), id: (owner.id != owner.stack).then(|| owner.id.clone()) };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
     let mut draft =
         Draft { stack, above: BTreeMap::new(), below: BTreeMap::new(), nowhere: found.unread.clone() };
-    gke::import(found, &mut draft);
-    inside::import(found, &mut draft);
-    dask::import(found, &mut draft);
+    if let Place::Hosts(place) = &found.place {
+        hosts::target(place, &mut draft.stack);
+        hosts::import(found, owner, &mut draft);
+    } else {
+        gke::import(found, &mut draft);
+        inside::import(found, &mut draft);
+        dask::import(found, &mut draft);
+    }
     loop {
         let imported = page::write(found, &draft);
         // Each round takes a section away, so there is a last one.
@@ -144,6 +168,9 @@ fn problems(text: &str) -> Vec<Diagnostic> {
 
 /// Says below sections what a stack would refuse about them if it made them itself.
 fn unadoptable(draft: &mut Draft, text: &str) {
+    if draft.stack.is_on_hosts() {
+        return;
+    }
     let text = text.replace("\nmanage = false\n", "\nmanage = true\n");
     for problem in problems(&text) {
         let Some(section) = draft.about(&problem) else { continue };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Draft, Found, Imported, Place};
+use super::{Draft, Found, Hosts, Imported, Place};
 use crate::address::FieldPath;
 use crate::stack::reference;
 use crate::stack::sections::is_keyed;
@@ -52,7 +52,11 @@ pub(super) fn write(found: &Found, draft: &Draft) -> Imported {
         draft.nowhere.iter().for_each(|line| text.push_str(&comment(&format!("- {line}"), "  ")));
         left_out.extend(draft.nowhere.iter().cloned());
     }
-    Imported { text, sections, left_out }
+    let environments = draft.stack.environment.iter();
+    let files = environments.flat_map(|(key, section)| {
+        section.texts.iter().map(move |(name, text)| (format!("{key}/{name}"), text.clone()))
+    });
+    Imported { text, sections, files: files.collect(), left_out }
 }
 
 fn head(found: &Found) -> String {
@@ -65,6 +69,17 @@ fn head(found: &Found) -> String {
         }
         Place::Kubeconfig { context: None, .. } => {
             "the cluster of the kubeconfig's current context".to_owned()
+        }
+        Place::Hosts(hosts) => {
+            let place = match hosts {
+                Hosts::Local => "this machine",
+                Hosts::Ssh { .. } => "hosts by SSH",
+                Hosts::Slurm { .. } => "a login node of SLURM",
+            };
+            let about = format!(
+                "What a stack of this name left on {place}, as read by `dask-infra import`. It is this stack's: the next plan is empty."
+            );
+            return comment(&about, "");
         }
     };
     let about = format!(
@@ -85,7 +100,8 @@ impl Page<'_> {
     fn section(&mut self, path: &FieldPath, section: &Value) {
         let Some(table) = section.as_object() else { return };
         let name = path.to_string();
-        if section["manage"] == false {
+        let on_host = self.draft.stack.is_on_hosts() && path.segments().len() > 1;
+        if section["manage"] == false || on_host {
             self.sections.push(name.clone());
         }
         self.text.push('\n');
@@ -94,6 +110,8 @@ impl Page<'_> {
         }
         let mut table = pruned(table);
         let groups = table.remove("group");
+        // Files hold it.
+        table.remove("texts");
         self.table(path, &table, false);
         for line in self.draft.below.get(&name).into_iter().flatten() {
             self.text.push_str(&comment(line, "  "));

@@ -34,6 +34,7 @@ fn live(resources: &[Resource], place: Place) -> Found {
         pools: BTreeMap::new(),
         sizes: BTreeMap::new(),
         objects: BTreeMap::new(),
+        strangers: Vec::new(),
         unread: Vec::new(),
     };
     for resource in resources {

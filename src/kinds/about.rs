@@ -41,7 +41,7 @@ pub fn image(pod: &Value) -> String {
     image[from..].to_owned()
 }
 
-fn counted(number: u64, noun: &str) -> String {
+pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -14,10 +14,6 @@ use serde_json::{Value, json};
 
 use crate::served::on_path;
 
-/// As in `live/hosts`.
-const START: &str =
-    "import sys; exec(compile(sys.stdin.read(int(sys.stdin.readline())), 'dask-infra', 'exec'))";
-
 pub(crate) const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
 pub(crate) struct Agent {
@@ -58,7 +54,7 @@ impl Agent {
             "-I",
             "-u",
             "-c",
-            START,
+            dask_infra::live::hosts::START,
         ]);
         command.env("XDG_STATE_HOME", state);
         if let Some(first) = setting.path {
@@ -308,7 +304,7 @@ fn it_says_what_it_serves_and_a_look_leaves_nothing() {
     let (_, kinds) = agent.get(HOSTS);
     let names: Vec<&str> =
         kinds["resources"].as_array().unwrap().iter().filter_map(|kind| kind["name"].as_str()).collect();
-    assert_eq!(names, ["environments", "clusters", "workergroups", "jobs"]);
+    assert_eq!(names, ["environments", "clusters", "workergroups", "jobs", "strangers"]);
     for (path, status, kind) in [
         (format!("{HOSTS}/clusters"), 200, json!("ClusterList")),
         (format!("{HOSTS}/clusters/c"), 404, json!("Status")),

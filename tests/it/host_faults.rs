@@ -3,6 +3,7 @@
 //! tenth of a second; `real_hosts` and `real_ssh` have the real one.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,8 @@ struct Case {
     home: tempfile::TempDir,
     python: PathBuf,
     ports: [u16; 2],
+    /// Programs of the system, where its cluster asks to come back after a reboot.
+    tools: Option<PathBuf>,
 }
 
 impl Case {
@@ -77,7 +80,30 @@ impl Case {
         let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let python = pretended(home.path());
         fs::write(home.path().join("boot"), "first\n").unwrap();
-        Self { state, home, python, ports: free_ports::<2>() }
+        Self { state, home, python, ports: free_ports::<2>(), tools: None }
+    }
+
+    /// With a crontab of its own, and no systemd.
+    fn with_crontab() -> Self {
+        let mut case = Self::new();
+        let tools = case.home.path().join("tools");
+        let text = crontab_in(&case.home.path().join("crontab"));
+        tool(&tools, "crontab", &text);
+        tool(&tools, "systemctl", "exit 1");
+        case.tools = Some(tools);
+        case
+    }
+
+    fn crontab(&self) -> String {
+        fs::read_to_string(self.home.path().join("crontab")).unwrap_or_default()
+    }
+
+    /// What cron does after a reboot, with as few variables as it has.
+    #[track_caller]
+    fn boots(&self) {
+        for line in self.crontab().lines() {
+            assert!(at_reboot(line).status().unwrap().success(), "{line}");
+        }
     }
 
     fn agent(&self, shell: &str, clock: &str) -> Agent {
@@ -87,8 +113,10 @@ impl Case {
             ("RETIRE = 120", "RETIRE = 5"),
             ("/proc/sys/kernel/random/boot_id", boot.as_str()),
             ("    return stamp(time.time())", clock),
+            ("BOOT_PAUSE, BOOT_TIME = 10, 15, 900", "BOOT_PAUSE, BOOT_TIME = 10, 0.2, 60"),
         ];
-        Agent::start_with(self.state.path(), &Setting { faster: &faster, shell, ..Setting::default() })
+        let path = self.tools.as_deref();
+        Agent::start_with(self.state.path(), &Setting { faster: &faster, shell, path })
     }
 
     fn plain(&self) -> Agent {
@@ -97,6 +125,9 @@ impl Case {
 
     fn wanted(&self, step: Step) -> Value {
         let mut body = cluster(if step == Step::More { 3 } else { 2 }, self.ports);
+        if self.tools.is_some() {
+            body["spec"]["restart"] = json!("on-boot");
+        }
         match step {
             Step::Fewer => body["spec"]["worker"]["replicas"] = json!(1),
             Step::Change => body["spec"]["worker"]["threads"] = json!(2),
@@ -270,6 +301,33 @@ impl Case {
         }
         self.leaves_nothing(agent, CLUSTER, &case);
     }
+
+    /// A change that a reboot ends half way, and nobody applies again: what the host was told comes up by itself.
+    fn reboots(&self, step: Step, moment: u64) {
+        let case = format!("{step:?}, a reboot after {moment} ms");
+        println!("{case}");
+        let (path, mut agent) = (format!("{HOSTS}/{CLUSTER}"), self.plain());
+        self.applied(&mut agent, Step::Create, &case);
+        assert_eq!(self.crontab().lines().count(), 1, "{case}");
+        match step {
+            Step::Destroy => agent.tell("DELETE", &path, &Value::Null),
+            Step::Create => {}
+            _ => agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.wanted(step)),
+        }
+        std::thread::sleep(Duration::from_millis(moment));
+        self.strike(Fault::Reboot, agent, step);
+        self.boots();
+        let mut agent = self.plain();
+        let (status, live) = agent.get(&path);
+        if status == 200 && live["metadata"]["deletionTimestamp"].is_null() {
+            let (workers, wanted) = (&live["status"]["workers"], &live["spec"]["worker"]["replicas"]);
+            assert_eq!([&workers["running"], &workers["present"]], [wanted, wanted], "{case}: {live:#}");
+            assert_eq!(live["status"]["scheduler"]["running"], true, "{case}: {live:#}");
+            assert_eq!(live["status"]["boot"], "crontab", "{case}: {live:#}");
+        }
+        self.leaves_nothing(agent, CLUSTER, &case);
+        assert_eq!(self.crontab(), "", "{case}");
+    }
 }
 
 impl Drop for Case {
@@ -277,6 +335,32 @@ impl Drop for Case {
         // Gone already in a good run.
         self.send("-9", "", usize::MAX);
     }
+}
+
+/// A program in a folder of its own, in the language of the shell.
+pub(crate) fn tool(folder: &Path, name: &str, text: &str) {
+    fs::create_dir_all(folder).unwrap();
+    let file = folder.join(name);
+    fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A `crontab` that keeps its lines in a file: cron itself is on few machines that build software.
+pub(crate) fn crontab_in(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "case $1 in\n-l) [ -e {file} ] || {{ echo \"no crontab for you\" >&2; exit 1; }}; cat {file};;\n\
+         -r) rm {file};;\n-) cat > {file};;\nesac"
+    )
+}
+
+/// What cron does with a line after a reboot. Source: crontab(5): `@reboot`, `\\%`, and the variables that there are.
+pub(crate) fn at_reboot(line: &str) -> std::process::Command {
+    let text = line.strip_prefix("@reboot ").unwrap().replace("\\%", "%");
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-c", &text]).env_clear().env("HOME", std::env::var_os("HOME").unwrap());
+    command.env("PATH", "/usr/bin:/bin").env("SHELL", "/bin/sh");
+    command
 }
 
 /// Every `step`th of the cases, from the seed on; all of them with `DASK_INFRA_SWEEP=all`.
@@ -308,6 +392,13 @@ fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
     assert_eq!(cases.len(), 195);
     // A step of 17 through 195 cases meets every step and nearly every fault in a dozen.
     sweep(&cases, 17, Case::run);
+}
+
+/// 15 reboots; a sample of them unless `DASK_INFRA_SWEEP=all`.
+#[test]
+fn each_step_meets_a_reboot_and_the_host_mends_it() {
+    let cases = each(&STEPS, &[Fault::Reboot]);
+    sweep(&cases, 4, |_, step, _, moment| Case::with_crontab().reboots(step, moment));
 }
 
 /// What a job is doing when the fault comes.

@@ -62,6 +62,7 @@ mod real_engine;
 mod real_equality;
 mod real_helm;
 mod real_hosts;
+mod real_hosts_import;
 mod real_import;
 mod real_main_job;
 mod real_operator;

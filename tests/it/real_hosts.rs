@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::host_faults::{at_reboot, crontab_in, tool};
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User};
+use crate::served::{Said, User, until};
 
 /// Python with `distributed`, as `tests/real/build` makes it for the operator.
 pub fn python() -> PathBuf {
@@ -40,7 +41,12 @@ impl Here {
     }
 
     pub fn run(&self, words: &[&str]) -> Said {
-        let mut command = self.user.command(words);
+        self.run_as(&self.user, words)
+    }
+
+    /// For somebody with another stack.
+    pub fn run_as(&self, user: &User, words: &[&str]) -> Said {
+        let mut command = user.command(words);
         command.env("XDG_STATE_HOME", self.state.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         Said::of(&command.output().unwrap())
@@ -56,7 +62,7 @@ impl Here {
     }
 
     /// What is noted of this machine.
-    fn folder(&self) -> PathBuf {
+    pub fn folder(&self) -> PathBuf {
         let at = self.state.path().join("dask-infra/at");
         let machines: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
         let [machine] = machines.as_slice() else { panic!("{machines:?}") };
@@ -273,6 +279,73 @@ fn what_cannot_start_says_why() {
     command.env("XDG_STATE_HOME", here.state.path()).env("DASK_INFRA_PYTHON", "/nowhere/python3");
     Said::of(&command.output().unwrap()).expect(1).says("DI0701").says("DASK_INFRA_PYTHON");
     here.run(&["--sandbox=sandbox", "plan"]).expect(1).says("no sandbox imitates");
+}
+
+/// Cron and systemd run on few machines that build software: what stands in their place notes what it is told.
+#[test]
+fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
+    needs!(&[Part::Operator]);
+    let mut here = Here::new("replicas = 2", "");
+    let tools = here.user.path().join("tools");
+    tool(&tools, "systemctl", "exit 1");
+    tool(&tools, "crontab", "echo 'You are not allowed to use this program (crontab)'; exit 1");
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    here.variables = vec![("PATH", path.into()), ("XDG_CONFIG_HOME", tools.clone())];
+    here.apply().expect(0);
+    let pids = ["work-scheduler", "work-worker-0"].map(|name| here.pid(name));
+    here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nrestart = \"on-boot\"\n");
+    here.apply().expect(1).says("no systemd that lingers, and no crontab").says("enable-linger");
+    let lines = here.user.path().join("lines");
+    fs::write(&lines, "0 5 * * * backup\n").unwrap();
+    tool(&tools, "crontab", &crontab_in(&lines));
+    here.run(&["plan"]).expect(0).says("spec.restart");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    assert_eq!(
+        ["work-scheduler", "work-worker-0"].map(|name| here.pid(name)),
+        pids,
+        "nothing was started again"
+    );
+    let reboots = || {
+        for name in ["work-worker-0", "work-worker-1", "work-scheduler"] {
+            here.kill(name);
+        }
+        here.run(&["plan", "--detailed-exitcode"]).expect(2).says("the scheduler is not running");
+    };
+    let line = fs::read_to_string(&lines).unwrap();
+    reboots();
+    assert!(at_reboot(line.lines().last().unwrap()).status().unwrap().success());
+    until("its workers are registered", || here.run(&["status"]).out.contains("2 of 2 workers registered"));
+    here.nothing_to_do();
+    // Somebody takes the line away.
+    fs::write(&lines, "0 5 * * * backup\n").unwrap();
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("nothing starts it again after a reboot");
+    here.apply().expect(0);
+    assert_eq!(fs::read_to_string(&lines).unwrap(), line);
+    here.user.edit("restart = \"on-boot\"\n", "");
+    here.apply().expect(0);
+    assert_eq!(fs::read_to_string(&lines).unwrap(), "0 5 * * * backup\n");
+
+    // The same with a systemd.
+    let told = here.user.path().join("told");
+    tool(&tools, "systemctl", &format!("echo \"$@\" >> {}", told.display()));
+    tool(&tools, "loginctl", "echo Linger=yes");
+    here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nrestart = \"on-boot\"\n");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    let units = tools.join("systemd/user");
+    let unit = fs::read_dir(&units).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&unit).unwrap();
+    let command = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let told = fs::read_to_string(told).unwrap();
+    assert!(told.contains(&format!("--user enable {}", unit.file_name().unwrap().display())), "{told}");
+    reboots();
+    assert!(at_reboot(&format!("@reboot {command}")).status().unwrap().success());
+    until("its workers are registered", || here.run(&["status"]).out.contains("2 of 2 workers registered"));
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(fs::read_dir(&units).unwrap().count(), 0);
+    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
 
 /// A program that a real client computes with, beside a cluster of its own that goes with it.

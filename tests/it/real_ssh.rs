@@ -81,19 +81,25 @@ impl Lab {
         let text = format!("#!/bin/sh\nexec ssh -F {}/ssh_config \"$@\"\n", lab.folder.path().display());
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let host = |index: usize| {
-            format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
-        };
         let text = format!(
-            "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [{}]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
+            "[stack]\nname = \"lab\"\n\n{}\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
              scheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ {worker} }}\n\n{more}",
-            (0..lab.ports.len()).map(host).collect::<Vec<String>>().join(", "),
+            lab.hosts(),
             Part::Operator.program("python").display(),
             lab.dask[0],
             lab.dask[1],
         );
         fs::write(lab.user.path().join("stack.toml"), text).unwrap();
         lab
+    }
+
+    /// The section of its hosts.
+    pub fn hosts(&self) -> String {
+        let host = |(index, port): (usize, &u16)| {
+            format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {port} }}", index + 1)
+        };
+        let hosts: Vec<String> = self.ports.iter().enumerate().map(host).collect();
+        format!("[ssh]\nhosts = [{}]\n", hosts.join(", "))
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
@@ -156,8 +162,23 @@ impl Lab {
         fs::write(self.at("ssh_config"), text).unwrap();
     }
 
+    /// Adds the way to each host, by its name, to the configuration.
+    pub fn knows_names(&self) {
+        let of = |(index, port): (usize, &u16)| {
+            format!("Host n{}\n  HostName 127.0.0.1\n  Port {port}\n", index + 1)
+        };
+        let hosts: String = self.ports.iter().enumerate().map(of).collect();
+        let general = fs::read_to_string(self.at("ssh_config")).unwrap();
+        fs::write(self.at("ssh_config"), hosts + &general).unwrap();
+    }
+
     pub fn run(&self, words: &[&str]) -> Said {
         self.run_over(self.connections.path(), words)
+    }
+
+    /// For somebody with another stack.
+    pub fn run_as(&self, user: &User, words: &[&str]) -> Said {
+        self.run_by(user, self.connections.path(), words)
     }
 
     /// Over connections that nobody made yet.
@@ -166,7 +187,11 @@ impl Lab {
     }
 
     fn run_over(&self, connections: &Path, words: &[&str]) -> Said {
-        let mut command = self.user.command(words);
+        self.run_by(&self.user, connections, words)
+    }
+
+    fn run_by(&self, user: &User, connections: &Path, words: &[&str]) -> Said {
+        let mut command = user.command(words);
         command.env("DASK_INFRA_SSH", self.at("ssh")).env("XDG_RUNTIME_DIR", connections);
         command.stdin(Stdio::null());
         Said::of(&command.output().unwrap())

@@ -86,6 +86,14 @@ fn about(resource: &Resource) -> Vec<String> {
     vec![format!("scheduler{}", with_gpus(scheduler)), workers, images]
 }
 
+/// What starts a Dask cluster again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnReboot {
+    /// A reboot of its host.
+    OnBoot,
+}
+
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct DaskCluster {
@@ -127,6 +135,10 @@ pub struct DaskCluster {
     /// `{ after = "30m", image = "ghcr.io/dask/dask:2026.8.0-py3.13" }` sets the CronJob's image, which needs `distributed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_stop: Option<After>,
+    /// `"on-boot"`: what a reboot of a host ended is started again there, by a unit of the user's systemd if it lingers, else by the
+    /// user's crontab. Without it the next apply does that. Kubernetes always starts Pods again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<OnReboot>,
     /// The `[queue.NAME]` that it waits in: the scheduler and the workers start together when the
     /// queue has room for all of them, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]

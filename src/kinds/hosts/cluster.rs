@@ -7,10 +7,10 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::dask::api::CLUSTER_LABEL;
 use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
 use crate::kinds::json::count;
-use crate::kinds::kind::{Compare, Endpoint, EndpointKind, Kind, Where};
+use crate::kinds::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
 use crate::kinds::kubernetes::object::pods_labelled;
 use crate::kinds::scope::Scope;
-use crate::resource::{Effect, Host, Identity, KindId, Life, Resource};
+use crate::resource::{Action, Effect, Host, Identity, KindId, Life, Resource};
 
 /// Dask's own default port.
 pub const PORT: u16 = 8786;
@@ -27,7 +27,7 @@ pub const KIND: Kind = Kind {
     rank: 60,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::HostCluster),
-    amiss: workers::amiss,
+    amiss: |context| workers::amiss(context).or_else(|| forgotten(context)),
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
     about,
@@ -141,12 +141,16 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let mut spec = spec(section, scope);
     spec["scheduler"]["port"] = json!(port.unwrap_or(PORT));
     spec["scheduler"]["dashboardPort"] = json!(dashboard_port.unwrap_or(DASHBOARD_PORT));
+    if let Some(restart) = section.restart {
+        spec["restart"] = json!(restart);
+    }
     let mut follows = workers::follows(section.environment.as_deref(), scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend([
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
+        (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
         (place.clone(), origin.key("scheduler")),
         (place.key("protocol"), origin.key("worker").key("protocol")),
         (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
@@ -174,7 +178,20 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     std::iter::once(cluster).chain(groups).collect()
 }
 
+/// What would start it after a reboot of its hosts was taken away.
+fn forgotten(context: &ChangeContext) -> Option<Amiss> {
+    let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
+    live["status"]["boot"].is_null().then(|| Amiss {
+        why: "nothing starts it again after a reboot any more; that is set up again".to_owned(),
+        steps: Vec::new(),
+        alone: context.action == Action::Keep,
+    })
+}
+
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "restart"]).contains(path) {
+        return (Effect::InPlace, Some("nothing that runs is started again for it"));
+    }
     workers::effect(path).unwrap_or((
         Effect::Replace,
         Some("the scheduler is started again, and all workers with it; what they hold in memory is lost"),
@@ -183,7 +200,10 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 fn about(resource: &Resource) -> Vec<String> {
     let spec = &resource.body["spec"];
-    vec![format!("scheduler on port {}", count(&spec["scheduler"]["port"])), workers::about(&spec["worker"])]
+    let restarts = spec.get("restart").map(|_| "started again after a reboot".to_owned());
+    let parts =
+        [format!("scheduler on port {}", count(&spec["scheduler"]["port"])), workers::about(&spec["worker"])];
+    parts.into_iter().chain(restarts).collect()
 }
 
 fn pods(resource: &Resource) -> Where {

@@ -155,7 +155,7 @@ impl Fleet {
         let mut items = Vec::new();
         for (host, list) in &lists {
             for item in list["items"].as_array().into_iter().flatten() {
-                if plural == "pods" {
+                if matches!(plural, "pods" | "strangers") {
                     items.push(item.clone());
                     continue;
                 }
@@ -310,7 +310,7 @@ impl Fleet {
 }
 
 fn is_shared(plural: &str) -> bool {
-    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs")
+    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs" | "strangers")
 }
 
 fn absent(request: &Request) -> ApiError {
@@ -478,6 +478,9 @@ fn status(parts: &[(String, Value)]) -> Value {
             status["workers"][count] = json!(sum);
         }
         status["converging"] = json!(parts.iter().any(|(_, part)| part["status"]["converging"] == true));
+    }
+    if status["boot"].is_string() && parts.iter().any(|(_, part)| part["status"]["boot"].is_null()) {
+        status["boot"] = Value::Null;
     }
     if matches!(status["jobStatus"].as_str(), Some("Successful" | "Failed")) {
         // Hosts without the program clean up by themselves when its scheduler has gone, and what they wait for does not come.

@@ -44,12 +44,14 @@ pub const AGENT: &str = concat!(
     include_str!("agent/jobs.py"),
     include_str!("agent/pods.py"),
     include_str!("agent/status.py"),
+    include_str!("agent/strangers.py"),
+    include_str!("agent/boot.py"),
     include_str!("agent/serve.py"),
 );
 
-/// Reads the agent from its input and becomes it: nothing is written to the host's disk, and no list of processes shows it.
-const START: &str =
-    "import sys; exec(compile(sys.stdin.read(int(sys.stdin.readline())), 'dask-infra', 'exec'))";
+/// Reads the agent from its input and becomes it: nothing is written to the host's disk but for reboots, and no list of processes
+/// shows it.
+pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
 
 /// Chooses the Python that runs the agent.
 const PYTHON: &str = "DASK_INFRA_PYTHON";

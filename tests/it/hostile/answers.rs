@@ -351,6 +351,7 @@ pub fn imported(bytes: &[u8], _: &Path) -> Result<(), String> {
         pools: BTreeMap::new(),
         sizes: BTreeMap::new(),
         objects: BTreeMap::new(),
+        strangers: Vec::new(),
         unread: Vec::new(),
     };
     let Identity::Object(object) = identity(&value) else { return Ok(()) };

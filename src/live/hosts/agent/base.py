@@ -39,6 +39,7 @@ KINDS = {
     "clusters": (HOSTS, "Cluster", False),
     "workergroups": (HOSTS, "WorkerGroup", False),
     "jobs": (HOSTS, "Job", False),
+    "strangers": (HOSTS, "Stranger", False),
 }
 # What has a scheduler of its own, and what has workers.
 LED = ("clusters", "jobs")

@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
+class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.
@@ -15,8 +15,8 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
         parts = [urllib.parse.unquote(part) for part in url.path.split("/") if part]
         self.asked = []
         self.prepare(next((part for part in parts if part in KINDS), None), request.get("body"))
-        if not os.path.isdir(self.store.root) and request["method"] == "GET":
-            # A look leaves nothing behind.
+        if request["method"] == "GET" and ("strangers" in parts or not os.path.isdir(self.store.root)):
+            # A look leaves nothing behind, and one at processes of others asks their schedulers.
             self.store.check()
             return self.handle(request["method"], parts, asked, request.get("body"))
         with self.store.locked(LOCK):
@@ -63,6 +63,8 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
             return self.scale(plural, name, asked, body)
         if below:
             raise Refused(404, "", "404 page not found")
+        if plural == "strangers" and (method != "GET" or name):
+            raise Refused(405, "MethodNotAllowed", "processes of others can only be listed")
         if method == "GET" and name is None:
             return self.listed(plural, kind, namespace, asked)
         if method == "GET":
@@ -103,7 +105,8 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
         return None
 
     def listed(self, plural, kind, namespace, asked):
-        items = [self.seen(plural, live) for live in self.store.all(plural, namespace)]
+        lives = self.strangers() if plural == "strangers" else self.store.all(plural, namespace)
+        items = [self.seen(plural, live) for live in lives]
         for term in filter(None, asked.get("labelSelector", "").split(",")):
             key, _, value = term.partition("=")
             def fits(labels):
@@ -135,6 +138,7 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
         manager = asked.get("fieldManager") or "unknown"
         live = written(live, own_fields(body), manager, "Apply", None, asked.get("force") == "true")
         self.check_gpus(plural, live)
+        self.check_boot(plural, live)
         if asked.get("dryRun"):
             return self.seen(plural, live) if plural != "environments" else live
         self.store.put(plural, live)
@@ -168,6 +172,7 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
             self.make_environment(name)
         elif plural == "clusters":
             self.converge(name)
+            self.keep_boot()
         elif plural == "jobs":
             self.begin(live)
         elif plural == "workergroups":
@@ -199,6 +204,7 @@ class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status):
         if plural in STAFFED:
             self.store.goes(plural, live)
             self.converge(name if plural in LED else live["spec"]["cluster"])
+            self.keep_boot()
         elif plural == "environments":
             self.end_maker(live)
             self.store.drop(plural, name)
@@ -291,4 +297,7 @@ def serve():
         print(json.dumps({"id": request.get("id"), "status": status, "body": body}), flush=True)
 
 
-serve()
+if sys.argv[1:2] == ["boot"]:
+    Host(sys.argv[2]).after_boot()
+else:
+    serve()

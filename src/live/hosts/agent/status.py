@@ -62,6 +62,8 @@ class Status:
         if of and (running or not leads(of)) and "port" in terms_of(of):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, [members(pod) for pod in alive]))
+        if "restart" in live["spec"] and plural == "clusters":
+            status["boot"] = self.boot_way()
         environment = self.environment(live["spec"]["environment"]["name"])
         versions = (environment or {}).get("status", {}).get("versions")
         if versions:
