@@ -52,6 +52,7 @@ mod queues;
 mod races;
 mod reach;
 mod real;
+mod real_anywhere;
 mod real_connect;
 mod real_dask;
 mod real_dask_idle;
