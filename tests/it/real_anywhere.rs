@@ -10,12 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::real::{Cluster, Part, needs};
+use crate::real::{Cluster, Part, free_ports, needs};
 use crate::real_ssh::{Lab, sshd_is_there};
 use crate::served::{Said, User, until};
-
-/// Dask's own ports, as everybody has them who says nothing. No other test uses them.
-const PORTS: [u16; 2] = [8786, 8787];
 
 const BASE: &str = r#"
 [stack]
@@ -162,8 +159,13 @@ fn left_of(folder: &std::path::Path) -> Vec<String> {
     left
 }
 
-fn environment() -> String {
-    format!("[environment.main]\npath = \"{}\"\n", python().display())
+/// What a place says for itself: the Python that is there, and ports that are free there.
+fn own() -> String {
+    let [port, dashboard] = free_ports::<2>();
+    format!(
+        "[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\nscheduler = {{ port = {port}, dashboard_port = {dashboard} }}\n",
+        python().display()
+    )
 }
 
 /// `[local]`, and `[slurm]` with a cluster.
@@ -186,7 +188,7 @@ impl Place for Machine {
 
     fn target(&self) -> String {
         let section = if self.cluster.is_some() { "[slurm]\npartition = \"cpu\"\n" } else { "[local]\n" };
-        format!("{section}\n{}", environment())
+        format!("{section}\n{}", own())
     }
 
     fn run(&mut self, words: &[&str]) -> Said {
@@ -217,7 +219,7 @@ impl Place for Lab {
     }
 
     fn target(&self) -> String {
-        format!("{}\n{}", self.hosts(), environment())
+        format!("{}\n{}", self.hosts(), own())
     }
 
     fn run(&mut self, words: &[&str]) -> Said {
@@ -234,10 +236,6 @@ fn the_same_section_computes_on_all_kinds_of_hosts() {
     needs!(&[Part::Operator, Part::Slurm]);
     if !sshd_is_there() {
         return;
-    }
-    for port in PORTS {
-        let taken = format!("port {port} is taken: end the Dask that runs on this machine");
-        drop(std::net::TcpListener::bind(("127.0.0.1", port)).expect(&taken));
     }
     goes_through("local", &mut Machine::new(None));
     goes_through("ssh", &mut Lab::new("", ""));

@@ -99,7 +99,7 @@ class Strangers:
                 jobs.add(job)
                 one.update(job=job, stop="scancel %s" % job)
             if role == "scheduler":
-                one.update(self.told(pid))
+                one.update(self.answers(pid))
             if words[0] not in pythons and os.path.basename(words[0]).startswith("python"):
                 with contextlib.suppress(Refused):
                     pythons[words[0]] = self.about(words[0])["versions"]
@@ -115,7 +115,7 @@ class Strangers:
             "user": pwd.getpwuid(os.geteuid()).pw_name,
         }
 
-    def told(self, pid):
+    def answers(self, pid):
         """What a scheduler says of itself, at whichever of its ports it does."""
         for host, port in listening(pid):
             if speaks_first(host, port):
