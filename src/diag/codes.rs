@@ -235,6 +235,12 @@ codes! {
      process in one Pod and speaks TCP."
     => "worker = { replicas = 4, threads = 2, memory = \"8Gi\", nanny = { spill = 0.7, terminate = false } }"
 
+    PipInstall "DI0130" "packages that running workers install"
+    "`pip_install` has Dask's plugin PipInstall run pip in each worker before it takes work. That is for prototypes, while it is not clear \
+     which packages are needed: it takes time at each start, and without the index no worker starts. What stays belongs in `packages`. \
+     A Python of `path` is never written, and one scheduler has all of its workers install the same."
+    => "[environment.main]\npackages = [\"dask[distributed]==2026.8.0\"]\npip_install = [\"scikit-learn\"]"
+
     Target "DI0201" "no target, or two targets"
     "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing \
      cluster."

@@ -112,6 +112,13 @@ impl<'a> Reader<'a> {
         if spec["files"].is_object() {
             section.insert("texts".to_owned(), spec["files"].clone());
         }
+        if spec["pip"] == true {
+            // Its clusters tell what their workers install.
+            let clusters = self.of_kind(&api::cluster());
+            let own = clusters.iter().find(|(_, live)| live["spec"]["environment"]["name"] == *object.name);
+            let packages = own.and_then(|(_, live)| live["spec"].get(cluster::PIP_INSTALL).cloned());
+            section.insert("pip_install".to_owned(), packages.unwrap_or_else(|| json!([])));
+        }
         let header = format!("environment.{key}");
         let said = said_of(live);
         self.draft.above(&header, format!("The environment {}{said}.", object.name));

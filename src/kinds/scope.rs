@@ -81,6 +81,8 @@ pub struct EnvironmentFacts {
     pub key: String,
     /// Tells one text of it from another.
     pub digest: String,
+    /// Packages that workers install when they start.
+    pub pip_install: Vec<String>,
 }
 
 impl EnvironmentFacts {

@@ -195,7 +195,11 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
         zones: zones(stack),
         dask: stack.dask_cluster.iter().map(|(key, section)| dask_facts(stack, key, section)).collect(),
         slurm: stack.slurm.as_ref().map(|slurm| slurm.keys.clone()),
-        environments: stack.environment.iter().map(|(key, section)| section.facts(key)).collect(),
+        environments: stack
+            .environment
+            .iter()
+            .map(|(key, section)| section.facts(key, &owner(stack)))
+            .collect(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Versions of the real `distributed` that do not work together: two releases of it, from wheels, found before work is sent.
+//! Environments with the real `distributed`, from wheels: two releases of it that do not work together are found before work is
+//! sent, and what workers install by Dask's plugin.
 
 use std::fs;
 use std::path::PathBuf;
@@ -142,4 +143,93 @@ fn an_environment_that_drifts_between_hosts_is_refused() {
     lab.run(&["apply", "--auto-approve"]).expect(0).says("check.sum");
     lab.nothing_to_do();
     lab.run(&["destroy", "--auto-approve"]).expect(0);
+}
+
+/// What workers of a cluster say when they import a package.
+fn imported(here: &Here) -> Vec<String> {
+    let interpreter: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
+    let program = "import json, sys\nfrom distributed import Client\ndef look():\n    try:\n        import more_itertools\n        \
+                   return more_itertools.__version__\n    except ImportError:\n        return 'none'\n\
+                   with Client(sys.argv[1]) as client:\n    print(json.dumps(sorted(client.run(look).values())))\n";
+    let python = interpreter["interpreter"].as_str().unwrap();
+    let asked = Command::new(python).args(["-c", program, interpreter["client"].as_str().unwrap()]).output();
+    let asked = asked.unwrap();
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+    serde_json::from_slice(&asked.stdout).unwrap()
+}
+
+/// Takes a package out of the environment by hand, as no pip did.
+fn lost(here: &Here) {
+    let interpreter: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
+    let mut pip = Command::new(interpreter["interpreter"].as_str().unwrap());
+    pip.args(["-m", "pip", "uninstall", "--yes", "--quiet", "more-itertools"]);
+    assert!(pip.status().unwrap().success());
+}
+
+/// Workers that run, that come later and that a new scheduler gets have the packages; those that are taken out are gone from workers and
+/// from the environment; what pip says of its failure is said; and the program of a job finds them.
+#[test]
+fn workers_install_packages_when_they_start() {
+    needs!(&[Part::Operator, Part::Wheels]);
+    let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
+    let env =
+        format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{}\" }}", Part::Wheels.folder().display());
+    let mut here = Here::new(&format!("replicas = 1, {env}"), "");
+    here.variables = offline();
+    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
+    here.user.edit(&path, &format!("packages = {}\npip_install = [\"nothing-of-this-name\"]", release(&new)));
+    here.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
+    let said = here.apply().expect(1).says("`pip_install`").says("pip failed");
+    said.says("No matching distribution found for nothing-of-this-name");
+    assert_eq!(here.left().len(), 1, "no worker was started: {:?}", here.left());
+    here.user.edit("\"nothing-of-this-name\"", "");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    assert_eq!(imported(&here), ["none"]);
+    // In place.
+    let before = here.pid("work-worker-0");
+    here.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
+    here.run(&["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("running workers install what is added")
+        .says("DI0130");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    assert_eq!(imported(&here), [version.as_str()]);
+    assert_eq!(here.pid("work-worker-0"), before, "the worker went on");
+    // One that comes later installs it again.
+    lost(&here);
+    here.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
+    assert_eq!(imported(&here), [version.as_str(), version.as_str()]);
+    // A new scheduler is told, too.
+    lost(&here);
+    here.kill("work-scheduler");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    assert_eq!(imported(&here), [version.as_str()]);
+    // The program of a job runs when all is there.
+    let program = "import more_itertools; from distributed import Client; \
+                   print('chunks', Client().submit(lambda: len(list(more_itertools.chunked(range(10), 3)))).result())";
+    let file = here.user.path().join("stack.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let job = format!(
+        "\n[dask_job.train]\nlike = \"work\"\nwait = true\nargs = [\"python\", \"-c\", {}]\n",
+        Value::from(program)
+    );
+    fs::write(&file, format!("{text}{job}")).unwrap();
+    lost(&here);
+    here.apply().expect(0).says("chunks 4");
+    // Another list does not run it again, and takes out what is not in it.
+    here.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    assert_eq!(imported(&here), ["none"]);
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+    let left = Command::new("find")
+        .arg(here.state.path())
+        .args(["-mindepth", "1", "-printf", "%p %T@\n"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "");
 }

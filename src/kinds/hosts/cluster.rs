@@ -17,6 +17,12 @@ pub const PORT: u16 = 8786;
 /// The address that a login node has in its cluster, which it finds out itself.
 pub const AUTO: &str = "auto";
 
+/// The field with the packages that workers install when they start.
+pub const PIP_INSTALL: &str = "pipInstall";
+/// What a change of them does.
+const INSTALLED: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
+     are restarted, which loses what only they hold in memory";
+
 /// Dask's own default port of the dashboard.
 pub const DASHBOARD_PORT: u16 = 8787;
 
@@ -102,6 +108,7 @@ pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     if !keys.env.is_empty() {
         scheduler["env"] = workers::variables(&keys.env);
     }
+    let environment = scope.environment(section.environment.as_deref());
     let worker = &section.worker;
     let places = Places::of(section, scope);
     if let Some(places) = &places {
@@ -117,6 +124,9 @@ pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
             &worker.resources,
         ),
     });
+    if let Some(facts) = environment.filter(|facts| !facts.pip_install.is_empty()) {
+        spec[PIP_INSTALL] = json!(facts.pip_install);
+    }
     if let Some(Places { scheduler: _, workers, all }) = &places {
         spec["hosts"] = json!(all);
         spec["worker"]["hosts"] = json!(workers);
@@ -148,6 +158,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
+    provenance.extend(pip_install_from(section.environment.as_deref(), scope));
     provenance.extend([
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
         (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
@@ -188,9 +199,19 @@ fn forgotten(context: &ChangeContext) -> Option<Amiss> {
     })
 }
 
+/// Where the packages stand that workers install.
+pub(super) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Option<(FieldPath, FieldPath)> {
+    let facts = scope.environment(environment)?;
+    let origin = FieldPath::keys(["environment", &facts.key]).key("pip_install");
+    Some((FieldPath::keys(["spec", PIP_INSTALL]), origin))
+}
+
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", "restart"]).contains(path) {
         return (Effect::InPlace, Some("nothing that runs is started again for it"));
+    }
+    if FieldPath::keys(["spec", PIP_INSTALL]).contains(path) {
+        return (Effect::InPlace, Some(INSTALLED));
     }
     workers::effect(path).unwrap_or((
         Effect::Replace,

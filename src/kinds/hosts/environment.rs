@@ -15,7 +15,7 @@ use crate::kinds::scope::{EnvironmentFacts, Scope};
 use crate::kinds::section::{Lifecycle, Live, Naming, Section};
 use crate::kinds::status::StatusLine;
 use crate::kinds::versions::{Skew, Versions, skew};
-use crate::resource::{Action, Effect, Facts, KindId, Life, Readiness, Resource};
+use crate::resource::{Action, Effect, Facts, KindId, Life, Owner, Readiness, Resource};
 
 /// Seconds: hundreds of megabytes may have to be downloaded.
 const DEADLINE: u32 = 1800;
@@ -72,6 +72,11 @@ pub struct Environment {
     /// `distributed` in it. Used as it is, never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// For prototypes: packages that the workers of a running Dask cluster install themselves, by Dask's plugin `PipInstall`: `["scikit-learn"]`.
+    /// One that is added needs no restart. Each worker that starts runs pip first and needs the index for it, so move what you keep to `packages`.
+    /// Such an environment has a folder of its own, so this key, also as `[]`, makes another environment. Not with `path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pip_install: Option<Vec<String>>,
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
@@ -92,29 +97,46 @@ impl Section for Environment {
 }
 
 impl Environment {
-    pub fn facts(&self, key: &str) -> EnvironmentFacts {
-        EnvironmentFacts { key: key.to_owned(), digest: self.digest() }
+    pub fn facts(&self, key: &str, owner: &Owner) -> EnvironmentFacts {
+        let pip_install = self.pip_install.clone().unwrap_or_default();
+        let facts = EnvironmentFacts { key: key.to_owned(), digest: String::new(), pip_install };
+        // What workers install must not come to other stacks.
+        let alone = self.pip_install.as_ref().map(|_| facts.live_name(owner));
+        EnvironmentFacts { digest: self.digest(alone.as_deref()), ..facts }
     }
 
-    fn digest(&self) -> String {
-        let Self { packages, requirements: _, pyproject: _, conda: _, python, path, lifecycle: _, texts } =
-            self;
+    /// `alone` is whose it is, where nobody else may have the same one.
+    fn digest(&self, alone: Option<&str>) -> String {
+        let Self {
+            packages,
+            requirements: _,
+            pyproject: _,
+            conda: _,
+            python,
+            path,
+            pip_install: _,
+            lifecycle: _,
+            texts,
+        } = self;
         // What a file is called makes no other environment.
         let text = match texts.is_empty() {
             true => json!([packages, python, path]),
             false => json!([python, texts]),
         };
-        let text = text.to_string();
+        let text = match alone {
+            Some(name) => json!([text, name]).to_string(),
+            None => text.to_string(),
+        };
         blake3::hash(text.as_bytes()).to_hex().as_str()[..DIGEST].to_owned()
     }
 }
 
 /// What `[environment.KEY]` becomes.
 pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
-    let Environment { packages, python, path, lifecycle, texts, .. } = section;
+    let Environment { packages, python, path, pip_install, lifecycle, texts, .. } = section;
     let api = api::environment();
     let origin = FieldPath::keys(["environment", key]);
-    let facts = section.facts(key);
+    let facts = section.facts(key, &scope.owner);
     let name = facts.live_name(&scope.owner);
     let mut spec = json!({ "digest": facts.digest });
     if let Some(path) = path {
@@ -126,6 +148,9 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
     }
     if let Some(python) = python {
         spec["python"] = json!(python);
+    }
+    if pip_install.is_some() {
+        spec["pip"] = json!(true);
     }
     if let Some(hosts) = scope.target.host_names() {
         spec["hosts"] = json!(hosts);
@@ -255,7 +280,7 @@ mod tests {
     fn a_digest_tells_what_is_in_it() {
         let of = |packages: &[&str], python: Option<&str>| {
             let packages = packages.iter().map(|package| (*package).to_owned()).collect();
-            Environment { packages, python: python.map(str::to_owned), ..Environment::default() }.digest()
+            Environment { packages, python: python.map(str::to_owned), ..Environment::default() }.digest(None)
         };
         let one = of(&["dask"], None);
         assert_eq!(one, of(&["dask"], None));
@@ -263,9 +288,22 @@ mod tests {
         assert_ne!(one, of(&["dask"], Some("3.12")));
         let file = |key: Option<&str>, text: &str| {
             let texts = [("requirements.txt".to_owned(), text.to_owned())].into();
-            Environment { requirements: key.map(str::to_owned), texts, ..Environment::default() }.digest()
+            Environment { requirements: key.map(str::to_owned), texts, ..Environment::default() }.digest(None)
         };
         assert_eq!(file(Some("a.txt"), "dask\n"), file(Some("b.txt"), "dask\n"));
         assert_ne!(file(Some("a.txt"), "dask\n"), file(Some("a.txt"), "dask==1\n"));
+        // What workers install is no part of it, but that they do: then it is this stack's alone.
+        let owner = |id: &str| Owner { id: id.into(), ..Owner::default() };
+        let facts = |pip_install: Option<&[&str]>, id: &str| {
+            let pip_install = pip_install.map(|some| some.iter().map(|one| (*one).to_owned()).collect());
+            let section =
+                Environment { packages: vec!["dask".into()], pip_install, ..Environment::default() };
+            section.facts("main", &owner(id)).digest
+        };
+        assert_eq!(facts(None, "a"), one);
+        assert_eq!(facts(None, "a"), facts(None, "b"));
+        assert_ne!(facts(Some(&[]), "a"), one);
+        assert_eq!(facts(Some(&[]), "a"), facts(Some(&["numpy"]), "a"));
+        assert_ne!(facts(Some(&[]), "a"), facts(Some(&[]), "b"));
     }
 }

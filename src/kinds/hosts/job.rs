@@ -166,6 +166,7 @@ fn provenance(
         let packages = FieldPath::keys(["environment", &facts.key]);
         provenance.push((place(&["environment", "digest"]), packages));
     }
+    provenance.extend(cluster::pip_install_from(own.environment.as_deref(), scope));
     if own.worker.hosts.is_empty() {
         provenance.push((place(&["worker", "hosts"]), target.key("hosts")));
     }
@@ -249,6 +250,9 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
         // Without any worker it can only wait. Jobs in the queue count as running: they are there.
         Some(queued) if to_the_end && has_begun && registered == 0 => return queued,
         Some(_) | None => {}
+    }
+    if !has_begun && status["installs"] == true {
+        return waits(workers::INSTALLS);
     }
     if !has_begun {
         return waits("its scheduler is being started");

@@ -151,6 +151,9 @@ pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
 pub(super) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
      a Dask cluster holds in memory is lost";
 
+/// What a scheduler does meanwhile, which answers nobody.
+pub(super) const INSTALLS: &str = "the packages of `pip_install` are being installed";
+
 /// The cure of different versions.
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
      cluster restarts what was started before its packages changed";
@@ -171,6 +174,8 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let of_cluster = live["kind"] == "Cluster";
     let why = if of_cluster && status["scheduler"]["running"] == false {
         "the scheduler is not running; it and all workers are started again".to_owned()
+    } else if let Some(why) = status["plugin"].as_str() {
+        format!("the packages of `pip_install` are not installed ({why}); they are installed again")
     } else if running < wanted {
         let how = slurm::ended(&status["queue"]);
         let how = if how.is_empty() { how } else { format!(" ({how})") };
@@ -200,6 +205,12 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
             true => Readiness::progressing("its scheduler is being started"),
             false => Readiness::Failed(ended("its scheduler is not running".to_owned())),
         };
+    }
+    if status["installs"] == true {
+        return Readiness::progressing(INSTALLS);
+    }
+    if let Some(why) = status["plugin"].as_str() {
+        return Readiness::Failed(format!("`pip_install`: {why}"));
     }
     if running < wanted && !converging {
         return Readiness::Failed(ended(format!("{running} of {wanted} workers are running")));
@@ -324,6 +335,13 @@ mod tests {
             status[field] = json!("x");
             status
         };
+        let pip = |of: Value| {
+            let mut status = status(true, true, [2, 2, 2], false);
+            for (field, value) in of.as_object().unwrap() {
+                status[field.as_str()] = value.clone();
+            }
+            status
+        };
         for (status, expect) in [
             (status(true, true, [2, 2, 2], false), Readiness::Ready),
             (status(true, true, [2, 2, 1], false), waits("1 of 2 workers are registered")),
@@ -333,6 +351,8 @@ mod tests {
             (status(true, true, [1, 2, 1], false), fails("1 of 2 workers are running")),
             (status(true, true, [2, 3, 2], true), waits("workers that are no longer wanted are ending")),
             (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
+            (pip(json!({ "installs": true })), waits(INSTALLS)),
+            (pip(json!({ "plugin": "no such package" })), fails("`pip_install`: no such package")),
             (
                 skewed("skew", 2, false),
                 fails(&format!("versions that do not work together: x; {SAME_VERSIONS}")),

@@ -40,6 +40,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/slurm.py"),
     include_str!("agent/environments.py"),
     include_str!("agent/gpus.py"),
+    include_str!("agent/plugins.py"),
     include_str!("agent/clusters.py"),
     include_str!("agent/jobs.py"),
     include_str!("agent/pods.py"),

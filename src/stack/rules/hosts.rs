@@ -404,7 +404,7 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
 }
 
 /// Whether a URL in a text says more of who asks than a name for SSH: a password, or a token in its place.
-fn has_credentials(text: &str) -> bool {
+pub(super) fn has_credentials(text: &str) -> bool {
     text.match_indices("://").any(|(at, _)| {
         let scheme: &str = text[..at].rsplit([' ', '+', '@', '=']).next().unwrap_or_default();
         let authority = text[at + 3..].split(['/', ' ', '?', '#']).next().unwrap_or_default();

@@ -26,6 +26,7 @@ mod machines;
 mod manifests;
 mod names;
 mod notebooks;
+mod pip_install;
 mod processes;
 mod queues;
 mod reaper;
@@ -52,6 +53,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     processes::processes_fit,
     hosts::hosts_are_there,
     hosts::environments_are_there,
+    pip_install::pip_install_is_for_prototypes,
     hosts::groups_and_clusters_differ,
     hosts::ports_differ,
     hosts::checks_have_a_cluster,

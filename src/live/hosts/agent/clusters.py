@@ -101,14 +101,16 @@ class Clusters:
                     missing = []
                 # Where GPUs are given back by those who go, they are waited for.
                 ready = self.with_gpus(missing, wanted) if goes else missing
-                if not lost and not dead and known and ready:
+                # Before workers are started: the scheduler installs them first, for all that share its environment.
+                installs = not lost and not away and known and leader in alive and self.lacks_plugin(live)
+                if not lost and not dead and known and ready and not installs:
                     # Before others go, so that they can take over what those hold.
                     for name in ready[:AT_ONCE] if has_jobs else ready:
                         tried.add(name)
                         self.start(cluster, name, wanted[name])
                     continue
                 waits = not lost and not known and (leader in alive or away)
-                if not (pods and lost) and not dead and not goes and not waits:
+                if not (pods and lost) and not dead and not goes and not waits and not installs:
                     self.finish(cluster)
                     self.store.remove("run", os.path.basename(file))
                     self.collect()
@@ -117,6 +119,8 @@ class Clusters:
                 left = self.stop([pods[name] for name in (sorted(pods) if lost else sorted(dead))])
                 if left:
                     raise Refused(500, "Failed", "%s cannot be ended: its processes do not react to SIGKILL" % ", ".join(left))
+            elif installs:
+                self.register_plugin(cluster)
             elif waits and away:
                 self.meet(cluster, live)
                 met = True
@@ -197,6 +201,7 @@ class Clusters:
         if live and is_going(live):
             self.store.drop("jobs" if is_job(live) else "clusters", cluster)
             self.store.remove("schedulers", cluster)
+            self.store.remove("plugins", cluster)
             # Of one who was killed; who lives ends by itself.
             self.store.remove("follow", cluster)
 

@@ -102,7 +102,8 @@ class Environments:
             if not uv:
                 raise Refused(500, "Failed", "uv is not on the PATH of %s: it installs what uv.lock says" % socket.gethostname())
             sync = [uv, "sync", "--locked", "--no-install-project", "--no-dev", "--project", files]
-            return [sync + (["--python", base] if base else [])]
+            made = [sync + (["--python", base] if base else [])]
+            return made + ([[uv, "pip", "install", "--python", python, "pip"]] if spec.get("pip") else [])
         if "environment.yml" in given:
             file = os.path.join(files, "environment.yml")
             for tool in ("micromamba", "mamba", "conda"):
@@ -115,7 +116,9 @@ class Environments:
         if "requirements.txt" in given:
             packages = ["-r", os.path.join(files, "requirements.txt")]
         if uv:
-            make = [uv, "venv", "--quiet", folder] + (["--python", base] if base else [])
+            # What workers install they install with pip, which uv leaves out.
+            seed = ["--seed"] if spec.get("pip") else []
+            make = [uv, "venv", "--quiet"] + seed + [folder] + (["--python", base] if base else [])
             fill = [uv, "pip", "install", "--python", python] + packages
         else:
             make = [self.base_python(base), "-m", "venv", folder]

@@ -74,7 +74,7 @@ class Jobs:
                 if not self.is_still(live) or has_ended(self.store.get("jobs", name)):
                     return
                 pod, scheduler = self.program_of(name), self.store.get("pods", leader, "default")
-                starts = pod is None and scheduler and scheduler["internal"].get("scheduler")
+                starts = pod is None and scheduler and scheduler["internal"].get("scheduler") and not self.lacks_plugin(live)
                 if starts and unlike:
                     self.note_end(live, {"jobStatus": "Failed", "message": unlike})
                     return
@@ -83,7 +83,8 @@ class Jobs:
                 elif pod is None and not starts and not self.is_converging(name):
                     noted = read_json(self.store.at("run", name)) or {}
                     said = noted.get("error") or (self.said(scheduler) if scheduler else "its start was interrupted")
-                    message = "its scheduler does not run, so its program was not started: %s" % said
+                    why = "not all of `pip_install` is installed" if self.lives(scheduler or {}) else "its scheduler does not run"
+                    message = "%s, so its program was not started: %s" % (why, said)
                     self.note_end(live, {"jobStatus": "Failed", "message": message})
                     return
                 outcome = self.outcome(pod) if pod else None

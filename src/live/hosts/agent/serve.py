@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Gpus, Clusters, Jobs, Pods, Status, Strangers, Boot):
+class Host(Slurm, Environments, Gpus, Plugins, Clusters, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.

@@ -83,6 +83,12 @@ class Status:
                 status["message"] = why.strerror or str(why)
             if leader and not running:
                 status["message"] = self.said(leader)
+            if running and leader["internal"].get("scheduler") and not is_going(live) and self.lacks_plugin(live):
+                if status["converging"]:
+                    status["installs"] = True
+                else:
+                    noted = read_json(self.store.at("run", cluster)) or {}
+                    status["plugin"] = noted.get("error") or "the scheduler was not told to"
         elif of:
             theirs = self.environment(of["spec"]["environment"]["name"])
             theirs = (theirs or {}).get("status", {}).get("versions")

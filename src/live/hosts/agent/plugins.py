@@ -1,0 +1,117 @@
+"""Packages that running workers install: Dask's own plugin, registered with the scheduler, so that workers that come later install them,
+too. It runs with the environment's Python, as a client of Dask."""
+
+REGISTER = r"""
+import contextlib, json, sys
+from distributed import Client, PipInstall
+asked = json.loads(sys.argv[1])
+
+def uninstall(names):
+    import subprocess, sys
+    run = subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes"] + names, capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError("pip uninstall failed with %r" % run.stderr)
+
+def place():
+    import sys
+    return sys.prefix
+
+try:
+    with Client(asked["address"], timeout="60s") as client:
+        if asked["old"]:
+            for forget in (client.unregister_scheduler_plugin, client.unregister_worker_plugin):
+                # One that was registered halfway is not known everywhere.
+                with contextlib.suppress(Exception):
+                    forget(asked["old"])
+        if asked["gone"]:
+            client.run_on_scheduler(uninstall, asked["gone"])
+            # One worker for each environment: they share its folder.
+            hosts = {at: one["host"] for at, one in client.scheduler_info(n_workers=-1)["workers"].items()}
+            places = {(hosts[at], prefix): at for at, prefix in client.run(place).items() if at in hosts}
+            if places:
+                client.run(uninstall, asked["gone"], workers=sorted(places.values()))
+        if asked["packages"]:
+            plugin = PipInstall(packages=asked["packages"])
+            plugin.name = asked["name"]
+            client.register_plugin(plugin, name=asked["name"])
+        if asked["restart"]:
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+            some = sorted(at for at, one in workers.items() if one.get("nanny"))
+            half = (len(some) + 1) // 2
+            for part in (some[:half], some[half:]):
+                if part:
+                    client.restart_workers(part, timeout=120)
+except Exception as why:
+    sys.exit("%s: %s" % (type(why).__name__, why))
+"""
+# Seconds: hundreds of megabytes may have to be downloaded, on each host.
+PIP = 1500
+
+
+class Plugins:
+    def lacks_plugin(self, live):
+        """Whether the scheduler of a cluster is to be told what its workers install; to be called with the lock."""
+        return leads(live) and live["spec"].get("pipInstall", []) != self.noted_plugin(live).get("packages", [])
+
+    def noted_plugin(self, live):
+        """What was registered last. A scheduler that was started again knows nothing of it."""
+        name = live["metadata"]["name"]
+        noted = read_json(self.store.at("plugins", name)) or {}
+        leader = self.store.get("pods", name + "-scheduler", "default") or {"internal": {}}
+        return noted if noted.get("scheduler") == leader["internal"].get("scheduler") else {}
+
+    def register_plugin(self, cluster):
+        """Not to be called with the lock: pip takes its time, and the scheduler does nothing else meanwhile."""
+        with self.store.locked():
+            live = self.led(cluster)
+            leader = self.store.get("pods", cluster + "-scheduler", "default")
+            if not live or is_going(live) or not leader or not self.lacks_plugin(live):
+                return
+            environment = self.environment(live["spec"]["environment"]["name"])
+            terms, old = terms_of(live), self.noted_plugin(live).get("packages", [])
+        python = (environment or {}).get("status", {}).get("python")
+        if not python:
+            raise Refused(500, "Failed", "the environment %s is not ready" % live["spec"]["environment"]["name"])
+        wanted = live["spec"].get("pipInstall", [])
+        kept = {distribution(package) for package in wanted}
+        asked = {
+            "address": "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(live["spec"])), int(terms["port"])),
+            "name": plugin_name(wanted), "packages": wanted, "old": plugin_name(old) if old else None,
+            "gone": sorted({distribution(package) for package in old} - kept - {None}),
+            # What is imported stays as it was.
+            "restart": not set(old) <= set(wanted),
+        }
+        given = dict(os.environ, **{MARK: leader["metadata"]["uid"]})
+        try:
+            run = subprocess.run(
+                [python, "-c", REGISTER, json.dumps(asked)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, text=True, timeout=PIP, env=given,
+            )
+        except subprocess.TimeoutExpired:
+            raise Refused(500, "Failed", "pip did not end within %d minutes" % (PIP // 60)) from None
+        if run.returncode:
+            raise Refused(500, "Failed", complaint_of_pip(run.stderr))
+        with self.store.locked():
+            self.store.write(self.store.at("plugins", cluster), {
+                "scheduler": leader["internal"]["scheduler"], "packages": wanted,
+            })
+
+
+def plugin_name(packages):
+    return "dask-infra-" + digest(packages)
+
+
+def distribution(package):
+    """The name in `name[extra]>=1`; nothing where a URL has none."""
+    found = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", package)
+    return None if not found or re.match(r"[a-z0-9+]+://", package) else found.group()
+
+
+def complaint_of_pip(said):
+    """What pip said last, out of the error that a client of Dask raises."""
+    lines = [line.strip() for line in said.replace("\\n", "\n").splitlines()]
+    errors = [line[line.index("ERROR: ") + 7:].rstrip("'\"") for line in lines if "ERROR: " in line]
+    if "No module named pip" in said:
+        return "the environment has no pip: add `pip` to the packages of conda"
+    last = [line for line in lines if line]
+    return "pip failed: %s" % without_passwords("; ".join(errors[-2:] or last[-1:])[-400:])
