@@ -258,6 +258,19 @@ fn a_stack_is_spread_over_hosts_computes_and_goes() {
     assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
 }
 
+/// The host with the scheduler is done while the others still retire their workers.
+#[test]
+fn a_destroy_waits_for_hosts_without_the_scheduler() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let lab = Lab::new("replicas = 4, hosts = [\"n2\", \"n3\"]", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
+}
+
 #[test]
 fn what_cannot_be_reached_is_not_called_gone() {
     needs!(&[Part::Operator]);

@@ -1,7 +1,7 @@
 //! Several hosts behind one API. An object that lives on several of them is written once: its workers are shared out, and
 //! what the hosts tell is put together again. What one host does not tell is unknown, so a look at all fails with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
@@ -24,8 +24,19 @@ pub struct Fleet {
     /// Names of those that are not looked for.
     gone: Vec<String>,
     places: Places,
+    /// Of objects on several hosts, by kind and name.
+    identities: Mutex<BTreeMap<(String, String), Identity>>,
     /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
     is_local: bool,
+}
+
+/// What an object on several hosts is told apart by. It holds as long as any of its parts is there: hosts delete theirs at their own
+/// pace, and the next one's part is not another object.
+struct Identity {
+    /// That of its first part, when it was first seen.
+    uid: String,
+    /// Those of all parts that were seen.
+    parts: BTreeSet<String>,
 }
 
 impl Fleet {
@@ -35,7 +46,7 @@ impl Fleet {
         let places = Places::default();
         let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
-        Some(Self { agents, former: Mutex::default(), gone, places, is_local })
+        Some(Self { agents, former: Mutex::default(), gone, places, identities: Mutex::default(), is_local })
     }
 
     /// As [`LiveApi::visits`](crate::live::LiveApi::visits).
@@ -84,14 +95,13 @@ impl Fleet {
             (Method::Get, None, _) => self.list(request, place.plural).await,
             (_, Some(name), below) if place.plural == "pods" => self.pod(request, name, below).await,
             (Method::Get, Some(_), _) => {
-                merged(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
+                self.whole(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
             }
             (Method::Delete, Some(_), _) => {
                 let parts = self.everywhere(|_| Some(Request::get(request.api, path))).await?;
                 let meant = request.body.as_ref().map(|body| &body["preconditions"]["uid"]);
                 let is_meant = |(host, part): &&(String, Value)| {
-                    let uid = part["metadata"]["uid"].as_str().unwrap_or_default();
-                    meant.and_then(Value::as_str).is_none_or(|meant| meant == format!("{host}={uid}"))
+                    meant.and_then(Value::as_str).is_none_or(|meant| self.is_part_of(meant, host, part))
                 };
                 // Nothing is deleted without the part that was seen: the first host tells that it is another one.
                 let Some((_, base)) = parts.iter().find(is_meant) else {
@@ -166,7 +176,7 @@ impl Fleet {
                 }
             }
         }
-        items.extend(names.into_iter().filter_map(|(_, parts)| merged(parts)));
+        items.extend(names.into_iter().filter_map(|(_, parts)| self.whole(parts)));
         whole["items"] = Value::Array(items);
         Ok(whole)
     }
@@ -248,7 +258,42 @@ impl Fleet {
                 self.delete(&left, &there, base).await?;
             }
         }
-        merged(parts).ok_or_else(|| absent(request))
+        self.whole(parts).ok_or_else(|| absent(request))
+    }
+
+    /// One object of what hosts have of it; `None` when none has any.
+    fn whole(&self, parts: Vec<(String, Value)>) -> Option<Value> {
+        let uids: Vec<(String, String)> =
+            parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
+        let mut object = merged(parts)?;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (uid, versions) = (text("uid"), text("resourceVersion"));
+        let hosts: BTreeSet<&str> =
+            versions.split(',').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+        let own = uids.into_iter().filter(|(host, _)| hosts.contains(host.as_str())).map(|(_, uid)| uid);
+        let own: BTreeSet<String> = own.collect();
+        let key = key_of(&object);
+        let mut identities = self.identities();
+        match identities.get_mut(&key).filter(|known| !known.parts.is_disjoint(&own)) {
+            Some(known) => {
+                known.parts.extend(own);
+                object["metadata"]["uid"] = json!(known.uid);
+            }
+            None => drop(identities.insert(key, Identity { uid, parts: own })),
+        }
+        Some(object)
+    }
+
+    fn is_part_of(&self, uid: &str, host: &str, part: &Value) -> bool {
+        let own = uid_on(host, part);
+        let identities = self.identities();
+        let known = identities.get(&key_of(part)).filter(|known| known.uid == uid);
+        uid == own || known.is_some_and(|known| known.parts.contains(&own))
+    }
+
+    fn identities(&self) -> MutexGuard<'_, BTreeMap<(String, String), Identity>> {
+        // Nothing that holds it can panic half way.
+        self.identities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes these parts of an object, as they were seen, but for those that others made: a stack on other hosts of the same
@@ -365,6 +410,17 @@ fn part(body: &Value, host: &str) -> Value {
     part
 }
 
+/// `node1=UID`.
+fn uid_on(host: &str, part: &Value) -> String {
+    format!("{host}={}", part["metadata"]["uid"].as_str().unwrap_or_default())
+}
+
+/// Its kind and name.
+fn key_of(object: &Value) -> (String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
 /// Whether two parts are of one object: who applied the one applied the other.
 fn is_of_one(part: &Value, base: &Value) -> bool {
     let (one, other) = (appliers(part), appliers(base));
@@ -439,8 +495,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         })
         .collect();
     object["metadata"]["resourceVersion"] = json!(versions.join(","));
-    let uid = base["metadata"]["uid"].as_str().unwrap_or_default();
-    object["metadata"]["uid"] = json!(format!("{base_name}={uid}"));
+    object["metadata"]["uid"] = json!(uid_on(&base_name, &base));
     for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
         own_fields().for_each(|field| without(&mut entry["fieldsV1"]["f:spec"], &format!("f:{field}")));
     }
@@ -555,6 +610,35 @@ mod tests {
         assert_eq!(whole["metadata"]["managedFields"][0]["fieldsV1"], json!({ "f:spec": { "f:hosts": {} } }));
         assert_eq!(whole["status"]["workers"], json!({ "running": 2, "present": 2, "registered": 3 }));
         assert_eq!(whole["status"]["scheduler"]["running"], true);
+    }
+
+    #[test]
+    fn an_object_is_itself_as_long_as_any_host_has_its_part() {
+        let fleet = Fleet {
+            agents: Vec::new(),
+            former: Mutex::default(),
+            gone: Vec::new(),
+            places: Places::default(),
+            identities: Mutex::default(),
+            is_local: false,
+        };
+        let on = |host: &str, uid: &str| {
+            let (host, mut part) = live(host, 1);
+            part["kind"] = json!("DaskCluster");
+            part["metadata"]["uid"] = json!(uid);
+            (host, part)
+        };
+        let seen =
+            |parts: &[(String, Value)]| fleet.whole(parts.to_vec()).unwrap()["metadata"]["uid"].clone();
+        assert_eq!(seen(&[on("a", "2"), on("b", "1")]), "b=1");
+        // The scheduler's host is done first.
+        assert_eq!(seen(&[on("a", "2")]), "b=1");
+        assert!(fleet.is_part_of("b=1", "a", &on("a", "2").1));
+        assert!(!fleet.is_part_of("b=1", "a", &on("a", "3").1));
+        assert_eq!(seen(&[on("b", "4"), on("a", "2")]), "b=1");
+        // Nothing of it is left.
+        assert_eq!(seen(&[on("a", "5")]), "a=5");
+        assert!(!fleet.is_part_of("b=1", "a", &on("a", "5").1));
     }
 
     #[test]
