@@ -54,8 +54,12 @@ impl State {
         }
     }
 
-    /// The same without what pods say of themselves.
-    pub fn brief(&self) -> Option<&str> {
+    /// The same, without what pods say of themselves where that is told `below`.
+    pub fn why_above(&self, below: bool) -> Option<String> {
+        if below { self.brief().map(str::to_owned) } else { self.why() }
+    }
+
+    fn brief(&self) -> Option<&str> {
         match self {
             Self::Ready | Self::Absent => None,
             Self::Waiting(Progress { what: why, .. })
@@ -291,11 +295,7 @@ impl Line<'_> {
             text.push_str(&wrap(&first, &said, width));
         }
         // What a pod says of itself stands below, once.
-        let why = match self.pending.is_empty() {
-            true => self.state.why(),
-            false => self.state.brief().map(str::to_owned),
-        };
-        if let Some(why) = why {
+        if let Some(why) = self.state.why_above(!self.pending.is_empty()) {
             text.push_str(&wrap("           ", &format!("{}{}", self.intro(), tame(&why)), width));
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();

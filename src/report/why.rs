@@ -98,11 +98,7 @@ impl Why {
             let line = if line.is_empty() { String::new() } else { format!("; {line}") };
             text.push_str(&wrap("", &tame(&format!("{head}{line}")), width));
             // What holds it up stands below, in the words of those who say so.
-            let why = match self.causes.is_empty() {
-                true => state.why(),
-                false => state.brief().map(str::to_owned),
-            };
-            if let Some(why) = why {
+            if let Some(why) = state.why_above(!self.causes.is_empty()) {
                 text.push_str(&wrap("  ", &tame(&why), width));
             }
         }

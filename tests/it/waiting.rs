@@ -7,21 +7,7 @@ use dask_infra::sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
 use crate::sandbox_dask::{FAST, kube};
-use crate::served::{Applying, Served, User};
-
-const TARGET: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-"#;
+use crate::served::{Applying, ON_GKE, Served, User};
 
 const QUEUED: &str = r#"
 [node_pool.a100]
@@ -50,7 +36,7 @@ const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/train";
 fn user(options: Options, stack: &str) -> (Served, User) {
     let served = Served::with(Options { scale: FAST, ..options });
     let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), format!("{TARGET}{stack}")).unwrap();
+    std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{stack}")).unwrap();
     (served, user)
 }
 
