@@ -325,6 +325,9 @@ impl Planner<'_> {
     /// A time that comes to a cluster that is there counts from before.
     pub(super) fn tell_reapers(&mut self) {
         let inputs = self.seen.inputs;
+        if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {
+            return;
+        }
         let actions: BTreeMap<&Identity, Action> =
             self.changes.iter().map(|change| (&change.identity, change.action)).collect();
         let action = |identity: &Identity| actions.get(identity).copied();
