@@ -1,5 +1,6 @@
-//! One section on all kinds of hosts: the same Dask cluster, check and job, unchanged, on this machine, on hosts by a real sshd, and
-//! as jobs of a real SLURM. All of it computes.
+//! One section, four targets: the same Dask cluster, check and job, unchanged, on this machine, on hosts by a real sshd, as jobs of a
+//! real SLURM, and in Kubernetes with a real API server and the real Dask operator. All of it computes: what a node would run in its
+//! pods runs beside the control plane.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
@@ -9,8 +10,11 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
 
-use crate::real::{Cluster, Part, free_ports, needs};
+use crate::real::{Cluster, ControlPlane, Kubelet, Operator, Part, free_ports, needs, operated};
+use crate::real_connect::Killed;
 use crate::real_ssh::{Lab, sshd_is_there};
 use crate::served::{Said, User, until};
 
@@ -138,7 +142,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     place.run(&["status"]).expect(0).says("Successful");
     place.run(&["run", "check.sum", "--auto-approve"]).expect(0);
     place.run(&["logs", "train"]).expect(0).says("total 45");
-    place.run(&["destroy", "--auto-approve"]).expect(0);
+    place.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     // At the other end of SSH an agent ends a moment after its command.
     until(&format!("nothing is left: {name}"), || place.left().is_empty());
     place.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
@@ -231,13 +235,83 @@ impl Place for Lab {
     }
 }
 
-#[test]
-fn the_same_section_computes_on_all_kinds_of_hosts() {
-    needs!(&[Part::Operator, Part::Slurm]);
+/// `[kubernetes]`. Its operator is there already: it wants its definitions before it starts.
+struct Kubernetes {
+    user: User,
+    connecting: Option<Killed>,
+    kubelet: Kubelet,
+    _operator: Operator,
+    plane: ControlPlane,
+    runtime: Handle,
+}
+
+impl Kubernetes {
+    async fn start() -> Self {
+        let mut plane = ControlPlane::start_with_a_way_to_pods().await;
+        let kubelet = Kubelet::start(&mut plane, "work").await;
+        let user = User::empty();
+        let operator = operated(&plane, &user).await;
+        Self { user, connecting: None, kubelet, _operator: operator, plane, runtime: Handle::current() }
+    }
+}
+
+impl Place for Kubernetes {
+    fn user(&self) -> &User {
+        &self.user
+    }
+
+    fn target(&self) -> String {
+        let kubeconfig = self.plane.access().kubeconfig.display();
+        format!("[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n")
+    }
+
+    fn run(&mut self, words: &[&str]) -> Said {
+        self.user.run(words)
+    }
+
+    /// Through the API server, for as long as this goes on.
+    fn scheduler(&mut self) -> String {
+        let connected = self.run(&["connect", "--background", "--json"]).expect(0).out;
+        let connected: Value = serde_json::from_str(&connected).unwrap();
+        self.connecting = Some(Killed(u32::try_from(connected["pid"].as_u64().unwrap()).unwrap()));
+        connected["client"].as_str().unwrap().to_owned()
+    }
+
+    fn left(&mut self) -> Vec<String> {
+        let paths = [
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            "/apis/apps/v1/deployments",
+            "/apis/batch/v1/jobs",
+            "/api/v1/pods",
+            "/api/v1/namespaces/default/configmaps",
+            "/api/v1/namespaces/default/services",
+        ];
+        let mut left = self.kubelet.running();
+        for path in paths {
+            let (_, list) = self.runtime.block_on(self.plane.client().get(path));
+            let names =
+                list["items"].as_array().unwrap().iter().filter_map(|item| item["metadata"]["name"].as_str());
+            let made = names.filter(|name| !["kube-root-ca.crt", "kubernetes"].contains(name));
+            left.extend(made.map(str::to_owned));
+        }
+        left
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_section_computes_on_every_target() {
+    needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Slurm]);
     if !sshd_is_there() {
         return;
     }
-    goes_through("local", &mut Machine::new(None));
-    goes_through("ssh", &mut Lab::new("", ""));
-    goes_through("slurm", &mut Machine::new(Some(Cluster::start())));
+    let mut kubernetes = Kubernetes::start().await;
+    block_in_place(|| {
+        // Side by side with the others: it computes little and waits long, up to 30 s for the garbage collector to find Dask's kinds.
+        std::thread::scope(|scope| {
+            scope.spawn(|| goes_through("kubernetes", &mut kubernetes));
+            goes_through("local", &mut Machine::new(None));
+            goes_through("ssh", &mut Lab::new("", ""));
+            goes_through("slurm", &mut Machine::new(Some(Cluster::start())));
+        });
+    });
 }

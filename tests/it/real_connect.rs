@@ -263,7 +263,7 @@ async fn it_goes_on_in_the_background_until_it_is_killed() {
 }
 
 /// Ends a process that is nobody's child, whatever happens to the test.
-struct Killed(u32);
+pub struct Killed(pub u32);
 
 impl Drop for Killed {
     fn drop(&mut self) {

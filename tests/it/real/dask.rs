@@ -13,7 +13,7 @@ use super::plane::PATIENCE;
 use super::ward::{Ward, free_ports};
 
 /// The scheduler's web server, in pods.
-const DASHBOARD: u16 = 8787;
+pub const DASHBOARD: u16 = 8787;
 
 /// A running scheduler with its workers. Only one can stand behind a control plane: KWOK's port-forward goes
 /// by the port, whatever the pod.

@@ -2,7 +2,7 @@
 //! The rest is `tests/real/kwok.yaml`.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -52,22 +52,37 @@ fn cri(lines: &[&str]) -> String {
     text
 }
 
+/// Containers with logs of their own, which a test may write.
+pub const PROGRAMS: [&str; 2] = ["job", "dask-sum"];
+
+/// What all containers of a name say.
+fn log_file(folder: &Path, container: &str) -> PathBuf {
+    folder.join(format!("{container}.log.cri"))
+}
+
+/// Has all containers of a name say this.
+pub fn say(folder: &Path, container: &str, said: &str) {
+    std::fs::write(log_file(folder, container), cri(&said.lines().collect::<Vec<&str>>())).unwrap();
+}
+
 /// Writes the files of one run of KWOK into `folder` and returns its configuration there, a YAML stream.
 pub fn configuration(folder: &Path, check: CudaCheck, forwards: &[Forward]) -> String {
-    let (check_log, other_log) = (folder.join("cuda-vectoradd.log.cri"), folder.join("pods.log.cri"));
+    let (check_log, other_log) = (log_file(folder, "cuda-vectoradd"), log_file(folder, "pods"));
     match log(check) {
         Some(lines) => std::fs::write(&check_log, cri(lines)).unwrap(),
         None => drop(std::fs::remove_file(&check_log)),
     }
-    let job_log = folder.join("job.log.cri");
-    std::fs::write(&job_log, cri(&["epoch 1 of 2", "epoch 2 of 2", "loss 0.1"])).unwrap();
+    let [job, sum] = PROGRAMS;
+    say(folder, job, "epoch 1 of 2\nepoch 2 of 2\nloss 0.1");
+    say(folder, sum, "this container is imitated by KWOK");
     std::fs::write(&other_log, cri(&["this container is imitated by KWOK"])).unwrap();
     let documents = [
         cluster_wide(
             "ClusterLogs",
             json!({ "logs": [
                 { "containers": ["cuda-vectoradd"], "logsFile": check_log, "follow": false },
-                { "containers": ["job"], "logsFile": job_log, "follow": false },
+                { "containers": [job], "logsFile": log_file(folder, job), "follow": false },
+                { "containers": [sum], "logsFile": log_file(folder, sum), "follow": false },
                 { "logsFile": other_log, "follow": false },
             ] }),
         ),

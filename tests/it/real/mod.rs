@@ -14,6 +14,7 @@
 
 mod client;
 mod dask;
+mod kubelet;
 mod kueue;
 mod kwok;
 mod operator;
@@ -26,6 +27,7 @@ mod ward;
 
 pub use client::Client;
 pub use dask::Dask;
+pub use kubelet::Kubelet;
 pub use kueue::Kueue;
 pub use kwok::CudaCheck;
 pub use operator::Operator;
@@ -33,5 +35,5 @@ pub(crate) use parts::needs;
 pub use parts::{Part, can_run, versions};
 pub use plane::{Access, ControlPlane, PATIENCE};
 pub use slurm::Cluster;
-pub use stand::Stand;
+pub use stand::{Stand, operated};
 pub use ward::{Ward, alive, free_ports};

@@ -15,6 +15,17 @@ pub struct Stand {
     pub user: User,
 }
 
+/// Gives a user a stack with the operator alone, applies it, and starts what its pod would run.
+pub async fn operated(plane: &ControlPlane, user: &User) -> Operator {
+    let kubeconfig = plane.access().kubeconfig.display();
+    let stack = format!(
+        "[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
+    );
+    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+    block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
+    Operator::start(plane.access()).await
+}
+
 impl Stand {
     /// Starts it all; the user's stack has the operator's definitions applied.
     pub async fn start(gpus: u32) -> Stand {
@@ -23,13 +34,7 @@ impl Stand {
         plane.restart_kwok(CudaCheck::Passes, &dask.forwards()).await;
         plane.add_node("node-0", json!({}), gpus).await;
         let (client, user) = (plane.client(), User::empty());
-        let kubeconfig = plane.access().kubeconfig.display().to_string();
-        let stack = format!(
-            "[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
-        );
-        std::fs::write(user.path().join("stack.toml"), stack).unwrap();
-        block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
-        let operator = Operator::start(plane.access()).await;
+        let operator = operated(&plane, &user).await;
         Stand { plane, client, dask, operator, user }
     }
 

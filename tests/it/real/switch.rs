@@ -69,7 +69,7 @@ async fn connect(mut client: UnixStream, forwards: Arc<Mutex<Vec<Forward>>>) -> 
     let port: u16 = port.parse().ok()?;
     let lead = |forward: &&Forward| forward.pod == port;
     let target = match host {
-        "127.0.0.1" => Some(port),
+        "127.0.0.1" | "localhost" => Some(port),
         _ => forwards.lock().unwrap().iter().find(lead).map(|forward| forward.host),
     };
     let server = match target {

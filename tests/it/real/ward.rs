@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
 
 /// A scratch folder and the processes started in it. Dropping it kills them and removes the folder;
@@ -104,6 +104,19 @@ impl Ward {
             ended.filter(|(_, status)| !status.success()).map(|(name, status)| (name.clone(), status));
         let (name, status) = { failed }.next()?;
         Some(format!("{name} ended by itself, {status}:\n{}", self.tail(&name)))
+    }
+
+    /// Names of the processes that were started and not taken since.
+    pub fn names(&self) -> Vec<String> {
+        self.children.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes the processes that have ended, each with its exit code; shells say 128 and the number of the signal, too.
+    pub fn take_ended(&mut self) -> Vec<(String, i32)> {
+        let ended = |child: &mut Child| child.try_wait().ok().flatten();
+        let code = |status: ExitStatus| status.code().or(status.signal().map(|signal| 128 + signal)).unwrap();
+        let taken = self.children.extract_if(.., |(_, child)| ended(child).is_some());
+        taken.map(|(name, mut child)| (name, code(child.wait().unwrap()))).collect()
     }
 
     /// The last lines of a process's log.
