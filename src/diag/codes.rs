@@ -493,7 +493,7 @@ codes! {
 
     OneWriter "DI0256" "a number with no single owner"
     "The number of workers has one owner. `replicas = 2`: the file; other changes are reverted. \
-     `replicas = { min = 0, max = 8 }`: the Dask operator's autoscaler, which knows the default group only. \
+     `replicas = { min = 0, max = 8 }`: the Dask operator's autoscaler, on hosts an adapter; both set the number of the default group only. \
      `replicas = { start = 2 }`: notebooks (`KubeCluster.scale` and `adapt`), after the initial number."
 
     UnknownCluster "DI0257" "unknown Dask cluster"

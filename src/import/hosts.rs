@@ -272,6 +272,10 @@ impl<'a> Reader<'a> {
         ] {
             worker.extend(live.get(field).map(|value| (key.to_owned(), value.clone())));
         }
+        if let Some(adapt) = live.get("adapt") {
+            let bounds = json!({ "min": adapt["minimum"], "max": adapt["maximum"] });
+            worker.insert("replicas".to_owned(), bounds);
+        }
         if let Some(bytes) = live["memory"].as_u64() {
             worker.insert("memory".to_owned(), json!(quantity(bytes)));
         }

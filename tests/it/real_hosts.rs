@@ -91,8 +91,9 @@ impl Here {
         let port = format!(":{}", self.ports[0]);
         let listed = Command::new("ps").args(["-e", "-o", "pid=,args="]).output().unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let ours =
-            |line: &&str| line.contains("distributed.cli") && (line.contains(&here) || line.contains(&port));
+        // Schedulers and workers, and what adapts their number.
+        let is_dask = |line: &str| line.contains("distributed.cli") || line.contains(" adapt ");
+        let ours = |line: &&str| is_dask(line) && (line.contains(&here) || line.contains(&port));
         listed.lines().filter(ours).map(str::to_owned).collect()
     }
 }
@@ -306,14 +307,14 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
         pids,
         "nothing was started again"
     );
-    let reboots = || {
-        for name in ["work-worker-0", "work-worker-1", "work-scheduler"] {
+    let reboots = |others: &[&str]| {
+        for name in others.iter().chain(&["work-worker-0", "work-worker-1", "work-scheduler"]) {
             here.kill(name);
         }
         here.run(&["plan", "--detailed-exitcode"]).expect(2).says("the scheduler is not running");
     };
     let line = fs::read_to_string(&lines).unwrap();
-    reboots();
+    reboots(&[]);
     assert!(at_reboot(line.lines().last().unwrap()).status().unwrap().success());
     until("its workers are registered", || here.run(&["status"]).out.contains("2 of 2 workers registered"));
     here.nothing_to_do();
@@ -326,7 +327,8 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     here.apply().expect(0);
     assert_eq!(fs::read_to_string(&lines).unwrap(), "0 5 * * * backup\n");
 
-    // The same with a systemd.
+    // The same with a systemd, where the number follows the work.
+    here.user.edit("replicas = 2", "replicas = { min = 2, max = 2 }");
     let told = here.user.path().join("told");
     tool(&tools, "systemctl", &format!("echo \"$@\" >> {}", told.display()));
     tool(&tools, "loginctl", "echo Linger=yes");
@@ -339,9 +341,10 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     let command = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let told = fs::read_to_string(told).unwrap();
     assert!(told.contains(&format!("--user enable {}", unit.file_name().unwrap().display())), "{told}");
-    reboots();
+    reboots(&["work-adapter"]);
     assert!(at_reboot(&format!("@reboot {command}")).status().unwrap().success());
     until("its workers are registered", || here.run(&["status"]).out.contains("2 of 2 workers registered"));
+    here.nothing_to_do();
     here.run(&["destroy", "--auto-approve"]).expect(0);
     assert_eq!(fs::read_dir(&units).unwrap().count(), 0);
     assert_eq!(here.left(), Vec::<String>::new());

@@ -179,7 +179,7 @@ fn jobs_of_slurm_are_read_with_what_they_asked_for() {
     let (user, state) = (User::empty(), tempfile::tempdir().unwrap());
     let stack = format!(
         "[stack]\nname = \"hpc\"\n\n[slurm]\npartition = \"cpu\"\ntime_limit = \"1h\"\n\n[environment.main]\npath = \"{}\"\n\n\
-         [dask_cluster.work]\nscheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ memory = \"300Mi\" }}\n\n\
+         [dask_cluster.work]\nscheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ memory = \"300Mi\", replicas = {{ min = 1, max = 2 }} }}\n\n\
          [dask_cluster.work.group.other]\nmemory = \"300Mi\"\nslurm = {{ directives = [\"--nice=5\"], prologue = [\"umask 077\"] }}\n",
         Part::Slurm.program("python").display(),
         ports[0],
@@ -201,7 +201,14 @@ fn jobs_of_slurm_are_read_with_what_they_asked_for() {
     let other = User::empty();
     run(&other, &["import", "--slurm"]).expect(0).says(&format!("`scancel {number}` there stops it"));
     let written = text(&other);
-    for line in ["[slurm]\n", "partition = \"cpu\"", "time_limit = \"60m\"", "\"--nice=5\"", "umask 077"] {
+    for line in [
+        "[slurm]\n",
+        "replicas = { max = 2, min = 1 }",
+        "partition = \"cpu\"",
+        "time_limit = \"60m\"",
+        "\"--nice=5\"",
+        "umask 077",
+    ] {
         assert!(written.contains(line), "{line:?} in:\n{written}");
     }
     run(&other, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");

@@ -1,29 +1,29 @@
 //! `[slurm]` with a real SLURM of four nodes on this machine and the real `distributed`: each worker is a job.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::real::{Cluster, Part, free_ports, needs};
+use crate::real_adapted::{Client, squares};
 use crate::served::{Said, User, until};
 
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     Part::Slurm.program("python")
 }
 
 /// A user on the login node of a cluster of their own.
-struct Login {
-    user: User,
+pub(crate) struct Login {
+    pub(crate) user: User,
     state: tempfile::TempDir,
-    cluster: Cluster,
-    ports: [u16; 2],
+    pub(crate) cluster: Cluster,
+    pub(crate) ports: [u16; 2],
 }
 
 impl Login {
-    fn new(slurm: &str, worker: &str, more: &str) -> Self {
+    pub(crate) fn new(slurm: &str, worker: &str, more: &str) -> Self {
         let (cluster, ports) = (Cluster::start(), free_ports::<2>());
         let login = Self { user: User::empty(), state: tempfile::tempdir().unwrap(), cluster, ports };
         let text = format!(
@@ -37,34 +37,34 @@ impl Login {
         login
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.user.command(words);
         command.env("XDG_STATE_HOME", self.state.path()).env("SLURM_CONF", self.cluster.configuration());
         command
     }
 
-    fn run(&self, words: &[&str]) -> Said {
+    pub(crate) fn run(&self, words: &[&str]) -> Said {
         Said::of(&self.command(words).output().unwrap())
     }
 
-    fn apply(&self) -> Said {
+    pub(crate) fn apply(&self) -> Said {
         self.run(&["apply", "--auto-approve"])
     }
 
     #[track_caller]
-    fn nothing_to_do(&self) {
+    pub(crate) fn nothing_to_do(&self) {
         self.run(&["plan", "--detailed-exitcode"]).expect(0);
     }
 
     /// Names of the jobs that wait or run.
-    fn jobs(&self) -> Vec<String> {
+    pub(crate) fn jobs(&self) -> Vec<String> {
         let mut names: Vec<String> =
             self.cluster.jobs().iter().filter_map(|job| job.split(' ').nth(1).map(str::to_owned)).collect();
         names.sort();
         names
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         let at = self.state.path().join("dask-infra/at");
         let machines: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
         let [machine] = machines.as_slice() else { panic!("{machines:?}") };
@@ -72,7 +72,7 @@ impl Login {
     }
 
     /// Nothing is left of it: no job, no process, no file.
-    fn is_gone(&self) {
+    pub(crate) fn is_gone(&self) {
         self.run(&["destroy", "--auto-approve"]).expect(0);
         assert_eq!(self.jobs(), Vec::<String>::new());
         let files: Vec<PathBuf> =
@@ -147,36 +147,25 @@ fn a_stack_is_up_computes_and_goes() {
     login.is_gone();
 }
 
-/// A client holds results while the number of workers goes up and down.
+/// A client computes before, while and after the number of workers goes up and down, and holds the results.
 #[test]
 fn a_scaled_cluster_loses_no_result() {
     needs!(&[Part::Slurm]);
     let login = Login::new("partition = \"cpu\"", "replicas = 1", "");
     login.apply().expect(0);
-    let program = format!(
-        "import sys\nfrom distributed import Client\nwith Client('tcp://127.0.0.1:{}') as client:\n    \
-         kept = client.map(lambda x: x * x, range(50))\n    client.gather(kept)\n    print('held', flush=True)\n    \
-         for line in sys.stdin:\n        more = client.submit(sum, client.map(int, range(10))).result()\n        \
-         print(sum(client.gather(kept)), more, flush=True)\n",
-        login.ports[0]
-    );
-    let mut client = Command::new(python())
-        .args(["-c", &program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut answers = BufReader::new(client.stdout.take().unwrap()).lines();
-    let mut ask = client.stdin.take().unwrap();
-    assert_eq!(answers.next().unwrap().unwrap(), "held");
+    let mut client = Client::start(&python(), login.ports[0]);
+    assert_eq!(client.says("up 50 0"), "1");
+    let mut submitted = vec![50];
     for number in ["3", "1"] {
+        // More than the scaling takes.
+        assert_eq!(client.says("begin 100 0.2"), "begun");
         login.run(&["scale", "work", number, "--auto-approve"]).expect(0);
         assert_eq!(login.jobs().len().to_string(), number);
-        std::io::Write::write_all(&mut ask, b"\n").unwrap();
-        assert_eq!(answers.next().unwrap().unwrap(), "40425 45", "with {number} workers");
+        submitted.push(100);
+        assert_eq!(client.says("sum"), squares(&submitted), "with {number} workers");
+        assert_eq!(client.says("again"), "45");
     }
-    drop(ask);
-    assert!(client.wait().unwrap().success());
+    drop(client);
     login.is_gone();
 }
 

@@ -33,8 +33,8 @@ pub struct Lab {
     pub user: User,
     folder: tempfile::TempDir,
     servers: Vec<Option<Child>>,
-    ports: Vec<u16>,
-    dask: [u16; 2],
+    pub ports: Vec<u16>,
+    pub dask: [u16; 2],
     /// Variables that a host's server sets, by its number; from its next start on.
     pub variables: BTreeMap<usize, String>,
     /// Where sockets of connections lie: another folder is another connection.
@@ -182,7 +182,7 @@ impl Lab {
     }
 
     /// Over connections that nobody made yet.
-    fn run_anew(&self, words: &[&str]) -> Said {
+    pub fn run_anew(&self, words: &[&str]) -> Said {
         self.run_over(tempfile::tempdir().unwrap().path(), words)
     }
 
@@ -202,7 +202,7 @@ impl Lab {
         self.run(&["plan", "--detailed-exitcode"]).expect(0);
     }
 
-    fn kill(&self, index: usize, name: &str) {
+    pub fn kill(&self, index: usize, name: &str) {
         let machines: Vec<PathBuf> = fs::read_dir(self.state(index).join("dask-infra/at"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -303,8 +303,16 @@ fn what_cannot_be_reached_is_not_called_gone() {
 }
 
 /// What of a host is there.
-fn left(lab: &Lab, index: usize) -> Vec<PathBuf> {
-    fs::read_dir(lab.state(index)).unwrap().map(|entry| entry.unwrap().path()).collect()
+pub fn left(lab: &Lab, index: usize) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![lab.state(index)];
+    while let Some(folder) = folders.pop() {
+        let inner: Vec<PathBuf> =
+            fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        folders.extend(inner.iter().filter(|path| path.is_dir()).cloned());
+        found.extend(inner);
+    }
+    found
 }
 
 #[test]

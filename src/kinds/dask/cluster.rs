@@ -206,8 +206,8 @@ pub struct Scheduler {
 /// The default group of workers of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Worker {
-    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for the initial
-    /// number, which then belongs to notebooks. Default 1.
+    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler, on a host for distributed's own `Adaptive`;
+    /// `{ start = 2 }` for the initial number, which then belongs to notebooks. Default 1.
     #[serde(default)]
     pub replicas: Replicas,
     /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.

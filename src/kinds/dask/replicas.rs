@@ -18,8 +18,8 @@ pub enum Replicas {
     Given(Given),
 }
 
-/// Who owns the number of workers instead of the file: the Dask operator's autoscaler between `min` and `max`, or
-/// notebooks, beginning with `start`.
+/// Who owns the number of workers instead of the file: the Dask operator's autoscaler, or on hosts an adapter, between `min`
+/// and `max`, or notebooks, beginning with `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkerLimits")]

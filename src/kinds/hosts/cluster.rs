@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{api, group, workers};
+use super::{adapted, api, group, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::dask::api::CLUSTER_LABEL;
 use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
+use crate::kinds::dask::replicas::Writer;
 use crate::kinds::json::count;
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
 use crate::kinds::kubernetes::object::pods_labelled;
@@ -154,12 +155,19 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     if let Some(restart) = section.restart {
         spec["restart"] = json!(restart);
     }
+    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+        adapted::give(&mut spec["worker"], min, max);
+    }
     let mut follows = workers::follows(section.environment.as_deref(), scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend(pip_install_from(section.environment.as_deref(), scope));
+    let number = origin.key("worker").key("replicas");
     provenance.extend([
+        (adapted::path().key("minimum"), number.key("min")),
+        (adapted::path().key("maximum"), number.key("max")),
+        (adapted::path(), number),
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
         (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
         (place.clone(), origin.key("scheduler")),

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::adapted::{self, Bounds};
 use super::api;
 use super::slurm;
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::counted;
 use crate::kinds::dask::process::ProcessKeys;
 use crate::kinds::env::Env;
 use crate::kinds::json::{count, text};
@@ -127,7 +129,7 @@ pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
 
 /// What a change of a field of the workers does; `None` for other fields.
 pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
-    if api::replicas_path().contains(path) {
+    if api::replicas_path().contains(path) || adapted::path().contains(path) {
         return Some((Effect::InPlace, None));
     }
     if let Some(spread) = spread(path) {
@@ -176,6 +178,8 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
         "the scheduler is not running; it and all workers are started again".to_owned()
     } else if let Some(why) = status["plugin"].as_str() {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
+    } else if adapted::bounds(&live["spec"]["worker"]).is_some() {
+        adapted::amiss(status)?
     } else if running < wanted {
         let how = slurm::ended(&status["queue"]);
         let how = if how.is_empty() { how } else { format!(" ({how})") };
@@ -212,11 +216,15 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     if let Some(why) = status["plugin"].as_str() {
         return Readiness::Failed(format!("`pip_install`: {why}"));
     }
+    if let Some(bounds) = adapted::bounds(&live["spec"]["worker"]) {
+        let waits = adapted::readiness(bounds, status);
+        return waits.or_else(|| skewed(status)).unwrap_or_else(|| unlike(status));
+    }
     if running < wanted && !converging {
         return Readiness::Failed(ended(format!("{running} of {wanted} workers are running")));
     }
     if status["scheduler"]["answers"] != true {
-        return Readiness::progressing("its scheduler does not answer yet");
+        return Readiness::progressing(adapted::SILENT);
     }
     match slurm::readiness(&status["queue"]) {
         // Those that can never start may be on their way out.
@@ -224,10 +232,8 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
         Some(waits) => return waits,
         None => {}
     }
-    let skew = text(&status["skew"]);
-    // Those of an environment that is no longer wanted may be on their way out.
-    if !skew.is_empty() && !converging {
-        return Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}"));
+    if let Some(skewed) = skewed(status) {
+        return skewed;
     }
     if registered < wanted {
         return Readiness::progressing(format!("{registered} of {wanted} workers are registered"));
@@ -238,6 +244,18 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
+    unlike(status)
+}
+
+/// Versions that do not work together. Those of an environment that is no longer wanted may be on their way out.
+fn skewed(status: &Value) -> Option<Readiness> {
+    let skew = text(&status["skew"]);
+    let said = !skew.is_empty() && status["converging"] != true;
+    said.then(|| Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}")))
+}
+
+/// What is left to say of a cluster whose processes run.
+fn unlike(status: &Value) -> Readiness {
     match text(&status["unlike"]) {
         "" => Readiness::Ready,
         unlike => Readiness::Impaired(format!("versions differ: {unlike}; {SAME_VERSIONS}")),
@@ -258,6 +276,8 @@ pub(super) fn status_line(live: &Value) -> StatusLine {
     let status = &live["status"];
     let (wanted, registered) =
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["registered"]));
+    let bounds = adapted::bounds(&live["spec"]["worker"]);
+    let wanted = bounds.map_or(wanted, |_| count(&status["workers"]["wanted"]));
     let mut said = Vec::new();
     let mut facts = vec![("workers", json!(registered)), ("workers_desired", json!(wanted))];
     let address = text(&status["scheduler"]["address"]);
@@ -267,6 +287,11 @@ pub(super) fn status_line(live: &Value) -> StatusLine {
         facts.push(("dashboard", status["scheduler"]["dashboard"].clone()));
     }
     said.push(format!("{registered} of {wanted} workers registered"));
+    if let Some(Bounds { least, most }) = bounds {
+        said.push(format!("adapts between {least} and {most}"));
+        facts.push(("workers_least", json!(least)));
+        facts.push(("workers_most", json!(most)));
+    }
     if let Some(waits) = slurm::waits(&status["queue"]) {
         said.push(waits);
         facts.push(("queue", status["queue"]["waiting"].clone()));
@@ -278,19 +303,20 @@ pub(super) fn status_line(live: &Value) -> StatusLine {
     StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
 }
 
-/// The number is the file's: on a host there is no autoscaler, and `KubeCluster` cannot scale it.
+/// The number is the file's or the adapter's: `KubeCluster` cannot scale it.
 pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
     let path = api::replicas_path();
     let place = resource.origin_of(&path);
-    let number = path.find(&resource.body).and_then(Value::as_u64).map_or(Number::Unsaid, Number::File);
+    let file = || path.find(&resource.body).and_then(Value::as_u64).map_or(Number::Unsaid, Number::File);
+    let number = adapted::number(resource).unwrap_or_else(file);
     Some(Scaled { path, place, unit: "workers", number })
 }
 
 /// `2 workers with 1 thread each`.
 pub(super) fn about(worker: &Value) -> String {
-    let counted = |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
     let (number, threads) = (count(&worker["replicas"]), count(&worker["threads"]));
-    let each = if number == 1 { "" } else { " each" };
+    let bounds = adapted::bounds(worker);
+    let each = if number == 1 && bounds.is_none() { "" } else { " each" };
     let (gpus, processes) = (count(&worker["gpus"]), count(&worker["processes"]));
     let threads = counted(threads, "thread");
     let has = match (gpus, processes) {
@@ -298,7 +324,11 @@ pub(super) fn about(worker: &Value) -> String {
         (0, several) => format!("{several} processes of {threads}"),
         (gpus, _) => format!("{} and {threads} a process", counted(gpus, "GPU")),
     };
-    format!("{} with {has}{each}", counted(number, "worker"))
+    let workers = match bounds {
+        Some(Bounds { least, most }) => format!("{least} to {most} workers"),
+        None => counted(number, "worker"),
+    };
+    format!("{workers} with {has}{each}")
 }
 
 #[cfg(test)]

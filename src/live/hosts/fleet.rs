@@ -485,7 +485,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let mut object = base.clone();
     own_fields().for_each(|field| without(&mut object["spec"], field));
     object["spec"]["hosts"] = json!(same);
-    if object["spec"]["worker"].is_object() {
+    if object["spec"]["worker"].is_object() && object["spec"]["worker"].get("adapt").is_none() {
         object["spec"]["worker"]["replicas"] = json!(whole);
     }
     let versions: Vec<String> = parts
@@ -527,7 +527,10 @@ fn status(parts: &[(String, Value)]) -> Value {
         }
     }
     if status["workers"].is_object() {
-        for count in ["running", "present", "registered"] {
+        for count in ["running", "present", "registered", "wanted", "changed"] {
+            if status["workers"][count].is_null() {
+                continue;
+            }
             let sum: u64 =
                 parts.iter().filter_map(|(_, part)| part["status"]["workers"][count].as_u64()).sum();
             status["workers"][count] = json!(sum);
@@ -536,6 +539,11 @@ fn status(parts: &[(String, Value)]) -> Value {
     }
     if status["boot"].is_string() && parts.iter().any(|(_, part)| part["status"]["boot"].is_null()) {
         status["boot"] = Value::Null;
+    }
+    if let Some((name, part)) = parts.iter().find(|(_, part)| part["status"]["adapter"]["running"] == false) {
+        status["adapter"] = part["status"]["adapter"].clone();
+        let said = part["status"]["adapter"]["message"].as_str().unwrap_or("it was not started");
+        status["adapter"]["message"] = json!(format!("{name}: {said}"));
     }
     if matches!(status["jobStatus"].as_str(), Some("Successful" | "Failed")) {
         // Hosts without the program clean up by themselves when its scheduler has gone, and what they wait for does not come.

@@ -42,6 +42,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/gpus.py"),
     include_str!("agent/plugins.py"),
     include_str!("agent/clusters.py"),
+    include_str!("agent/adapted.py"),
     include_str!("agent/jobs.py"),
     include_str!("agent/pods.py"),
     include_str!("agent/status.py"),
@@ -51,7 +52,7 @@ pub const AGENT: &str = concat!(
 );
 
 /// Reads the agent from its input and becomes it: nothing is written to the host's disk but for reboots, and no list of processes
-/// shows it.
+/// shows it. It hands its text on to what it starts.
 pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
 
 /// Chooses the Python that runs the agent.

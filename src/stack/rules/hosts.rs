@@ -226,9 +226,9 @@ fn of_args(args: &[String], path: FieldPath, foreign: &mut Vec<Foreign>) {
 }
 
 fn of_number(replicas: Replicas, place: FieldPath, foreign: &mut Vec<Foreign>) {
-    if !matches!(replicas.writer(), Writer::File(_)) {
-        let why = "only the Dask operator can leave the number to others";
-        foreign.push((place, why, "give a number; `dask-infra scale` changes it"));
+    if matches!(replicas.writer(), Writer::Notebooks(_)) {
+        let why = "notebooks cannot set the number there";
+        foreign.push((place, why, "give a number, or `{ min, max }` in `worker` of the cluster"));
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
                 finding.at_value(place.key("max"), "than this").help("`min` must not exceed `max`")
             }
             Given { min: Some(_), max: Some(_), start: None } if !scalable => {
-                let message = "the operator's autoscaler sets the number of the default group only";
+                let message = "an autoscaler sets the number of the default group only";
                 Diagnostic::error(Code::OneWriter, message).at_value(place, "of another group").help(
                     "give a number, or `{ start = 2 }` to leave it to notebooks; autoscale workers in the \
                      cluster's `worker`",

@@ -24,6 +24,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 import uuid

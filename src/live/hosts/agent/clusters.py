@@ -24,31 +24,32 @@ class Clusters:
             wanted[cluster + "-scheduler"] = {
                 "component": "scheduler", "group": "", "environment": live["spec"]["environment"], "scheduler": terms,
             }
-        def prefix(name, owner):
-            # Of one scheduler no two workers have one name. No other name has a `_`.
-            host = owner["spec"].get("host")
-            return "%s_%s-worker" % (name, host) if host else name + "-worker"
-        groups = [(prefix(cluster, live), "", live)] if live else []
-        groups += [
-            (prefix(group["metadata"]["name"], group), group["metadata"]["name"], group) for group in self.groups(cluster)
-        ]
-        for first, group, owner in groups:
+        if not going and has_adapter(live):
+            wanted[adapter_name(live)] = {
+                "component": ADAPTER, "group": "", "cluster": cluster, "environment": live["spec"]["environment"],
+                "scheduler": terms,
+            }
+        groups = [("", live)] if live else []
+        groups += [(group["metadata"]["name"], group) for group in self.groups(cluster)]
+        for group, owner in groups:
             if going or is_going(owner):
                 continue
-            worker = {key: value for key, value in owner["spec"]["worker"].items() if key not in ("replicas", "hosts")}
-            for index in range(int(owner["spec"]["worker"].get("replicas", 1))):
-                wanted["%s-%d" % (first, index)] = {
+            numbers = ("replicas", "adapt", "hosts")
+            worker = {key: value for key, value in owner["spec"]["worker"].items() if key not in numbers}
+            for index in self.indices(owner):
+                name = worker_name(group or cluster, owner["spec"].get("host"), index)
+                wanted[name] = {
                     "component": "worker", "group": group, "environment": owner["spec"]["environment"],
                     "scheduler": terms, "worker": worker,
                 }
                 if "host" in live["spec"]:
-                    wanted["%s-%d" % (first, index)]["spread"] = True
+                    wanted[name]["spread"] = True
         return wanted
 
     def converge(self, cluster):
         """Begins to bring the processes of a cluster to what is asked for; to be called with the lock."""
         file = self.store.at("run", cluster)
-        detach_once(self.store, file, lambda: self.converged(cluster, file))
+        detach_once(self.store, file, self.converging(cluster, file))
 
     def is_converging(self, cluster):
         return is_alive(read_json(self.store.at("run", cluster)))
@@ -88,10 +89,14 @@ class Clusters:
                 # Workers end with their scheduler, and none takes them over.
                 lost = not away and (leader not in same or (leader not in alive and leader not in tried))
                 dead = [name for name in pods if name not in alive and not (name in same and name in tried)]
-                goes = [name for name in sorted(pods) if name in alive and name not in same and name not in kept]
+                # Nothing is lost with it.
+                dead += [name for name in pods if is_adapter(pods[name]) and name in alive and name not in same]
+                goes = [name for name in sorted(pods) if name in alive and name not in same and name not in kept | set(dead)]
                 known = met if away else bool(pods.get(leader, {}).get("internal", {}).get("scheduler"))
                 if lost and not pods:
                     if leader in wanted:
+                        # What it asked for, it does not ask for any more.
+                        self.store.remove("adapted", cluster)
                         tried.add(leader)
                         self.start(cluster, leader, wanted[leader])
                         continue
@@ -134,11 +139,16 @@ class Clusters:
         are started again, half at a time, so that there are others."""
         changed = [name for name in goes if name in wanted]
         some = [name for name in goes if name not in wanted] or changed[:max(1, len(changed) // 2)]
+        # The adapter chose them by what they hold, and chooses others when that is different now.
+        adapted = [name for name in some if name not in wanted and self.is_adapted(cluster, pods[name])]
+        some = adapted or some
         leader = cluster + "-scheduler"
-        others = (stay | set(goes)) - set(some) - {leader}
-        self.wait_for_workers(cluster, pods.get(leader), others & stay)
+        others = {name for name in stay | set(goes) if not is_adapter(pods[name])} - set(some) - {leader}
+        if not adapted:
+            self.wait_for_workers(cluster, pods.get(leader), others & stay)
         theirs = {name: set(members(pods[name])) for name in some}
-        retired = self.retire(cluster, pods.get(leader), set().union(*theirs.values()), bool(others))
+        names = set().union(*theirs.values())
+        retired = self.retire(cluster, pods.get(leader), names, bool(others or adapted), bool(adapted))
         unmoved = [name for name in some if not theirs[name] <= retired]
         left = self.stop([pods[name] for name in some if name not in unmoved])
         kept.update(unmoved, left)
@@ -202,12 +212,14 @@ class Clusters:
             self.store.drop("jobs" if is_job(live) else "clusters", cluster)
             self.store.remove("schedulers", cluster)
             self.store.remove("plugins", cluster)
+            self.store.remove("adapted", cluster)
             # Of one who was killed; who lives ends by itself.
             self.store.remove("follow", cluster)
 
-    def retire(self, cluster, leader, names, is_strict):
+    def retire(self, cluster, leader, names, is_strict, is_once=False):
         """Has a scheduler move what workers hold; says which may end. The scheduler knows workers by address
-        only, and answers 200 to what it ignores: each that it retired is a key of its answer.
+        only, and answers 200 to what it ignores: each that it retired is a key of its answer. Those that it does not retire
+        are asked for again, unless once is enough.
         Source: tried on distributed 2026.8.0."""
         until = time.monotonic() + RETIRE
         process = self.process_of(leader) if leader else None
@@ -227,6 +239,7 @@ class Clusters:
                 if retired >= names:
                     return retired
                 wanted = {at[name]: name for name in names - retired}
+                answer = None
                 with contextlib.suppress(OSError, ValueError):
                     left = until - time.monotonic()
                     answer = ask(live, "POST", "/api/v1/retire_workers", {"workers": sorted(wanted)}, left)
@@ -234,7 +247,7 @@ class Clusters:
                 if not is_strict:
                     # There is nobody who could take anything over.
                     return names
-                if retired >= names:
+                if retired >= names or (is_once and answer is not None):
                     return retired
             time.sleep(0.3)
         # Without a scheduler nothing can be moved, and what workers hold is of no use.

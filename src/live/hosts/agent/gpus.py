@@ -27,7 +27,8 @@ class Gpus:
     def check_gpus(self, plural, live):
         """Whether this host has the GPUs that all clusters on it ask for: nothing is started that could not be whole."""
         def needs(one):
-            workers = own_gpus(one["spec"]) * int(one["spec"].get("worker", {}).get("replicas", 1))
+            worker = one["spec"].get("worker", {})
+            workers = own_gpus(one["spec"]) * int(worker.get("adapt", {}).get("maximum", worker.get("replicas", 1)))
             ended = is_job(one) and has_ended(one)
             return 0 if ended else workers + (program_gpus(one["spec"]) if is_job(one) and leads(one) else 0)
         if plural not in STAFFED or not needs(live):

@@ -55,7 +55,7 @@ class Pods:
             self.store.put("pods", pod)
         if scratch:
             os.makedirs(scratch, mode=0o700, exist_ok=True)
-        self.spawn(pod, command, variables)
+        self.spawn(pod, command, variables, program() if what["component"] == ADAPTER else None)
 
     def scratch(self, name, uid, worker):
         """The folder for what a worker writes to disk."""
@@ -82,6 +82,10 @@ class Pods:
         host, port, pages = listens(what), int(scheduler["port"]), int(scheduler["dashboardPort"])
         at, protocol = url_host(host), scheduler.get("protocol")
         spoken = ["--protocol", protocol] if protocol else []
+        if what["component"] == ADAPTER:
+            address = "%s://%s:%d" % (protocol or "tcp", at, port)
+            words = [python, "-u", "-c", START, "adapt", self.store.base, what["cluster"], address]
+            return words, self.around(scheduler.get("env", {}))
         if what["component"] == "scheduler":
             for one in (port, pages):
                 if is_taken(host, one):
@@ -89,7 +93,7 @@ class Pods:
             variables = dict(scheduler.get("env", {}))
             variables["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"] = repr(ROUTES)
             return [
-                python, "-m", "distributed.cli.dask_scheduler", "--host", host, "--port", str(port),
+                python, "-c", SCHEDULES, "distributed.cli.dask_scheduler", "--host", host, "--port", str(port),
                 "--dashboard-address", "%s:%d" % (at, pages),
             ] + spoken, variables
         worker = what["worker"]
@@ -128,7 +132,7 @@ class Pods:
             command += ["--resources", ",".join(pairs)]
         return command, dict(worker.get("env", {}))
 
-    def spawn(self, pod, command, variables):
+    def spawn(self, pod, command, variables, said=None):
         """To be called with the lock."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         os.makedirs(self.store.at("logs"), mode=0o700, exist_ok=True)
@@ -144,6 +148,8 @@ class Pods:
         def run():
             os.dup2(log, 1)
             os.dup2(log, 2)
+            if said:
+                os.dup2(said.fileno(), 0)
             os.umask(UMASK)
             os.chdir(home if os.path.isdir(home) else "/")
             os.execve(command[0], command, given)

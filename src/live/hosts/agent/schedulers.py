@@ -1,5 +1,13 @@
 """What schedulers are asked, and where they listen."""
 
+# Runs a scheduler whose page about itself answers while workers compute, too: what they measure then has keys that JSON does not
+# have, and the page answers 500 to each request. Seen with distributed 2026.8.0.
+SCHEDULES = (
+    "import json, runpy, sys; from distributed.http.scheduler.json import IdentityJSON as page; "
+    "page.get = lambda self: self.write(json.dumps(self.server.identity(), skipkeys=True)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
 
 def address_of(interface):
     """The IPv4 address of a network interface."""
@@ -92,7 +100,7 @@ def heard(cluster, patience):
         except ConnectionRefusedError:
             return {}
         except (OSError, ValueError):
-            # Right after workers came it answers 500 for up to a second (seen with distributed 2026.8.0).
+            # It may be busy.
             if time.monotonic() + 0.2 > until:
                 return {}
             time.sleep(0.2)

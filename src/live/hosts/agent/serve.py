@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Gpus, Plugins, Clusters, Jobs, Pods, Status, Strangers, Boot):
+class Host(Slurm, Environments, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.
@@ -171,6 +171,8 @@ class Host(Slurm, Environments, Gpus, Plugins, Clusters, Jobs, Pods, Status, Str
         if plural == "environments":
             self.make_environment(name)
         elif plural == "clusters":
+            if not bounds(live):
+                self.store.remove("adapted", name)
             self.converge(name)
             self.keep_boot()
         elif plural == "jobs":
@@ -297,7 +299,21 @@ def serve():
         print(json.dumps({"id": request.get("id"), "status": status, "body": body}), flush=True)
 
 
-if sys.argv[1:2] == ["boot"]:
-    Host(sys.argv[2]).after_boot()
-else:
-    serve()
+def main():
+    """What this program is started for: to serve a command, after a reboot, or beside a scheduler by another of its kind."""
+    what, of = sys.argv[1:2], sys.argv[2:]
+    if what == ["boot"]:
+        Host(*of).after_boot()
+    elif what == ["adapt"]:
+        adapt(*of)
+    elif what == ["bring"]:
+        bring(*of)
+    else:
+        serve()
+
+
+if "SOURCE" not in globals():
+    # It was started from the file that is kept for reboots.
+    with open(__file__) as text:
+        SOURCE = text.read()
+main()

@@ -59,6 +59,8 @@ class Status:
         }
         if "slurm" in live["spec"]["worker"]:
             status["queue"] = self.queue_of(workers)
+        if bounds(live):
+            self.adapted_status(status, live, pods, alive)
         if of and (running or not leads(of)) and "port" in terms_of(of):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, [members(pod) for pod in alive]))
