@@ -288,16 +288,29 @@ pub struct Inner<'a> {
     pub section: &'a dyn Section,
 }
 
+/// The keys that most sections have.
+#[derive(Clone, Copy, Default)]
+pub struct Head<'a> {
+    pub manage: Manage,
+    pub depends_on: &'a [String],
+    pub namespace: Option<&'a str>,
+}
+
 /// What can be asked of every section, so that rules need not list them.
 pub trait Section {
+    /// What it says of the keys that most sections have; without them, the stack makes it.
+    fn head(&self) -> Head<'_> {
+        Head::default()
+    }
+
     /// Whether the stack makes and changes it.
     fn is_managed(&self) -> bool {
-        true
+        self.head().manage.is_managed()
     }
 
     /// The addresses of its `depends_on`.
     fn depends_on(&self) -> &[String] {
-        &[]
+        self.head().depends_on
     }
 
     /// What it is called on its server.
@@ -307,7 +320,7 @@ pub trait Section {
 
     /// The namespace that its field `namespace` gives.
     fn given_namespace(&self) -> Option<&str> {
-        None
+        self.head().namespace
     }
 
     /// The labels and annotations that it gives.
@@ -330,6 +343,16 @@ pub trait Section {
     fn inner(&self) -> Vec<Inner<'_>> {
         Vec::new()
     }
+}
+
+/// The sections of a kind that the stack makes.
+pub fn managed<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
+    sections.iter().filter(|(_, section)| section.is_managed())
+}
+
+/// Those that others own.
+pub fn of_others<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
+    sections.iter().filter(|(_, section)| !section.is_managed())
 }
 
 /// What pods in a namespace need of the environment of whoever applies the stack.

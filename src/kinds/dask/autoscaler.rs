@@ -8,6 +8,7 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Found, Halt, Held, Kind, Part, Room, Unasked, address_in, itself};
+use crate::kinds::kubernetes::object::made;
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::StatusLine;
@@ -18,7 +19,6 @@ use crate::resource::{
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
 
-/// Autoscalers.
 pub const KIND: Kind = Kind {
     rank: 62,
     held: Held::ByOperator,
@@ -59,20 +59,14 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
     let api = api::autoscaler();
     let replicas = cluster.origin.key("worker").key("replicas");
     let spec = |key: &str| FieldPath::keys(["spec", key]);
+    let address = Address::object(cluster.address.as_str(), &api.kind, namespace.as_deref(), name);
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let (identity, body) = made(api, metadata, json!({ "cluster": name, "minimum": min, "maximum": max }));
     Some(Resource {
-        address: Address::object(cluster.address.as_str(), &api.kind, namespace.as_deref(), name),
-        identity: Identity::Object(ObjectId {
-            gvk: api.clone(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-        }),
+        address,
+        identity,
         kind: KindId::DaskAutoscaler,
-        body: json!({
-            "apiVersion": api.api_version(),
-            "kind": api.kind,
-            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
-            "spec": { "cluster": name, "minimum": min, "maximum": max },
-        }),
+        body,
         create_only: Value::Null,
         provenance: vec![
             (spec("minimum"), replicas.key("min")),

@@ -12,7 +12,7 @@ use crate::kinds::kubernetes::provisioning::{self, Ask};
 use crate::kinds::kubernetes::request_stage::{ANNOTATIONS, Requested};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::PodKeys;
-use crate::resource::{Effect, ObjectId, Resource};
+use crate::resource::{Effect, Resource};
 
 /// How the nodes of workers are had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -24,13 +24,8 @@ pub enum WorkerCapacity {
 
 /// Workers that nodes are requested for.
 pub(super) struct Booking<'a> {
-    /// The thing that has them, and its address.
-    pub user: &'a ObjectId,
-    pub address: &'a Address,
-    /// The section with `capacity`.
-    pub origin: FieldPath,
     /// Where the part of the workers is in the body.
-    pub place: FieldPath,
+    pub place: &'a [&'a str],
     /// Where the keys of the workers stand, and their image.
     pub workers: FieldPath,
     pub image: FieldPath,
@@ -41,29 +36,30 @@ pub(super) struct Booking<'a> {
     pub longest: Option<&'a str>,
     /// Whether its name tells one text from another. One that has a fixed name is for what runs once.
     pub by_text: bool,
-    pub protect: bool,
 }
 
 /// Requests nodes for the workers of a thing with `capacity`, which then follows the request.
 pub(super) fn booked(
     capacity: Option<WorkerCapacity>,
-    worker: &mut Value,
+    user: &mut Resource,
     booking: Booking<'_>,
     scope: &Scope,
-    follows: &mut Vec<Address>,
-    provenance: &mut Vec<(FieldPath, FieldPath)>,
 ) -> Option<[Resource; 2]> {
     let WorkerCapacity::Queued = capacity?;
-    let annotations = booking.place.key("metadata").key("annotations");
-    provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), booking.origin.key("capacity"))));
-    let made = book(worker, booking, follows.clone(), scope);
-    follows.push(made[1].address.clone());
+    let annotations = FieldPath::keys(booking.place.iter().copied()).key("metadata").key("annotations");
+    let made = book(user, booking, scope)?;
+    let from = user.origin.key("capacity");
+    user.provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), from.clone())));
+    user.follows.push(made[1].address.clone());
     Some(made)
 }
 
-/// The PodTemplate and the request for these workers; they get the annotations that name it. `follows`: what the thing follows, as the
+/// The PodTemplate and the request for these workers; they get the annotations that name it. Both follow what the thing follows, as the
 /// nodes come last: pods must start within ten minutes.
-fn book(worker: &mut Value, booking: Booking<'_>, follows: Vec<Address>, scope: &Scope) -> [Resource; 2] {
+fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Resource; 2]> {
+    let Resource { address: section, identity, body, origin, follows, protect, .. } = user;
+    let user = identity.object()?;
+    let worker = booking.place.iter().fold(body, |part, key| &mut part[*key]);
     let mut template = json!({ "spec": worker["spec"] });
     if worker["metadata"].is_object() {
         template["metadata"] = worker["metadata"].clone();
@@ -71,19 +67,19 @@ fn book(worker: &mut Value, booking: Booking<'_>, follows: Vec<Address>, scope: 
     let (count, longest) = (booking.number.0, booking.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();
-    let of_text = format!("{}-{}", booking.user.name, &digest.as_str()[..8]);
-    let name = if booking.by_text { of_text.clone() } else { format!("{}-workers", booking.user.name) };
-    let namespace = booking.user.namespace.as_deref().unwrap_or("default");
-    let address = Address::object(booking.address.as_str(), "ProvisioningRequest", Some(namespace), &name);
+    let of_text = format!("{}-{}", user.name, &digest.as_str()[..8]);
+    let name = if booking.by_text { of_text.clone() } else { format!("{}-workers", user.name) };
+    let namespace = user.namespace.as_deref().unwrap_or("default");
+    let address = Address::object(section.as_str(), "ProvisioningRequest", Some(namespace), &name);
     Requested { address: address.clone(), name: &name, class: provisioning::CLASS }
         .mark(&mut worker["metadata"]);
     let place = FieldPath::keys(["template"]);
     let mut provenance = pods::provenance(&place.key("spec"), &booking.workers, &booking.image);
     provenance.extend(PodKeys::marks(&place, &booking.workers));
-    provisioning::make(
+    let made = provisioning::make(
         Ask {
             address,
-            section: booking.address.clone(),
+            section: section.clone(),
             name: &name,
             namespace,
             template_name: of_text,
@@ -91,13 +87,14 @@ fn book(worker: &mut Value, booking: Booking<'_>, follows: Vec<Address>, scope: 
             number: booking.number,
             longest,
             pool: booking.keys.pool.as_deref(),
-            user: Some(booking.user),
-            origin: booking.origin,
-            follows,
-            protect: booking.protect,
+            user: Some(user),
+            origin: origin.clone(),
+            follows: follows.clone(),
+            protect: *protect,
         },
         scope,
-    )
+    );
+    Some(made)
 }
 
 /// What changing an annotation of workers does; `None` for other fields. `worker` is the place of the part that has them.

@@ -11,11 +11,12 @@ use super::booked::{self, Booking, WorkerCapacity};
 use super::group::{self, DaskGroup, Joined};
 use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
-use super::pods::{self, Tally, Wants, Workers, with_pods};
-use super::process::ProcessKeys;
+use super::parts::Parts;
+pub use super::parts::{Scheduler, Worker};
+use super::pods::{self, Tally, Workers, with_pods};
 use super::reaper::{self, After, Cause};
 use super::registered::{self, Registered};
-use super::replicas::{Replicas, Writer};
+use super::replicas::Writer;
 use super::service::DaskService;
 use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
@@ -25,17 +26,16 @@ use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::kueue::gang::{self, Gang};
 use crate::kinds::kubernetes::kueue::workload;
-use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
+use crate::kinds::kubernetes::object::{gvk, labelled, made, unmarked};
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{
-    Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, environment_of,
-    object_labels,
+    Head, Inner, Labels, Lifecycle, Live, Manage, Naming, Pods, Section, environment_of, object_labels,
+    of_others,
 };
-use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
     Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
@@ -45,7 +45,6 @@ use crate::resource::{
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
-/// Dask clusters.
 pub const KIND: Kind = Kind {
     rank: 60,
     held: Held::ByOperator,
@@ -174,104 +173,6 @@ pub struct DaskCluster {
     pub lifecycle: Lifecycle,
 }
 
-/// The scheduler of a Dask cluster.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-pub struct Scheduler {
-    /// With `[ssh]`: the host that it runs on. Default the home of the stack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on: Option<String>,
-    /// On a host: the address that scheduler and workers listen on. Whoever reaches it can run code. Default `127.0.0.1`;
-    /// with `[ssh]` the address of its host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
-    /// On a host: the network interface that the scheduler listens on, instead of `host`: `"ib0"`. Its IPv4 address counts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
-    /// On a host: the port for workers and clients. Default 8786.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: Option<u16>,
-    /// On a host: the port of the dashboard, which also tells the state of the workers. Default 8787.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65535))]
-    pub dashboard_port: Option<u16>,
-    /// What each pod gets and where it runs.
-    #[serde(flatten)]
-    pub keys: PodKeys,
-    /// Arguments of the image's entry point. Default `dask scheduler`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-}
-
-/// The default group of workers of a Dask cluster.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-pub struct Worker {
-    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler, on a host for distributed's own `Adaptive`;
-    /// `{ start = 2 }` for the initial number, which then belongs to notebooks. Default 1.
-    #[serde(default)]
-    pub replicas: Replicas,
-    /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slurm: Option<SlurmKeys>,
-    /// With `[ssh]`: the hosts that they are spread over. Default all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
-    /// On a host: what scheduler and workers speak: `"tcp"`, the default, or `"ucx"` for InfiniBand and NVLink, which needs
-    /// `distributed-ucxx` in the environment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<String>,
-    /// How their processes run.
-    #[serde(flatten)]
-    pub process: ProcessKeys,
-    /// What each pod gets and where it runs.
-    #[serde(flatten)]
-    pub keys: PodKeys,
-    /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resources: BTreeMap<String, f64>,
-    /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
-    /// `dask worker --name $(DASK_WORKER_NAME)` without.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-}
-
-impl Scheduler {
-    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants { image, args: &self.args, keys: &self.keys, resources: None }
-    }
-
-    /// Its pod; `image` is where the image stands, and the image.
-    pub(super) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
-        let (image_path, image) = image;
-        Pods {
-            path,
-            role: Role::Scheduler,
-            replicas: 1,
-            image,
-            image_path,
-            args: &self.args,
-            keys: &self.keys,
-        }
-    }
-}
-
-impl Worker {
-    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
-    }
-
-    /// Its pods; `image` is where the image stands, and the image.
-    pub(super) fn pods<'a>(
-        &'a self,
-        path: FieldPath,
-        image: (FieldPath, &'a str),
-        replicas: u32,
-    ) -> Pods<'a> {
-        let (image_path, image) = image;
-        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
-    }
-}
-
 /// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
 /// Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
@@ -390,20 +291,16 @@ pub fn summary(live: &Value) -> String {
 }
 
 impl Section for DaskCluster {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head {
+            manage: self.manage,
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+        }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {
@@ -424,7 +321,7 @@ impl Section for DaskCluster {
     }
 
     fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
-        let external = self.group.iter().filter(|(_, group)| !group.manage.is_managed());
+        let external = of_others(&self.group);
         let external: Vec<FieldPath> = external.map(|(key, _)| path.key("group").key(key)).collect();
         let pods = self.pods(path).into_iter().filter(|pods| !external.contains(&pods.path));
         environment_of(pods, self.given_namespace())
@@ -444,6 +341,13 @@ impl DaskCluster {
         self.namespace.as_deref().unwrap_or("default")
     }
 
+    fn life(&self) -> Life {
+        match self.reaped().next() {
+            Some(_) => Life::Once { follow: None },
+            None => self.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
+        }
+    }
+
     /// Why CronJobs delete it, and after how long.
     pub fn reaped(&self) -> impl Iterator<Item = (Cause, &After)> {
         let keys = [(Cause::Ttl, &self.ttl), (Cause::IdleStop, &self.idle_stop)];
@@ -454,39 +358,22 @@ impl DaskCluster {
 /// The cluster, and what requests nodes for its workers.
 fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, Option<[Resource; 2]>) {
     let (name, namespace) = (section.live_name(key), section.namespace());
-    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
-    for (label, value) in &section.labels {
-        metadata["labels"][label] = json!(value);
-    }
-    if !section.annotations.is_empty() {
-        metadata["annotations"] = json!(section.annotations);
-    }
-    let gang = gang_of(key, section, scope);
-    if let Some(gang) = &gang {
-        gang.mark(&mut metadata);
-        gang::urge(
-            &mut metadata,
-            scope.urgency(section.queue.as_deref(), section.priority.as_deref()).as_deref(),
-        );
-    }
-    let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    let parts = Parts {
+        image: &section.image,
+        scheduler: (&section.scheduler, origin.clone()),
+        worker: (&section.worker, origin.clone()),
+    };
+    let mut provenance = provenance(&origin);
+    let mut metadata = metadata(name, section, scope);
     let (replicas, create_only) = section.worker.replicas.split();
-    let mut spec = json!({
-        "scheduler": { "spec": pods::scheduler(&wants.0, scope) },
-        "worker": { "spec": pods::worker(&wants.1, &section.worker.process, scope) },
-    });
+    let mut spec = parts.spec(scope);
     if let Some(replicas) = replicas {
         spec["worker"]["replicas"] = json!(replicas);
     }
     if let Some(idle) = section.idle_timeout {
         spec["idleTimeout"] = json!(idle.seconds());
     }
-    let mut follows = pods::follows(&[&wants.0, &wants.1], namespace, scope);
-    follows.extend(section.queue.as_ref().map(|queue| Address::of("queue", queue)));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let api = api::cluster();
-    let origin = FieldPath::keys(["dask_cluster", key]);
-    let mut provenance = provenance(&origin);
     let place = FieldPath::keys(["spec", "scheduler", "service"]);
     spec["scheduler"]["service"] =
         section.service.body(name, &place, &origin.key("service"), &mut provenance);
@@ -494,74 +381,66 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     if !annotations.is_empty() {
         spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
     }
-    if gang.is_some() {
+    let (most, number) = (section.worker.replicas.most(), origin.key("worker").key("replicas"));
+    let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
+    if let Some(gang) = Gang::of_work(queue, priority, (name, 1 + most), scope) {
+        gang.mark(&mut metadata);
         gang::of_cluster(&mut spec);
-        let number = origin.key("worker").key("replicas");
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    for (part, keys) in [("scheduler", &section.scheduler.keys), ("worker", &section.worker.keys)] {
-        let place = FieldPath::keys(["spec", part]);
-        keys.lay(&mut spec[part], &place, &origin.key(part), &mut provenance);
-    }
-    let object = ObjectId { gvk: api.clone(), namespace: Some(namespace.into()), name: name.into() };
-    let address = Address::of("dask_cluster", key);
-    let booking = Booking {
-        user: &object,
-        address: &address,
-        place: FieldPath::keys(["spec", "worker"]),
-        number: (section.worker.replicas.most(), origin.key("worker").key("replicas")),
-        workers: origin.key("worker"),
-        image: origin.key("image"),
-        origin: origin.clone(),
-        keys: &section.worker.keys,
-        longest: section.max_run_duration.as_deref(),
-        by_text: true,
-        protect: section.lifecycle.protect,
-    };
-    let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let worker = &mut spec["worker"];
-    let booked = booked::booked(capacity, worker, booking, scope, &mut follows, &mut provenance);
-    let cluster = Resource {
-        address,
-        identity: Identity::Object(object),
+    parts.lay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
+    let [scheduler, workers] = parts.wants();
+    let mut follows = pods::follows(&[&scheduler, &workers], namespace, scope);
+    follows.extend(queue.map(|queue| Address::of("queue", queue)));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let (identity, body) = made(api::cluster(), metadata, spec);
+    let mut cluster = Resource {
+        address: Address::of("dask_cluster", key),
         kind: KindId::DaskCluster,
-        body: json!({
-            "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
-        }),
+        identity,
+        body,
         create_only,
         provenance,
         follows,
-        origin,
+        origin: origin.clone(),
         protect: section.lifecycle.protect,
-        life: match section.reaped().next() {
-            Some(_) => Life::Once { follow: None },
-            None => section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
-        },
+        life: section.life(),
     };
+    let booking = Booking {
+        place: &["spec", "worker"],
+        number: (most, number),
+        workers: origin.key("worker"),
+        image: origin.key("image"),
+        keys: &section.worker.keys,
+        longest: section.max_run_duration.as_deref(),
+        by_text: true,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut cluster, booking, scope);
     (cluster, booked)
 }
 
-/// The scheduler and the default group of workers.
-fn gang_of<'a>(key: &'a str, section: &'a DaskCluster, scope: &'a Scope) -> Option<Gang<'a>> {
-    let queue = section.queue.as_deref().and_then(|queue| scope.queue(queue))?;
-    let count = 1 + section.worker.replicas.most();
-    Some(Gang { queue: &queue.name, name: section.live_name(key), count })
+fn metadata(name: &str, section: &DaskCluster, scope: &Scope) -> Value {
+    let labels = scope.labels();
+    let mut metadata = json!({ "name": name, "namespace": section.namespace(), "labels": labels });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    metadata
 }
 
 fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
-    let mut provenance = vec![
+    vec![
         (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
         (FieldPath::keys(["spec", "idleTimeout"]), origin.key("idle_timeout")),
         (FieldPath::keys(["spec", "scheduler", "service"]), origin.key("service")),
         (FieldPath::keys(["spec", "scheduler", "metadata"]), origin.key("service")),
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
-    ];
-    for part in ["scheduler", "worker"] {
-        let pod = FieldPath::keys(["spec", part, "spec"]);
-        provenance.extend(pods::provenance(&pod, &origin.key(part), &origin.key("image")));
-    }
-    provenance
+    ]
 }
 
 /// What was changed on the default group is written there: the cluster has the right number already, and the operator

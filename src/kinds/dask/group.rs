@@ -22,22 +22,21 @@ use crate::kinds::kind::{
 };
 use crate::kinds::kubernetes::kueue::gang::{self, Gang};
 use crate::kinds::kubernetes::kueue::workload;
-use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
+use crate::kinds::kubernetes::object::{gvk, labelled, made, pods_labelled};
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
-use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+    Await, Effect, Facts, Identity, KindId, Life, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
-/// Worker groups.
 pub const KIND: Kind = Kind {
     rank: 61,
     held: Held::ByOthers,
@@ -120,12 +119,8 @@ pub struct DaskGroup {
 }
 
 impl Section for DaskGroup {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
@@ -181,7 +176,6 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 /// What a group must know of its cluster.
 pub struct Joined<'a> {
-    /// The cluster's address.
     pub address: &'a Address,
     /// Its section's place in the file.
     pub origin: &'a FieldPath,
@@ -195,7 +189,6 @@ pub struct Joined<'a> {
     pub priority: Option<&'a str>,
 }
 
-/// The address of a group.
 pub fn address(cluster: &Address, key: &str) -> Address {
     Address::new(format!("{cluster}.group.{key}"))
 }
@@ -208,80 +201,78 @@ pub fn lower(
     scope: &Scope,
 ) -> (Resource, Option<[Resource; 2]>) {
     let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } = cluster;
-    let Joined { queue, priority, .. } = cluster;
     let name = section.live_name(cluster_name, key);
     let origin = cluster_origin.key("group").key(key);
     let wants = section.wants(image);
-    let (replicas, create_only) = section.replicas.split();
+    let (_, create_only) = section.replicas.split();
+    let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
+    let (worker, provenance) = workers_of(cluster, (&name, &origin, &image), section, scope);
+    let queue = section.queue.as_deref().or(cluster.queue);
+    let mut follows = vec![(*of).clone()];
+    follows.extend(pods::follows(&[&wants], namespace, scope));
+    follows.extend(queue.map(|queue| Address::of("queue", queue)));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let spec = json!({ "cluster": cluster_name, "worker": worker });
+    let (identity, body) = made(api::group(), metadata, spec);
+    let mut group = Resource {
+        address: address(of, key),
+        kind: KindId::DaskGroup,
+        identity,
+        body,
+        create_only,
+        provenance,
+        origin: origin.clone(),
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+    };
+    let booking = Booking {
+        place: &["spec", "worker"],
+        number: (section.replicas.most(), origin.key("replicas")),
+        workers: origin,
+        image,
+        keys: &section.keys,
+        longest: section.max_run_duration.as_deref(),
+        by_text: true,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut group, booking, scope);
+    (group, booked)
+}
+
+/// The part of its workers, and where everything in the body comes from.
+fn workers_of(
+    cluster: &Joined,
+    (name, origin, image): (&str, &FieldPath, &FieldPath),
+    section: &DaskGroup,
+    scope: &Scope,
+) -> (Value, Vec<(FieldPath, FieldPath)>) {
+    let (place, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
+    let wants = section.wants(cluster.image);
     let mut worker = json!({ "spec": pods::worker(&wants, &section.process, scope) });
-    if let Some(replicas) = replicas {
+    if let (Some(replicas), _) = section.replicas.split() {
         worker["replicas"] = json!(replicas);
     }
-    let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
     let mut provenance = vec![
-        (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
+        (place.key("replicas"), number.clone()),
         (FieldPath::keys(["metadata", "name"]), origin.key("name")),
     ];
     // The operator hands the labels of a cluster to the workers of all its groups, so those of a cluster with a gang need
     // entries of their own.
     let own = section.queue.as_deref();
-    if let Some(queue) = own.or(*queue).and_then(|queue| scope.queue(queue)) {
-        let count = section.replicas.most();
-        let metadata = &mut worker["metadata"];
-        Gang { queue: &queue.name, name: &name, count }.mark(metadata);
-        let inherited = priority.filter(|_| own.is_none());
-        let urgency =
-            section.priority.as_deref().or(inherited).map(|priority| queue.priority_class(priority));
-        gang::urge(metadata, urgency.as_deref());
+    let priority = section.priority.as_deref().or(cluster.priority.filter(|_| own.is_none()));
+    let count = section.replicas.most();
+    if let Some(gang) = Gang::of_work(own.or(cluster.queue), priority, (name, count), scope) {
+        gang.mark(&mut worker["metadata"]);
         gang::part(&mut worker, "worker");
         gang::ends_soon(&mut worker["spec"]);
-        let from = if own.is_some() { &origin } else { cluster_origin };
-        let metadata = FieldPath::keys(["spec", "worker", "metadata"]);
-        provenance.extend(gang::provenance(&metadata, from, &origin.key("replicas")));
+        let from = if own.is_some() { origin } else { cluster.origin };
+        provenance.extend(gang::provenance(&place.key("metadata"), from, &number));
     }
-    let place = FieldPath::keys(["spec", "worker"]);
-    provenance.extend(pods::provenance(&place.key("spec"), &origin, &image));
-    section.keys.lay(&mut worker, &place, &origin, &mut provenance);
-    let mut follows = vec![(*of).clone()];
-    follows.extend(pods::follows(&[&wants], namespace, scope));
-    follows.extend(own.or(*queue).map(|queue| Address::of("queue", queue)));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let api = api::group();
-    let object = ObjectId { gvk: api.clone(), namespace: Some((*namespace).to_owned()), name: name.clone() };
-    let address = address(of, key);
-    let booking = Booking {
-        user: &object,
-        address: &address,
-        place,
-        number: (section.replicas.most(), origin.key("replicas")),
-        workers: origin.clone(),
-        image,
-        origin: origin.clone(),
-        keys: &section.keys,
-        longest: section.max_run_duration.as_deref(),
-        by_text: true,
-        protect: section.lifecycle.protect,
-    };
-    let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = booked::booked(capacity, &mut worker, booking, scope, &mut follows, &mut provenance);
-    let group = Resource {
-        address,
-        identity: Identity::Object(object),
-        kind: KindId::DaskGroup,
-        body: json!({
-            "apiVersion": api.api_version(),
-            "kind": api.kind,
-            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
-            "spec": { "cluster": cluster_name, "worker": worker },
-        }),
-        create_only,
-        provenance,
-        origin,
-        follows,
-        protect: section.lifecycle.protect,
-        life: Life::Kept,
-    };
-    (group, booked)
+    provenance.extend(pods::provenance(&place.key("spec"), origin, image));
+    section.keys.lay(&mut worker, &place, origin, &mut provenance);
+    (worker, provenance)
 }
 
 fn program(context: &ChangeContext) -> Vec<Step> {
@@ -380,6 +371,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::ObjectId;
 
     fn check(owned: bool, ready: &[u64], replicas: Value, live: u64) -> Readiness {
         let identity = Identity::Object(ObjectId {

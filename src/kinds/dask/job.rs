@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::booked::{self, Booking, WorkerCapacity};
-use super::cluster::{DaskCluster, Scheduler, Worker};
+use super::cluster::DaskCluster;
+use super::parts::{Parts, Scheduler, Worker};
 use super::pods::{self, Wants};
 use super::service::DaskService;
 use super::{api, registered, when_idle, workers};
@@ -16,12 +17,12 @@ use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::kueue::gang::{self, Gang};
 use crate::kinds::kubernetes::kueue::workload;
-use crate::kinds::kubernetes::object::{gvk, unmarked};
+use crate::kinds::kubernetes::object::{gvk, made, unmarked};
 use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
-use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
     Action, Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
@@ -31,8 +32,9 @@ use crate::resource::{
 const STARTS: u32 = 300;
 /// Seconds that a job is followed when it does not say how long.
 const FOLLOWED: u32 = 3600;
+/// The place of its workers in the body.
+const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
 
-/// Jobs.
 pub const KIND: Kind = Kind {
     rank: 63,
     held: Held::ByOperator,
@@ -142,21 +144,27 @@ pub enum Restart {
     OnFailure,
 }
 
-impl Section for DaskJob {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
+impl Restart {
+    /// The `restartPolicy` of its pod.
+    fn policy(self) -> &'static str {
+        match self {
+            Self::Never => "Never",
+            Self::OnFailure => "OnFailure",
+        }
     }
+}
 
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+impl Section for DaskJob {
+    fn head(&self) -> Head<'_> {
+        Head {
+            manage: self.manage,
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+        }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -214,8 +222,7 @@ pub fn runner(job: &ObjectId) -> ObjectId {
 
 /// The operator reads a job once. Source: as above.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
-    let worker = ["spec", "cluster", "spec", "worker"];
-    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &worker)) {
+    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &WORKER)) {
         return effect;
     }
     if FieldPath::keys(["metadata"]).contains(path) {
@@ -227,92 +234,43 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 /// What `[dask_job.KEY]` becomes; `like` is the section that it names. The job, and what requests nodes for its workers.
 pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     let (name, namespace) = (section.live_name(key), section.namespace());
-    let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
-    let cluster_image = like.map_or(image, |like| like.image.as_str());
-    let (no_scheduler, no_worker) = (Scheduler::default(), Worker::default());
-    let mut provenance = provenance(&FieldPath::keys(["dask_job", key]), section);
-    let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
-    let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
-    let given = [("scheduler", &scheduler.keys), ("worker", &worker.keys)];
-    let (worker_keys, process) = (&worker.keys, &worker.process);
-    let replicas = section.replicas.unwrap_or(worker.replicas.most());
-    let (scheduler, workers) = (scheduler.wants(cluster_image), worker.wants(cluster_image));
-    let program = wants(section, image);
-    let policy = match section.restart {
-        Restart::Never => "Never",
-        Restart::OnFailure => "OnFailure",
-    };
-    let mut pod = pods::program(&program, scope);
-    pod["restartPolicy"] = json!(policy);
     let origin = FieldPath::keys(["dask_job", key]);
-    let place = FieldPath::keys(["spec", "cluster", "spec", "scheduler", "service"]);
-    let service = DaskService::default().body(name, &place, &origin, &mut provenance);
-    let mut spec = json!({
-        "job": { "spec": pod },
-        "cluster": { "spec": {
-            "scheduler": {
-                "spec": pods::scheduler(&scheduler, scope),
-                "service": service,
-            },
-            "worker": {
-                "replicas": replicas,
-                "spec": pods::worker(&workers, process, scope),
-            },
-        } },
-    });
+    let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
+    let program = wants(section, image);
+    let defaults = (Scheduler::default(), Worker::default());
+    let parts = parts(section, &origin, like.map_or(image, |like| &like.image), (like, &defaults));
+    let (worker, worker_of) = &parts.worker;
+    let replicas = section.replicas.unwrap_or(worker.replicas.most());
+    let number = number_from(&origin, section);
+    let mut provenance = provenance(&origin, section);
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
-    if let Some(queue) = section.queue.as_deref().and_then(|queue| scope.queue(queue)) {
-        Gang { queue: &queue.name, name, count: 2 + replicas }.mark(&mut metadata);
-        let urgency = section.priority.as_deref().map(|priority| queue.priority_class(priority));
-        gang::urge(&mut metadata, urgency.as_deref());
-        gang::part(&mut spec["job"], "runner");
-        gang::of_cluster(&mut spec["cluster"]["spec"]);
-        let number = number_from(&origin, section);
+    let mut job = json!({ "spec": pods::program(&program, scope) });
+    job["spec"]["restartPolicy"] = json!(section.restart.policy());
+    let mut cluster = parts.spec(scope);
+    cluster["worker"]["replicas"] = json!(replicas);
+    let place = FieldPath::keys(["spec", "cluster", "spec"]);
+    let service = place.key("scheduler").key("service");
+    cluster["scheduler"]["service"] = DaskService::default().body(name, &service, &origin, &mut provenance);
+    let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
+    if let Some(gang) = Gang::of_work(queue, priority, (name, 2 + replicas), scope) {
+        gang.mark(&mut metadata);
+        gang::part(&mut job, "runner");
+        gang::of_cluster(&mut cluster);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    section.keys.lay(&mut spec["job"], &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
-    for (part, keys) in given {
-        let own = [("scheduler", section.scheduler.is_some()), ("worker", section.worker.is_some())];
-        let copied = section.like.as_ref().filter(|_| !own.contains(&(part, true)));
-        let from = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
-        let place = FieldPath::keys(["spec", "cluster", "spec", part]);
-        keys.lay(&mut spec["cluster"]["spec"][part], &place, &from.key(part), &mut provenance);
-    }
+    section.keys.lay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
+    parts.lay(&mut cluster, &place, &mut provenance);
+    let [scheduler, workers] = parts.wants();
     let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
-    follows.extend(section.queue.as_ref().map(|queue| Address::of("queue", queue)));
+    follows.extend(queue.map(|queue| Address::of("queue", queue)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let api = api::job();
-    let object = ObjectId { gvk: api.clone(), namespace: Some(namespace.into()), name: name.into() };
-    let address = Address::of("dask_job", key);
-    let copied = section.like.as_ref().filter(|_| section.worker.is_none());
-    let of = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
-    let booking = Booking {
-        user: &object,
-        address: &address,
-        place: FieldPath::keys(["spec", "cluster", "spec", "worker"]),
-        number: (replicas, number_from(&origin, section)),
-        workers: of.key("worker"),
-        image: of.key("image"),
-        origin: origin.clone(),
-        keys: worker_keys,
-        longest: section.max_run_duration.as_deref(),
-        // What it copies may change while it runs, and it keeps its nodes all the same.
-        by_text: false,
-        protect: section.lifecycle.protect,
-    };
-    let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let worker = &mut spec["cluster"]["spec"]["worker"];
-    let booked = booked::booked(capacity, worker, booking, scope, &mut follows, &mut provenance);
-    let job = Resource {
-        address,
-        identity: Identity::Object(object),
+    let spec = json!({ "job": job, "cluster": { "spec": cluster } });
+    let (identity, body) = made(api::job(), metadata, spec);
+    let mut job = Resource {
+        address: Address::of("dask_job", key),
         kind: KindId::DaskJob,
-        body: json!({
-            "apiVersion": api.api_version(),
-            "kind": api.kind,
-            "metadata": metadata,
-            "spec": spec,
-        }),
+        identity,
+        body,
         create_only: Value::Null,
         provenance,
         origin,
@@ -320,7 +278,35 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     };
+    let booking = Booking {
+        place: &WORKER,
+        number: (replicas, number),
+        workers: worker_of.key("worker"),
+        image: worker_of.key("image"),
+        keys: &worker.keys,
+        longest: section.max_run_duration.as_deref(),
+        // What it copies may change while it runs, and it keeps its nodes all the same.
+        by_text: false,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut job, booking, scope);
     [job].into_iter().chain(booked.into_iter().flatten()).collect()
+}
+
+/// The scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.
+fn parts<'a>(
+    section: &'a DaskJob,
+    origin: &FieldPath,
+    image: &'a str,
+    (like, defaults): (Option<&'a DaskCluster>, &'a (Scheduler, Worker)),
+) -> Parts<'a> {
+    let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
+    let of = |is_own: bool| copied.clone().filter(|_| !is_own).unwrap_or_else(|| origin.clone());
+    let DaskJob { scheduler, worker, .. } = section;
+    let at = (of(scheduler.is_some()), of(worker.is_some()));
+    let scheduler = scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&defaults.0);
+    let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
+    Parts { image, scheduler: (scheduler, at.0), worker: (worker, at.1) }
 }
 
 /// What `[dask_job.KEY]` with `manage = false` says of a job that others own.
@@ -334,23 +320,13 @@ fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
 
 fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {
     let own = FieldPath::keys(["spec", "job", "spec"]);
-    let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
-    let from = |given: bool, own: FieldPath, copied_key: &[&str]| match &copied {
-        Some(of) if !given => copied_key.iter().fold(of.clone(), |path, key| path.key(key)),
-        _ => own,
+    let image = match (&section.like, &section.image) {
+        (Some(like), None) => FieldPath::keys(["dask_cluster", like, "image"]),
+        _ => origin.key("image"),
     };
-    let image = from(section.image.is_some(), origin.key("image"), &["image"]);
     let mut provenance = pods::provenance(&own, origin, &image);
     provenance.push((own.key("restartPolicy"), origin.key("restart")));
     let cluster = FieldPath::keys(["spec", "cluster", "spec"]);
-    for part in ["scheduler", "worker"] {
-        let pod = cluster.key(part).key("spec");
-        match &copied {
-            // What is copied comes from the cluster's section.
-            Some(of) => provenance.extend(pods::provenance(&pod, &of.key(part), &of.key("image"))),
-            None => provenance.extend(pods::provenance(&pod, &origin.key(part), &origin.key("image"))),
-        }
-    }
     provenance.push((cluster.key("worker").key("replicas"), number_from(origin, section)));
     provenance
 }

@@ -10,6 +10,7 @@ pub mod idle;
 pub mod job;
 pub mod notebook;
 pub mod operator;
+mod parts;
 pub mod pods;
 pub mod process;
 pub mod reaper;

@@ -12,17 +12,17 @@ use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, Needed, SecretKey};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Unasked, itself};
 use crate::kinds::kubernetes::endpoint;
-use crate::kinds::kubernetes::object::{gvk, pods_labelled};
+use crate::kinds::kubernetes::object::{gvk, made, pods_labelled};
 use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::template;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
 use crate::kinds::scope::Scope;
-use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
+use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Progress, Query, Readiness, Resource, Step,
+    Await, Effect, Facts, Gvk, Identity, KindId, Life, Progress, Query, Readiness, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -31,7 +31,6 @@ const DEADLINE: u32 = 1800;
 /// Where Jupyter listens.
 const PORT: u16 = 8888;
 
-/// Notebooks.
 pub const KIND: Kind = Kind {
     rank: 62,
     compare: Compare::Kubernetes(effect),
@@ -78,16 +77,16 @@ pub struct Notebook {
 }
 
 impl Section for Notebook {
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         Some(Live::new(self.name.as_deref(), key, Naming::Service).within(self.namespace()))
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -175,22 +174,21 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     }
     follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, provenance, follows| Resource {
-        address,
-        kind,
-        body: json!({
-            "apiVersion": gvk.api_version(),
-            "kind": gvk.kind,
-            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
-            "spec": spec,
-        }),
-        identity: Identity::Object(ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() }),
-        create_only: Value::Null,
-        origin: origin.clone(),
-        provenance,
-        follows,
-        protect: section.lifecycle.protect,
-        life: Life::Kept,
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, provenance, follows| {
+        let (identity, body) = made(gvk, metadata.clone(), spec);
+        Resource {
+            address,
+            kind,
+            identity,
+            body,
+            create_only: Value::Null,
+            origin: origin.clone(),
+            provenance,
+            follows,
+            protect: section.lifecycle.protect,
+            life: Life::Kept,
+        }
     };
     let mut deployment = json!({
         "replicas": 1,
@@ -316,7 +314,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Until;
+    use crate::resource::{ObjectId, Until};
 
     #[test]
     fn images_have_a_sister_with_jupyter() {

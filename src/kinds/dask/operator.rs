@@ -15,7 +15,7 @@ use crate::kinds::kubernetes::hooks::Hooks;
 use crate::kinds::kubernetes::installed;
 use crate::kinds::kubernetes::object::{bare, gvk};
 use crate::kinds::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
-use crate::kinds::section::{Lifecycle, Manage, Section};
+use crate::kinds::section::{Head, Lifecycle, Manage, Section};
 use crate::resource::{External, Gvk, Identity, KindId, Life, ObjectId, Resource, Role};
 use crate::schema;
 
@@ -81,16 +81,12 @@ impl OperatorSource {
 }
 
 impl Section for DaskOperator {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    fn head(&self) -> Head<'_> {
+        Head {
+            manage: self.manage,
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+        }
     }
 }
 
@@ -115,7 +111,6 @@ impl DaskOperator {
         })
     }
 
-    /// The namespace it runs in.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("dask-operator")
     }

@@ -475,7 +475,7 @@ mod tests {
     fn a_cluster_in_a_queue_may_ask_when_it_was_let_start() {
         let mut queued = cluster();
         let mut metadata = json!({});
-        gang::Gang { queue: "gpus", name: "d", count: 2 }.mark(&mut metadata);
+        gang::Gang { queue: "gpus", name: "d", count: 2, urgency: None }.mark(&mut metadata);
         queued.body["kind"] = json!("DaskCluster");
         queued.body["metadata"] = metadata;
         let made = lower(&queued, Cause::Ttl, &After::Time("8h".into()), &[], &scope());

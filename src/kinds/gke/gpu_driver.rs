@@ -12,7 +12,7 @@ use crate::kinds::kubernetes::pods;
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::{self, daemon_set_ready, template_effect};
 use crate::kinds::scope::{DRIVER_INSTALLER, Scope};
-use crate::kinds::section::{Lifecycle, Manage, Section};
+use crate::kinds::section::{Head, Lifecycle, Manage, Section};
 use crate::kinds::short::DriverInstall;
 use crate::resource::{
     Action, Api, Await, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
@@ -53,12 +53,8 @@ pub struct GpuDriver {
 }
 
 impl Section for GpuDriver {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
     }
 }
 

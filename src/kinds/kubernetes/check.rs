@@ -15,8 +15,8 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Kind, Where};
 use crate::kinds::machines::{ACCELERATOR_LABEL, Machines};
-use crate::kinds::scope::{DaskFacts, POOL_LABEL, Scope};
-use crate::kinds::section::{Live, Naming, Section};
+use crate::kinds::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope};
+use crate::kinds::section::{Head, Live, Naming, Section};
 use crate::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
     Step, Until,
@@ -31,7 +31,6 @@ const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
 /// The line that the CUDA check's log must have.
 const PASSED: &str = "Test PASSED";
 
-/// Checks.
 pub const KIND: Kind = Kind {
     rank: 50,
     program,
@@ -73,16 +72,12 @@ pub struct Check {
 }
 
 impl Section for Check {
-    fn depends_on(&self) -> &[String] {
-        &self.depends_on
+    fn head(&self) -> Head<'_> {
+        Head { depends_on: &self.depends_on, namespace: self.namespace.as_deref(), ..Head::default() }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         Some(Live::new(None, key, Naming::Check))
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 }
 
@@ -133,16 +128,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     };
     let facts = pool.as_ref().and_then(|pool| scope.pool(pool));
     if let Some(facts) = facts {
-        spec["nodeSelector"] = json!({ POOL_LABEL: facts.name });
-        for taint in facts.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
-            let toleration = json!({
-                "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
-            });
-            match spec["tolerations"].as_array_mut() {
-                Some(list) => list.push(toleration),
-                None => spec["tolerations"] = json!([toleration]),
-            }
-        }
+        on_pool(&mut spec, facts);
     }
     machines.place(&mut spec);
     let hardware = facts.map_or("", |facts| &facts.hardware);
@@ -158,16 +144,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let name = format!("check-{key}-{}", &digest.as_str()[..8]);
     let origin = FieldPath::keys(["check", key]);
     let address = Address::of("check", key);
-    let mut follows = scope.in_namespace(namespace);
-    match (pool, cluster) {
-        (Some(pool), _) => follows.push(Address::of("node_pool", pool)),
-        (None, Some(_)) => {}
-        (None, None) => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
-    }
-    match cluster {
-        Some(facts) => follows.push(Address::of("dask_cluster", &facts.key)),
-        None => follows.extend(scope.section("gpu_driver")),
-    }
+    let mut follows = follows(pool.as_deref(), cluster, namespace, scope);
     follows.extend(depends_on.iter().map(Address::new));
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     if !annotations.is_null() {
@@ -193,6 +170,35 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
         life: Life::Kept,
         create_only: Value::Null,
     }
+}
+
+/// Puts a pod on a node pool; a GPU's own taint is tolerated already.
+fn on_pool(spec: &mut Value, pool: &PoolFacts) {
+    spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
+    for taint in pool.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
+        let toleration = json!({
+            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+        });
+        match spec["tolerations"].as_array_mut() {
+            Some(list) => list.push(toleration),
+            None => spec["tolerations"] = json!([toleration]),
+        }
+    }
+}
+
+/// The namespace, the machines that are checked, and what computes on them.
+fn follows(pool: Option<&str>, cluster: Option<&DaskFacts>, namespace: &str, scope: &Scope) -> Vec<Address> {
+    let mut follows = scope.in_namespace(namespace);
+    match (pool, cluster) {
+        (Some(pool), _) => follows.push(Address::of("node_pool", pool)),
+        (None, Some(_)) => {}
+        (None, None) => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
+    }
+    match cluster {
+        Some(facts) => follows.push(Address::of("dask_cluster", &facts.key)),
+        None => follows.extend(scope.section("gpu_driver")),
+    }
+    follows
 }
 
 /// `on pool a100`, `on nvidia-l4`.

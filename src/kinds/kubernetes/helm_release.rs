@@ -13,10 +13,9 @@ use super::manifest::Files;
 use super::object::gvk;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::section::{Lifecycle, Live, Naming, Section};
+use crate::kinds::section::{Head, Lifecycle, Live, Naming, Section};
 use crate::resource::{Identity, ObjectId, Resource};
 
-/// The name of the section.
 pub const SECTION: &str = "helm_release";
 
 /// A Helm chart, rendered by the `helm` program.
@@ -82,22 +81,21 @@ pub struct HelmRelease {
 }
 
 impl Section for HelmRelease {
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         let live = Live::new(self.release.as_deref(), key, Naming::Release);
         Some(Live { field: live.field.map(|_| "release"), ..live })
     }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
-    }
 }
 
 impl HelmRelease {
-    /// The name of the release.
     pub fn release<'a>(&'a self, key: &'a str) -> &'a str {
         self.release.as_deref().unwrap_or(key)
     }

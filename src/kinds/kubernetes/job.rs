@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::kueue::gang::{self, QUEUE as QUEUE_LABEL};
 use super::kueue::workload;
-use super::object::{condition, gvk, pods_labelled};
+use super::object::{condition, gvk, made, pods_labelled};
 use super::pod_state::{ContainerState, PodState};
 use super::pods::{self, broken, gpus, gpus_held, pending};
 use super::request_stage::Requested;
@@ -17,7 +17,7 @@ use crate::kinds::about::{image, with_gpus};
 use crate::kinds::json::{count, is_false, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Room, Unasked, Where, itself};
 use crate::kinds::scope::Scope;
-use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::short::seconds;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
@@ -37,7 +37,6 @@ const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
 /// The sections of jobs.
 pub const SECTION: &str = "job";
 
-/// Jobs of Kubernetes.
 pub const KIND: Kind = Kind {
     rank: 42,
     room: Room::Nodes,
@@ -127,16 +126,16 @@ pub struct Job {
 }
 
 impl Section for Job {
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         Some(Live::new(self.name.as_deref(), key, Naming::Object).within(self.namespace()))
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -236,21 +235,13 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
         provenance.push((FieldPath::keys(["metadata", "labels", QUEUE_LABEL]), origin.key("queue")));
         follows.push(Address::of("queue", key));
     }
-    let api = api();
+    let (identity, body) =
+        made(api(), json!({ "name": name, "namespace": namespace, "labels": labels }), spec);
     Resource {
         address: Address::of(SECTION, key),
         kind: KindId::Job,
-        body: json!({
-            "apiVersion": api.api_version(),
-            "kind": api.kind,
-            "metadata": { "name": name, "namespace": namespace, "labels": labels },
-            "spec": spec,
-        }),
-        identity: Identity::Object(ObjectId {
-            gvk: api,
-            namespace: Some(namespace.into()),
-            name: name.into(),
-        }),
+        identity,
+        body,
         create_only: Value::Null,
         provenance,
         origin,

@@ -19,11 +19,10 @@ use super::request_stage;
 use crate::address::{Address, FieldPath};
 use crate::kinds::pod::gpus;
 use crate::kinds::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
-use crate::kinds::section::{Lifecycle, Section};
+use crate::kinds::section::{Head, Lifecycle, Section};
 use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 use crate::schema::DASK_GROUP;
 
-/// The name of the section.
 pub const SECTION: &str = "manifest";
 
 /// Kubernetes objects from YAML files.
@@ -110,12 +109,12 @@ impl JsonSchema for Files {
 }
 
 impl Section for Manifest {
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
     }
 }
 

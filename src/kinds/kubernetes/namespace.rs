@@ -13,13 +13,12 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Held, Kind};
 use crate::kinds::scope::Scope;
-use crate::kinds::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
+use crate::kinds::section::{Head, Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
 use crate::resource::{Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource};
 
 /// Seconds until it counts as stuck: content with finalizers goes first.
 const DEADLINE: u32 = 300;
 
-/// Namespaces.
 pub const KIND: Kind = Kind {
     rank: 20,
     held: Held::ByOthers,
@@ -53,12 +52,8 @@ pub struct Namespace {
 }
 
 impl Section for Namespace {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {

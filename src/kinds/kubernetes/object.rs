@@ -15,6 +15,15 @@ pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
     Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
 }
 
+/// The identity and the body of an object with this metadata.
+pub fn made(gvk: Gvk, metadata: Value, spec: Value) -> (Identity, Value) {
+    let said = |key: &str| metadata[key].as_str().map(str::to_owned);
+    let (namespace, name) = (said("namespace"), said("name").unwrap_or_default());
+    let body =
+        json!({ "apiVersion": gvk.api_version(), "kind": gvk.kind, "metadata": metadata, "spec": spec });
+    (Identity::Object(ObjectId { gvk, namespace, name }), body)
+}
+
 /// A LIST of the objects that have these labels.
 pub(crate) fn labelled<'l>(
     gvk: &Gvk,

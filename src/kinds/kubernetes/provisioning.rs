@@ -14,7 +14,7 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::json::{count, is_going, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Unasked, itself};
 use crate::kinds::scope::{POOL_LABEL, Scope};
-use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::short::seconds;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
@@ -49,7 +49,6 @@ const SEEN: u32 = 300;
 /// nothing is pulled.
 const ANY_IMAGE: &str = "registry.k8s.io/pause:3.10";
 
-/// Requests for nodes.
 pub const KIND: Kind = Kind {
     rank: 41,
     compare: Compare::Kubernetes(effect),
@@ -101,17 +100,17 @@ pub struct ProvisioningRequest {
 }
 
 impl Section for ProvisioningRequest {
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
         let namespace = self.namespace.as_deref().unwrap_or("default");
         Some(Live::new(self.name.as_deref(), key, Naming::Object).within(namespace))
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {

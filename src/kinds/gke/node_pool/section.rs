@@ -14,7 +14,7 @@ use crate::kinds::gke::words::{
 };
 use crate::kinds::json::is_false;
 use crate::kinds::scope::{PoolFacts, Scope};
-use crate::kinds::section::{LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
+use crate::kinds::section::{Head, LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
 use crate::kinds::short::{Accelerator, Nodes, Taint};
 
 /// A GKE node pool.
@@ -245,12 +245,8 @@ pub struct Surge {
 }
 
 impl Section for NodePool {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::address::FieldPath;
+use crate::kinds::scope::Scope;
 use crate::resource::{Effect, Resource};
 
 /// The WorkloadPriorityClass of work. Of a pod group Kueue reads it off the pods when it makes the Workload. Source: Kueue
@@ -38,22 +39,31 @@ pub struct Gang<'a> {
     pub name: &'a str,
     /// Its pods.
     pub count: u32,
+    /// The WorkloadPriorityClass of its work.
+    pub urgency: Option<String>,
 }
 
-impl Gang<'_> {
-    /// Puts the four entries into the metadata of a thing.
+impl<'a> Gang<'a> {
+    /// Of work that waits in a queue of the stack, with its name and the number of its pods.
+    pub fn of_work(
+        queue: Option<&str>,
+        priority: Option<&str>,
+        (name, count): (&'a str, u32),
+        scope: &'a Scope,
+    ) -> Option<Self> {
+        let facts = scope.queue(queue?)?;
+        Some(Self { queue: &facts.name, name, count, urgency: scope.urgency(queue, priority) })
+    }
+
+    /// Puts its entries into the metadata of a thing.
     pub fn mark(&self, metadata: &mut Value) {
         metadata["labels"][QUEUE] = json!(self.queue);
         metadata["labels"][GROUP] = json!(self.name);
         metadata["annotations"][COUNT] = json!(self.count.to_string());
         metadata["annotations"][RETRIABLE] = json!("false");
-    }
-}
-
-/// Says how urgent work is.
-pub fn urge(metadata: &mut Value, class: Option<&str>) {
-    if let Some(class) = class {
-        metadata["labels"][PRIORITY] = json!(class);
+        if let Some(class) = &self.urgency {
+            metadata["labels"][PRIORITY] = json!(class);
+        }
     }
 }
 
@@ -125,7 +135,7 @@ mod tests {
     #[test]
     fn a_gang_is_four_entries() {
         let mut metadata = json!({ "name": "c", "labels": { "team": "a" } });
-        Gang { queue: "gpus", name: "c", count: 4 }.mark(&mut metadata);
+        Gang { queue: "gpus", name: "c", count: 4, urgency: None }.mark(&mut metadata);
         let expect = json!({
             "name": "c",
             "labels": { "team": "a", QUEUE: "gpus", GROUP: "c" },

@@ -14,7 +14,7 @@ use crate::kinds::kubernetes::installed;
 use crate::kinds::kubernetes::manifest::Files;
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::scope::{KUEUE, Scope};
-use crate::kinds::section::{Lifecycle, Manage, Section};
+use crate::kinds::section::{Head, Lifecycle, Manage, Section};
 use crate::resource::{External, Identity, KindId, Life, ObjectId, Resource, Role};
 
 /// Where the project publishes its chart.
@@ -92,21 +92,16 @@ pub struct Kueue {
 }
 
 impl Section for Kueue {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
-    }
-
-    fn given_namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    fn head(&self) -> Head<'_> {
+        Head {
+            manage: self.manage,
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+        }
     }
 }
 
 impl Kueue {
-    /// The namespace it runs in.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or(NAMESPACE)
     }

@@ -12,16 +12,15 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Kind, address_in};
 use crate::kinds::kubernetes::conditions;
-use crate::kinds::kubernetes::object::unmarked;
+use crate::kinds::kubernetes::object::{made, unmarked};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::template::QUEUED_TAINT;
 use crate::kinds::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
-use crate::kinds::section::{Lifecycle, Live, Manage, Naming, Section};
+use crate::kinds::section::{Head, Lifecycle, Live, Manage, Naming, Section, managed};
 use crate::kinds::short::seconds;
 use crate::kinds::status::StatusLine;
-use crate::resource::{Effect, Facts, Identity, KindId, Life, ObjectId, Resource};
+use crate::resource::{Effect, Facts, KindId, Life, ObjectId, Resource};
 
-/// The name of the section.
 pub const SECTION: &str = "queue";
 
 /// GPUs, as Kubernetes counts them.
@@ -198,12 +197,8 @@ impl Strategy {
 }
 
 impl Section for Queue {
-    fn is_managed(&self) -> bool {
-        self.manage.is_managed()
-    }
-
-    fn depends_on(&self) -> &[String] {
-        &self.lifecycle.depends_on
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
@@ -233,8 +228,7 @@ impl Queue {
 /// lend.
 pub fn lower_all(queues: &BTreeMap<String, Queue>, scope: &Scope) -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
-    let managed = queues.iter().filter(|(_, queue)| queue.manage.is_managed());
-    for (key, section) in managed {
+    for (key, section) in managed(queues) {
         for mut resource in lower(key, section, scope) {
             match resources.iter().find(|other| other.identity == resource.identity) {
                 // A flavor that an earlier queue has made.
@@ -317,7 +311,6 @@ impl<'a> Maker<'a> {
     }
 
     fn resource(&self, of: &str, namespace: Option<&str>, name: &str, spec: Value) -> Resource {
-        let gvk = kind(of);
         let mut follows = match namespace {
             Some(namespace) => self.scope.in_namespace(namespace),
             None => self.scope.inside(),
@@ -326,21 +319,15 @@ impl<'a> Maker<'a> {
         follows.extend(self.section.lifecycle.depends_on.iter().map(Address::new));
         let shared = of == "ResourceFlavor";
         let labels = if shared { self.scope.shared_labels() } else { self.scope.labels() };
-        let mut body = json!({
-            "apiVersion": gvk.api_version(), "kind": gvk.kind, "metadata": { "name": name, "labels": labels },
-        });
+        let mut metadata = json!({ "name": name, "labels": labels });
         if let Some(namespace) = namespace {
-            body["metadata"]["namespace"] = json!(namespace);
+            metadata["namespace"] = json!(namespace);
         }
-        body["spec"] = spec;
+        let (identity, body) = made(kind(of), metadata, spec);
         let section = Address::of(SECTION, self.key);
         Resource {
             address: Address::object(section.as_str(), of, namespace, name),
-            identity: Identity::Object(ObjectId {
-                gvk,
-                namespace: namespace.map(str::to_owned),
-                name: name.to_owned(),
-            }),
+            identity,
             kind: KindId::Queue,
             body,
             create_only: Value::Null,
