@@ -185,69 +185,73 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
     given
 }
 
+/// Whose chart a section names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Operator,
+    Kueue,
+    Release,
+}
+
+impl Whose {
+    fn of(section: &FieldPath) -> Self {
+        match section.segments() {
+            [Segment::Key(key)] if key == KUEUE => Self::Kueue,
+            [_] => Self::Operator,
+            _ => Self::Release,
+        }
+    }
+
+    /// The namespace of its release where the section gives none.
+    fn namespace(self) -> &'static str {
+        match self {
+            Self::Operator => "dask-operator",
+            Self::Kueue => install::NAMESPACE,
+            Self::Release => "default",
+        }
+    }
+
+    /// The name of its release where the section gives none.
+    fn release(self, section: &FieldPath) -> &str {
+        section.last_key().filter(|_| self != Self::Operator).unwrap_or(OPERATOR_NAME)
+    }
+
+    /// Adds what the other keys of the section say in the chart's values.
+    fn own_values(self, table: &Value, values: &mut Map<String, Value>) {
+        match self {
+            Self::Operator => dask::operator::own_values(table, values),
+            Self::Kueue => install::own_values(values),
+            Self::Release => {}
+        }
+    }
+}
+
 /// What is asked of `helm` for a section; says what is wrong with it otherwise.
 fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_>) -> Option<Asked> {
-    let once = section.segments().len() == 1;
-    let kueue = once && *section == FieldPath::keys([KUEUE]);
-    let operator = once && !kueue;
+    let whose = Whose::of(section);
     let text = |key: &str| table[key].as_str().map(str::to_owned);
-    let list = |key: &str| -> Vec<String> {
-        let items = table[key].as_array().into_iter().flatten();
-        items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-    };
-    let place = section.key("chart");
-    let chart = match text("chart") {
-        Some(chart) => chart,
-        None if operator && table["chart"].is_null() => {
-            let what = "`source = \"chart\"` needs a chart";
-            let problem = Diagnostic::error(Code::ChartNotFound, what);
-            let problem = problem.at_value(section.key("source"), "");
-            files.say(problem.help(
-                "add `chart = \"dask-kubernetes-operator\"` and `repo = \"https://helm.dask.org\"`, or the \
-                 folder of the chart",
-            ));
-            return None;
-        }
-        None if kueue => install::CHART.to_owned(),
-        None => return None,
-    };
     let (repo, version) = (text("repo"), text("version"));
-    let folder = files.sources.folder(&place);
+    let chart = named(table, section, whose, files)?;
     let local = repo.is_none() && !chart.contains("://");
     let chart = if local {
-        let (path, given) = (files.path(&folder, &chart), version.as_deref().filter(|_| !operator));
-        local_chart(&path, &chart, given, section, files)?;
+        let folder = files.sources.folder(&section.key("chart"));
+        let path = files.path(&folder, &chart);
+        local_chart(&path, &chart, version.as_deref().filter(|_| whose != Whose::Operator), section, files)?;
         path.display().to_string()
     } else {
         remote_chart(&chart, repo.as_deref(), version.as_deref(), section, files)?;
         chart
     };
-    let key = match section.segments().last() {
-        Some(Segment::Key(key)) if !operator => key.clone(),
-        _ => OPERATOR_NAME.to_owned(),
-    };
-    let namespace = match (operator, kueue) {
-        (true, _) => "dask-operator",
-        (_, true) => install::NAMESPACE,
-        _ => "default",
-    };
     let mut values = Map::new();
-    given
-        .iter()
-        .chain([&table["values"]])
-        .filter_map(Value::as_object)
-        .for_each(|over| lay(&mut values, over));
-    if operator {
-        dask::operator::own_values(table, &mut values);
-    }
-    if kueue {
-        install::own_values(&mut values);
-    }
-    let (release, namespace) =
-        (text("release").unwrap_or(key), text("namespace").unwrap_or_else(|| namespace.to_owned()));
+    let over = given.iter().chain([&table["values"]]).filter_map(Value::as_object);
+    over.for_each(|over| lay(&mut values, over));
+    whose.own_values(table, &mut values);
+    let release = text("release").unwrap_or_else(|| whose.release(section).to_owned());
+    let namespace = text("namespace").unwrap_or_else(|| whose.namespace().to_owned());
     if !names_are_valid(&release, &namespace) {
         return None;
     }
+    let apis = table["api_versions"].as_array().into_iter().flatten();
     let render = Render {
         release,
         namespace,
@@ -256,9 +260,26 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
         version: version.filter(|_| !local),
         values,
         kube_version: text("kube_version").unwrap_or_else(|| schema::KUBERNETES.to_owned()),
-        api_versions: list("api_versions"),
+        api_versions: apis.filter_map(|item| item.as_str().map(str::to_owned)).collect(),
     };
     Some(Asked { section: section.clone(), render, crds: table["crds"] != false, local })
+}
+
+/// The chart that a section names, or the usual one of what it installs.
+fn named(table: &Value, section: &FieldPath, whose: Whose, files: &mut Files<'_>) -> Option<String> {
+    match (table["chart"].as_str(), whose) {
+        (Some(chart), _) => return Some(chart.to_owned()),
+        (None, Whose::Kueue) => return Some(install::CHART.to_owned()),
+        (None, Whose::Operator) if table["chart"].is_null() => {}
+        (None, Whose::Operator | Whose::Release) => return None,
+    }
+    let problem = Diagnostic::error(Code::ChartNotFound, "`source = \"chart\"` needs a chart");
+    let problem = problem.at_value(section.key("source"), "");
+    files.say(problem.help(
+        "add `chart = \"dask-kubernetes-operator\"` and `repo = \"https://helm.dask.org\"`, or the \
+         folder of the chart",
+    ));
+    None
 }
 
 /// Lays values over others: tables are merged, everything else is replaced.
@@ -291,70 +312,77 @@ fn local_chart(
 ) -> Option<()> {
     let place = section.key("chart");
     let chart = Chart::at(path);
-    if matches!(chart, Chart::Other | Chart::Nothing) {
-        let is_folder = chart == Chart::Other;
-        let what = match is_folder {
-            true => format!("the folder `{named}` has no chart: it has no `Chart.yaml`"),
-            false => format!("there is no chart `{named}`"),
-        };
-        // What `helm repo add` calls `dask` is known to nobody else.
-        let alias = named.split_once('/').filter(|(first, name)| {
-            let words = !first.is_empty() && !first.starts_with('.') && !name.contains('/');
-            words && version.is_some() && !is_folder
-        });
-        let help = match alias {
-            Some((alias, name)) => format!(
-                "paths of folders and `.tgz` files are relative to the stack file's folder; for a chart of the \
-                 repository that `helm repo list` calls `{alias}` write `chart = \"{name}\"`, `repo = \
-                 \"https://…\"` and `version`"
-            ),
-            None => {
-                "name a folder with `Chart.yaml` or a `.tgz` file, relative to the stack file's folder, or add \
-                 `repo = \"https://…\"` and `version`"
-                    .to_owned()
-            }
-        };
-        let problem = Diagnostic::error(Code::ChartNotFound, what);
-        let problem = problem.at_value(place.clone(), "named here");
-        files.say(problem.help(help));
-        return None;
-    }
-    // `helm` follows links, and templates print the files of their chart.
-    let leak = if files.fence.holds(path) { files.fence.leak(path) } else { Some(path.to_owned()) };
-    if let Some((leak, root)) = leak.zip(files.fence.root()) {
-        let shown = leak.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
-        let shown = shown.map_or(Path::new(named).to_owned(), |rest| Path::new(named).join(rest));
-        let problem = outside(&shown.display().to_string(), root);
-        let problem = problem.at_value(place.clone(), "named here");
-        files.say(problem);
+    let problem = match chart {
+        Chart::Other | Chart::Nothing => Some(no_chart(chart, named, version)),
+        _ => leaves_the_fence(path, named, files),
+    };
+    if let Some(problem) = problem {
+        files.say(problem.at_value(place, "named here"));
         return None;
     }
     if chart == Chart::Archive {
         return Some(());
     }
-    let about = disk::about_chart(path);
-    let own = about.lines().find_map(|line| line.strip_prefix("version:"));
-    let own = own.map(|own| own.split(" #").next().unwrap_or_default().trim().trim_matches(['"', '\'']));
-    if let Some((own, wanted)) = own.zip(version).filter(|(own, wanted)| own != wanted) {
-        let what = format!("the chart in `{named}` has the version {own}, not {wanted}");
-        let problem = Diagnostic::error(Code::ChartVersion, what);
-        let problem = problem.at_value(section.key("version"), "");
-        files.say(
-            problem.help(format!("set `version = \"{own}\"`, or omit it: a folder has only one version")),
-        );
+    if let Some(problem) = other_version(path, named, version) {
+        files.say(problem.at_value(section.key("version"), ""));
         return None;
     }
     let asks = |line: &str| line.contains("{{") && line.contains("lookup \"");
     if let Some((template, _)) = disk::templates(path).iter().find(|(_, text)| text.lines().any(asks)) {
         let what = format!("`lookup` in `{template}` of the chart finds nothing here");
         let problem = Diagnostic::warning(Code::ChartLooksUp, what);
-        let problem = problem.at_value(place.clone(), "rendered without a cluster");
+        let problem = problem.at_value(place, "rendered without a cluster");
         files.say(problem.help(
             "the chart is rendered as for a new cluster; if it keeps a password that way, give it the Secret's \
              name",
         ));
     }
     Some(())
+}
+
+fn no_chart(chart: Chart, named: &str, version: Option<&str>) -> Diagnostic {
+    let is_folder = chart == Chart::Other;
+    let what = match is_folder {
+        true => format!("the folder `{named}` has no chart: it has no `Chart.yaml`"),
+        false => format!("there is no chart `{named}`"),
+    };
+    // What `helm repo add` calls `dask` is known to nobody else.
+    let alias = named.split_once('/').filter(|(first, name)| {
+        let words = !first.is_empty() && !first.starts_with('.') && !name.contains('/');
+        words && version.is_some() && !is_folder
+    });
+    let help = match alias {
+        Some((alias, name)) => format!(
+            "paths of folders and `.tgz` files are relative to the stack file's folder; for a chart of the \
+             repository that `helm repo list` calls `{alias}` write `chart = \"{name}\"`, `repo = \
+             \"https://…\"` and `version`"
+        ),
+        None => {
+            "name a folder with `Chart.yaml` or a `.tgz` file, relative to the stack file's folder, or add \
+                 `repo = \"https://…\"` and `version`"
+                .to_owned()
+        }
+    };
+    Diagnostic::error(Code::ChartNotFound, what).help(help)
+}
+
+/// `helm` follows links, and templates print the files of their chart.
+fn leaves_the_fence(path: &Path, named: &str, files: &Files<'_>) -> Option<Diagnostic> {
+    let leak = if files.fence.holds(path) { files.fence.leak(path) } else { Some(path.to_owned()) };
+    let (leak, root) = leak.zip(files.fence.root())?;
+    let shown = leak.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
+    let shown = shown.map_or(Path::new(named).to_owned(), |rest| Path::new(named).join(rest));
+    Some(outside(&shown.display().to_string(), root))
+}
+
+fn other_version(path: &Path, named: &str, version: Option<&str>) -> Option<Diagnostic> {
+    let about = disk::about_chart(path);
+    let own = about.lines().find_map(|line| line.strip_prefix("version:"))?;
+    let own = own.split(" #").next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+    let wanted = version.filter(|wanted| own != *wanted)?;
+    let what = format!("the chart in `{named}` has the version {own}, not {wanted}");
+    let help = format!("set `version = \"{own}\"`, or omit it: a folder has only one version");
+    Some(Diagnostic::error(Code::ChartVersion, what).help(help))
 }
 
 /// Looks at the name and the version of a chart that is no file.
@@ -409,7 +437,6 @@ fn remote_chart(
     None
 }
 
-/// Says why `helm` could not be run.
 fn cannot_run(trouble: &Trouble) -> Diagnostic {
     let get = "install Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm \
          --classic`, or one file from https://github.com/helm/helm/releases), or give its path: `--helm PATH`, \

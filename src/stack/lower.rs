@@ -6,6 +6,7 @@ use super::{CheckRun, DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
 use crate::address::{Address, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::scope::{DaskFacts, QueueFacts, Scope};
+use crate::kinds::section::{managed, of_others};
 use crate::resource::{
     ClusterName, Cost, External, Hourly, Identity, KindId, Ladder, Owner, Resource, Role, Target,
 };
@@ -21,25 +22,26 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         if section.manage.is_managed() {
             resources.push(kinds::gke::cluster::lower(section, name, &scope));
         }
-        let pools = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
-        resources.extend(pools.map(|(key, pool)| kinds::gke::node_pool::lower(key, pool, name, &scope)));
+        resources.extend(
+            managed(&stack.node_pool)
+                .map(|(key, pool)| kinds::gke::node_pool::lower(key, pool, name, &scope)),
+        );
     }
-    let namespaces = stack.namespace.iter().filter(|(_, section)| section.manage.is_managed());
-    resources
-        .extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::lower(key, section, &scope)));
+    resources.extend(
+        managed(&stack.namespace)
+            .map(|(key, section)| kinds::kubernetes::namespace::lower(key, section, &scope)),
+    );
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
     resources.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower(section, &scope)));
     resources.extend(
         stack.check.iter().map(|(key, section)| kinds::kubernetes::check::lower(key, section, &scope)),
     );
     let made = kinds::kubernetes::manifest::lower(&stack.bundles(), &scope);
-    let (operators, others): (Vec<Resource>, Vec<Resource>) =
-        made.into_iter().partition(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
-    let (kueue, others): (Vec<Resource>, Vec<Resource>) =
-        others.into_iter().partition(|resource| resource.address.section() == kinds::scope::KUEUE);
+    let (operator, others) = of_section(kinds::scope::DASK_OPERATOR, made);
+    let (kueue, others) = of_section(kinds::scope::KUEUE, others);
     match stack.dask_operator.as_ref().filter(|operator| operator.manage.is_managed()) {
         Some(section) if section.is_chart() => {
-            resources.extend(kinds::dask::operator::lower_chart(section, operators, &scope));
+            resources.extend(kinds::dask::operator::lower_chart(section, operator, &scope));
         }
         Some(section) => resources.extend(kinds::dask::operator::lower(section, &scope)),
         None => {}
@@ -57,8 +59,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         true => kinds::hosts::cluster::lower(key, section, &scope),
         false => kinds::dask::cluster::lower(key, section, &scope),
     }));
-    let jobs = stack.dask_job.iter().filter(|(_, section)| section.manage.is_managed());
-    resources.extend(jobs.flat_map(|(key, section)| match scope.target.is_on_hosts() {
+    resources.extend(managed(&stack.dask_job).flat_map(|(key, section)| match scope.target.is_on_hosts() {
         true => vec![kinds::hosts::job::lower(key, section, like(stack, section), &scope)],
         false => kinds::dask::job::lower(key, section, like(stack, section), &scope),
     }));
@@ -82,10 +83,15 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     Lowered { owner, target, resources: resources.into(), external, ladders, hourly: hourly(stack) }
 }
 
+/// Objects of charts and files by whether a section names them.
+fn of_section(section: &str, objects: Vec<Resource>) -> (Vec<Resource>, Vec<Resource>) {
+    objects.into_iter().partition(|resource| resource.address.section() == section)
+}
+
 /// All ways of the pools that have several.
 fn ladders(stack: &Stack, scope: &Scope) -> Vec<Ladder> {
     let Some(cluster) = &scope.target.gke else { return Vec::new() };
-    let pools = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
+    let pools = managed(&stack.node_pool);
     pools.filter_map(|(key, pool)| kinds::gke::node_pool::ladder(key, pool, cluster, scope)).collect()
 }
 
@@ -94,7 +100,7 @@ fn needed(stack: &Stack) -> Vec<kinds::env::Needed<'_>> {
     let sections = stack.sections();
     let own = sections.iter().filter(|placed| !placed.is_inner);
     let mut all: Vec<_> = own.flat_map(|placed| placed.section.environment(&placed.path)).collect();
-    for job in stack.dask_job.values().filter(|job| job.manage.is_managed()) {
+    for (_, job) in managed(&stack.dask_job) {
         all.extend(job.copied_environment(like(stack, job)));
     }
     all
@@ -111,23 +117,20 @@ fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
         needed
             .extend((!section.manage.is_managed()).then(|| kinds::gke::cluster::read(section, name, scope)));
-        let pools = stack.node_pool.iter().filter(|(_, pool)| !pool.manage.is_managed());
+        let pools = of_others(&stack.node_pool);
         needed.extend(pools.map(|(key, pool)| kinds::gke::node_pool::read(key, pool, name, scope)));
     }
     let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.manage.is_managed());
     needed.extend(driver.and_then(|section| kinds::gke::gpu_driver::read(section, scope)));
-    let namespaces = stack.namespace.iter().filter(|(_, section)| !section.manage.is_managed());
+    let namespaces = of_others(&stack.namespace);
     needed.extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::read(key, section, scope)));
-    let queues = stack.queue.iter().filter(|(_, section)| !section.manage.is_managed());
+    let queues = of_others(&stack.queue);
     needed
         .extend(queues.flat_map(|(key, section)| kinds::kubernetes::kueue::queue::read(key, section, scope)));
     // On a host nothing is of others.
     let clusters = stack.dask_cluster.iter().filter(|_| !scope.target.is_on_hosts());
     needed.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::read(key, section, scope)));
-    let jobs = stack
-        .dask_job
-        .iter()
-        .filter(|(_, section)| !section.manage.is_managed() && !scope.target.is_on_hosts());
+    let jobs = of_others(&stack.dask_job).filter(|_| !scope.target.is_on_hosts());
     needed.extend(
         jobs.flat_map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)),
     );
@@ -251,7 +254,7 @@ fn zones(stack: &Stack) -> u32 {
 fn hourly(stack: &Stack) -> Option<Hourly> {
     let cluster = stack.cluster.as_ref()?;
     // What others own is not this stack's to pay.
-    let mut ours = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed()).peekable();
+    let mut ours = managed(&stack.node_pool).peekable();
     let autopilot = cluster.autopilot && cluster.manage.is_managed();
     if !autopilot {
         ours.peek()?;

@@ -164,28 +164,14 @@ fn parse(
     let mut doubtful = resolved.doubtful;
     doubtful.extend(mistakes.iter().map(|mistake| mistake.path.clone()));
     doubtful.extend(mistakes.iter().filter_map(|mistake| mistake.meant.clone()));
-    for Mistake { diagnostic, path, meant: _ } in &mistakes {
-        prune(&mut value, path);
-        let Some(diagnostic) = diagnostic else { continue };
-        if !repeated(diagnostic, &sources, &diagnostics)
+    let news = mistakes.iter().filter_map(|mistake| mistake.diagnostic.as_ref()).filter(|diagnostic| {
+        !repeated(diagnostic, &sources, &diagnostics)
             && trusted(diagnostic, &sources, &broken)
             && (whole || diagnostic.code != Code::MissingKey)
-        {
-            diagnostics.push(diagnostic.clone());
-        }
-    }
-    // A key that was wrong may be one without which its table cannot be read: the table goes, the rest stays.
-    if !mistakes.is_empty() {
-        loop {
-            let before = value.clone();
-            let left = check::check(&value);
-            left.iter().for_each(|mistake| prune(&mut value, &mistake.path));
-            if value == before {
-                break;
-            }
-            doubtful.extend(left.into_iter().map(|mistake| mistake.path));
-        }
-    }
+    });
+    let news: Vec<Diagnostic> = news.cloned().collect();
+    diagnostics.extend(news);
+    doubtful.extend(take_out(&mut value, &mistakes));
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
     let mut files = files::read(&mut value, &mut sources, (&root, &fence));
@@ -196,15 +182,9 @@ fn parse(
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
     learn(&value, &mut sources);
     check::fill(&mut value);
-    let stack = match serde_json::from_value::<Stack>(value) {
-        Ok(stack) => Some(stack),
-        Err(error) => {
-            if shaped {
-                diagnostics.push(not_read(&error, top));
-            }
-            None
-        }
-    };
+    let read = serde_json::from_value::<Stack>(value);
+    diagnostics.extend(read.as_ref().err().filter(|_| shaped).map(|error| not_read(error, top)));
+    let stack = read.ok();
     let mut lowered = None;
     if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
         let doubtful = doubtful.iter().map(section).collect();
@@ -219,6 +199,23 @@ fn parse(
         Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics, lowered }),
         _ => Err(Failure { sources, diagnostics }),
     }
+}
+
+/// Takes what is wrong out of the tree. A key that was wrong may be one without which its table cannot be read: the table goes,
+/// the rest stays. These tables are returned.
+fn take_out(value: &mut Value, mistakes: &[Mistake]) -> Vec<FieldPath> {
+    mistakes.iter().for_each(|mistake| prune(value, &mistake.path));
+    let mut tables = Vec::new();
+    while !mistakes.is_empty() {
+        let before = value.clone();
+        let left = check::check(value);
+        left.iter().for_each(|mistake| prune(value, &mistake.path));
+        if *value == before {
+            break;
+        }
+        tables.extend(left.into_iter().map(|mistake| mistake.path));
+    }
+    tables
 }
 
 /// Keeps what stands under names of secrets, so that no message shows it. Reasons of `[allow]` stand under the names

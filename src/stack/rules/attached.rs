@@ -8,6 +8,7 @@ use super::workers::group_name;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::kinds::kubernetes::bundle::{self, Object};
+use crate::kinds::section::of_others;
 use crate::schema::DASK_GROUP;
 use crate::stack::Writer;
 
@@ -208,7 +209,7 @@ const LONG_NAME: usize = 37;
 
 /// Groups of a cluster that others own bring an image of their own where its section says none.
 pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
-    let others = context.stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.manage.is_managed());
+    let others = of_others(&context.stack.dask_cluster);
     for (key, cluster) in others.filter(|(_, cluster)| cluster.image.is_empty()) {
         for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
             let path = FieldPath::keys(["dask_cluster", key, "group", group]);

@@ -9,7 +9,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::operator::KNOWN;
 use crate::kinds::kubernetes::bundle;
 use crate::kinds::scope::OPERATOR_NAME;
-use crate::kinds::section::{Pods, Role};
+use crate::kinds::section::{Pods, Role, managed};
 use crate::schema::DASK_GROUP;
 use crate::stack::{CheckRun, Nodes, Stack};
 
@@ -225,7 +225,7 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
         cluster.manage.is_managed() || cluster.group.values().any(|group| group.manage.is_managed())
     });
     let clusters = clusters.map(|(name, _)| FieldPath::keys(["dask_cluster", name]));
-    let jobs = stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed());
+    let jobs = managed(&stack.dask_job);
     let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));
     // A manifest or a chart may bring the operator too.
     let brought = bundle::objects(&stack.bundles()).any(|object| object.name() == OPERATOR_NAME);

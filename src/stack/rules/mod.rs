@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Check, NodePool, Replicas, Stack};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Diagnostic, Label, Place};
-use crate::kinds::section::Pods;
+use crate::kinds::section::{Pods, managed};
 use crate::resource::Lowered;
 use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
@@ -250,7 +250,7 @@ impl<'a> Context<'a> {
 
     /// The pools that the stack makes. What others own is as it is, and compared when it is read.
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
-        let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
+        let ours = managed(&self.stack.node_pool);
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
     }
 }

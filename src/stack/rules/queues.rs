@@ -12,7 +12,7 @@ use crate::kinds::kubernetes::kueue::{gang, older};
 use crate::kinds::kubernetes::provisioning::MOST_NODES;
 use crate::kinds::kubernetes::same;
 use crate::kinds::scope::{KUEUE, PoolFacts};
-use crate::kinds::section::{PodKeys, Role};
+use crate::kinds::section::{PodKeys, Role, managed};
 use crate::kinds::short::seconds;
 use crate::schema::DASK_GROUP;
 use crate::stack::{DaskCluster, DaskJob, Queue, Replicas, Stack};
@@ -60,7 +60,7 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
             let gang = Some((cluster.namespace(), cluster.live_name(key).to_owned()));
             all.push(Work { named: section.key("queue"), queue, section: section.clone(), gang, parts });
         }
-        for (group_key, group) in cluster.group.iter().filter(|(_, group)| group.manage.is_managed()) {
+        for (group_key, group) in managed(&cluster.group) {
             let path = section.key("group").key(group_key);
             let own = group.queue.as_deref().map(|queue| (path.key("queue"), queue));
             let inherited = || Some((section.key("queue"), cluster.queue.as_deref()?));
@@ -75,8 +75,7 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
             all.push(Work { named, queue, section: path, gang, parts: vec![part] });
         }
     }
-    let jobs = stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed());
-    for (key, job) in jobs {
+    for (key, job) in managed(&stack.dask_job) {
         let Some(queue) = job.queue.as_deref() else { continue };
         let section = FieldPath::keys(["dask_job", key]);
         let parts = parts_of_job(stack, &section, job);
@@ -244,8 +243,7 @@ fn shape(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
             .say(finding.help("`pool` and `gpus` for one pool; `pools = { a100 = 8, t4 = 4 }` for several"));
     }
     let stack = context.stack;
-    let mut served = queue.pool.iter().chain(queue.pools.keys());
-    let queued = served.any(|pool| is_queued(stack, pool));
+    let queued = served(queue).any(|pool| is_queued(stack, pool));
     let of_requests =
         [("max_run_duration", queue.max_run_duration.is_some()), ("retries", queue.retries.is_some())];
     for (key, _) in of_requests.into_iter().filter(|(_, given)| *given && !queued) {
@@ -261,6 +259,11 @@ fn shape(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
     };
     let finding = Diagnostic::error(Code::BadDuration, what).at_value(section.key("max_run_duration"), "");
     context.say(finding.help(help));
+}
+
+/// The pools whose nodes a queue hands out.
+fn served(queue: &Queue) -> impl Iterator<Item = &String> {
+    queue.pool.iter().chain(queue.pools.keys())
 }
 
 /// Whether nodes of a pool are made for requests.
@@ -331,7 +334,16 @@ fn pool_of(context: &mut Context<'_>, place: &FieldPath, queue: &Queue, name: &s
 
 /// `priority` names one of the priorities of the queue that the work waits in.
 pub(super) fn priorities_exist(context: &mut Context<'_>) {
-    let stack = context.stack;
+    for (section, priority, queue) in priorities(context.stack) {
+        priority_exists(context, section.key("priority"), priority, queue);
+    }
+    for (key, queue) in &context.stack.queue {
+        priorities_make_names(context, key, queue);
+    }
+}
+
+/// Work with a priority: its section, the priority, and the queue that it waits in.
+fn priorities(stack: &Stack) -> Vec<(FieldPath, &str, Option<&str>)> {
     let mut named: Vec<(FieldPath, &str, Option<&str>)> = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
         let section = FieldPath::keys(["dask_cluster", key]);
@@ -343,69 +355,72 @@ pub(super) fn priorities_exist(context: &mut Context<'_>) {
             named.extend(group.priority.as_deref().map(|priority| (path, priority, queue)));
         }
     }
-    for (key, job) in &stack.dask_job {
-        let path = FieldPath::keys(["dask_job", key]);
-        named.extend(job.priority.as_deref().map(|priority| (path, priority, job.queue.as_deref())));
+    let dask = stack.dask_job.iter().map(|(key, job)| ("dask_job", key, &job.priority, &job.queue));
+    let others = stack.job.iter().map(|(key, job)| ("job", key, &job.priority, &job.queue));
+    named.extend(dask.chain(others).filter_map(|(section, key, priority, queue)| {
+        Some((FieldPath::keys([section, key]), priority.as_deref()?, queue.as_deref()))
+    }));
+    named
+}
+
+fn priority_exists(context: &mut Context<'_>, place: FieldPath, priority: &str, queue: Option<&str>) {
+    let Some(name) = queue else {
+        let what = "`priority` orders the work of a queue, and this has none";
+        let finding = Diagnostic::error(Code::BadQueue, what).at_value(place, "no `queue`");
+        context.say(finding.help("add `queue`, or remove `priority`"));
+        return;
+    };
+    // Of a queue of others the classes are theirs.
+    let known = context.stack.queue.get(name).filter(|queue| queue.manage.is_managed());
+    let Some(queue) = known.filter(|queue| !queue.priorities.contains_key(priority)) else { return };
+    let help = match nearest(priority, queue.priorities.keys().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if queue.priorities.is_empty() => {
+            format!("add `priorities = {{ {priority} = 1000 }}` to `[queue.{name}]`")
+        }
+        None => format!("it has {}", listed(queue.priorities.keys().map(String::as_str), "and")),
+    };
+    let what = format!("the queue `{name}` has no priority `{priority}`");
+    context.say(Diagnostic::error(Code::BadQueue, what).at_value(place, "no such priority").help(help));
+}
+
+fn priorities_make_names(context: &mut Context<'_>, key: &str, queue: &Queue) {
+    let place = FieldPath::keys(["queue", key, "priorities"]);
+    if !queue.manage.is_managed() && !queue.priorities.is_empty() {
+        let what = "the priorities of a queue that is managed elsewhere are not this stack's";
+        let finding = Diagnostic::error(Code::BadQueue, what).at_key(place, "not written");
+        context.say(finding.help("remove it: `priority` names a WorkloadPriorityClass of the cluster"));
+        return;
     }
-    for (key, job) in &stack.job {
-        let path = FieldPath::keys(["job", key]);
-        named.extend(job.priority.as_deref().map(|priority| (path, priority, job.queue.as_deref())));
-    }
-    for (section, priority, queue) in named {
-        let place = section.key("priority");
-        let Some(name) = queue else {
-            let what = "`priority` orders the work of a queue, and this has none";
-            let finding = Diagnostic::error(Code::BadQueue, what).at_value(place, "no `queue`");
-            context.say(finding.help("add `queue`, or remove `priority`"));
-            continue;
-        };
-        // Of a queue of others the classes are theirs.
-        let Some(queue) = stack.queue.get(name).filter(|queue| queue.manage.is_managed()) else { continue };
-        if queue.priorities.contains_key(priority) {
+    for name in queue.priorities.keys() {
+        let class = format!("{}-{name}", queue.live_name(key));
+        if class.len() <= LABEL && names::is_object_name(&class) {
             continue;
         }
-        let help = match nearest(priority, queue.priorities.keys().map(String::as_str)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if queue.priorities.is_empty() => {
-                format!("add `priorities = {{ {priority} = 1000 }}` to `[queue.{name}]`")
-            }
-            None => format!("it has {}", listed(queue.priorities.keys().map(String::as_str), "and")),
-        };
-        let what = format!("the queue `{name}` has no priority `{priority}`");
-        context.say(Diagnostic::error(Code::BadQueue, what).at_value(place, "no such priority").help(help));
-    }
-    for (key, queue) in &stack.queue {
-        let place = FieldPath::keys(["queue", key, "priorities"]);
-        if !queue.manage.is_managed() && !queue.priorities.is_empty() {
-            let what = "the priorities of a queue that is managed elsewhere are not this stack's";
-            let finding = Diagnostic::error(Code::BadQueue, what).at_key(place, "not written");
-            context.say(finding.help("remove it: `priority` names a WorkloadPriorityClass of the cluster"));
-            continue;
-        }
-        for name in queue.priorities.keys() {
-            let class = format!("{}-{name}", queue.live_name(key));
-            if class.len() <= LABEL && names::is_object_name(&class) {
-                continue;
-            }
-            let what = format!("`{name}` does not make a name: its class would be called `{class}`");
-            let finding = Diagnostic::error(Code::BadQueue, what).at_key(place.key(name), "");
-            context.say(
-                finding.help("use lower case letters, digits and `-`, 63 characters with the queue's name"),
-            );
-        }
+        let what = format!("`{name}` does not make a name: its class would be called `{class}`");
+        let finding = Diagnostic::error(Code::BadQueue, what).at_key(place.key(name), "");
+        context
+            .say(finding.help("use lower case letters, digits and `-`, 63 characters with the queue's name"));
     }
 }
 
 /// What starts whole has a number that the file says, and pods that Kueue can count.
 pub(super) fn gangs_can_start(context: &mut Context<'_>) {
-    let stack = context.stack;
+    let work = work(context.stack);
+    number_is_the_files(context, &work);
+    kueue_takes_pods(context, &work);
+    one_kind_has_gpus(context, &work);
+    cluster_labels_alone(context);
+    not_in_a_queue_and_requested(context);
+    labels_alone(context);
+    said_twice(context);
+}
+
+fn number_is_the_files(context: &mut Context<'_>, work: &[Work<'_>]) {
     let replicas: BTreeMap<FieldPath, Replicas> =
         context.replicas().into_iter().map(|(place, replicas, _)| (place, replicas)).collect();
-    let pods = stack.kueue.as_ref().and_then(crate::stack::Kueue::takes_pods);
-    let mut is_first = true;
-    for Work { named, queue, section, parts, .. } in work(stack) {
-        let worker = [section.key("worker").key("replicas"), section.key("replicas")];
-        for place in worker {
+    for Work { named, section, .. } in work {
+        for place in [section.key("worker").key("replicas"), section.key("replicas")] {
             let Some(Replicas::Given(given)) = replicas.get(&place) else { continue };
             let (who, help) = match given.start {
                 Some(_) => {
@@ -421,47 +436,56 @@ pub(super) fn gangs_can_start(context: &mut Context<'_>) {
                 Diagnostic::error(Code::CannotBeGang, what).at_value(place, "not the file's number");
             context.say(finding.at_value(named.clone(), "waits as a gang").help(help));
         }
-        // Said once: it is about all of them.
-        let is_gang = parts.iter().all(|part| part.role != Role::Job);
-        if pods == Some(false) && is_gang && std::mem::take(&mut is_first) {
-            let what = "Kueue is not configured to look at Pods: their queue would be ignored, and the cluster start in part";
-            let place = FieldPath::keys([KUEUE]);
-            let finding =
-                Diagnostic::error(Code::CannotBeGang, what).at_value(named.clone(), "waits as a gang");
-            let finding = finding.at_key(place, "its `integrations.frameworks` lack `pod`");
-            context.say(finding.help(
-                "add `- pod` to `integrations.frameworks` of its configuration; the chart's values of `[kueue]` have it \
-                 by default",
-            ));
-        }
-        let served =
-            stack.queue.get(queue).into_iter().flat_map(|queue| queue.pool.iter().chain(queue.pools.keys()));
-        let queued = served.filter(|pool| is_queued(stack, pool));
+    }
+}
+
+/// Said once, at the first gang: it is about all of them.
+fn kueue_takes_pods(context: &mut Context<'_>, work: &[Work<'_>]) {
+    let takes_pods = context.stack.kueue.as_ref().and_then(crate::stack::Kueue::takes_pods);
+    let mut gangs = work.iter().filter(|work| work.parts.iter().all(|part| part.role != Role::Job));
+    let Some(first) = gangs.next().filter(|_| takes_pods == Some(false)) else { return };
+    let what = "Kueue is not configured to look at Pods: their queue would be ignored, and the cluster start in part";
+    let finding =
+        Diagnostic::error(Code::CannotBeGang, what).at_value(first.named.clone(), "waits as a gang");
+    let finding = finding.at_key(FieldPath::keys([KUEUE]), "its `integrations.frameworks` lack `pod`");
+    context.say(finding.help(
+        "add `- pod` to `integrations.frameworks` of its configuration; the chart's values of `[kueue]` have it \
+         by default",
+    ));
+}
+
+/// Of the work for which nodes are requested.
+fn one_kind_has_gpus(context: &mut Context<'_>, work: &[Work<'_>]) {
+    let stack = context.stack;
+    for Work { queue, section, parts, .. } in work {
+        let mut pools = stack.queue.get(*queue).into_iter().flat_map(served);
+        let Some(pool) = pools.find(|pool| is_queued(stack, pool)) else { continue };
         let with_gpus: Vec<&Part<'_>> =
             parts.iter().filter(|part| part.keys.gpus() > 0 && part.count > 0).collect();
-        if let (Some(pool), [one, other, ..]) = (queued.into_iter().next(), with_gpus.as_slice()) {
-            let what = format!(
-                "nodes of `{pool}` are requested for one kind of pod, but `{section}` has two with GPUs"
-            );
-            let finding = Diagnostic::error(Code::CannotBeGang, what);
-            let finding =
-                finding.at_value(one.path.key("gpus"), "one").at_value(other.path.key("gpus"), "another");
-            context.say(
-                finding.help("give GPUs to the workers only, or put the others into a queue of their own"),
-            );
-        }
+        let [one, other, ..] = with_gpus.as_slice() else { continue };
+        let what =
+            format!("nodes of `{pool}` are requested for one kind of pod, but `{section}` has two with GPUs");
+        let finding = Diagnostic::error(Code::CannotBeGang, what).at_value(one.path.key("gpus"), "one");
+        let finding = finding.at_value(other.path.key("gpus"), "another");
+        context
+            .say(finding.help("give GPUs to the workers only, or put the others into a queue of their own"));
     }
-    for (key, cluster) in stack.dask_cluster.iter().filter(|(_, cluster)| cluster.queue.is_none()) {
+}
+
+fn cluster_labels_alone(context: &mut Context<'_>) {
+    for (key, cluster) in context.stack.dask_cluster.iter().filter(|(_, cluster)| cluster.queue.is_none()) {
         if cluster.labels.contains_key(gang::QUEUE) {
-            let place = FieldPath::keys(["dask_cluster", key, "labels"]).key(gang::QUEUE);
-            let what = "with the label alone each pod waits by itself: the cluster would start in part";
-            let finding = Diagnostic::error(Code::CannotBeGang, what).at_value(place, "no gang");
-            context.say(finding.help("replace it by `queue = \"NAME\"`, which also counts its pods"));
+            let place = FieldPath::keys(["dask_cluster", key, "labels", gang::QUEUE]);
+            let help = "replace it by `queue = \"NAME\"`, which also counts its pods";
+            context.say(no_gang(place).help(help));
         }
     }
-    for (key, _) in
-        stack.job.iter().filter(|(key, job)| job.queue.is_some() && stack.request_of(key).is_some())
-    {
+}
+
+fn not_in_a_queue_and_requested(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let jobs = stack.job.iter().filter(|(_, job)| job.queue.is_some());
+    for (key, _) in jobs.filter(|(key, _)| stack.request_of(key).is_some()) {
         let place = FieldPath::keys(["job", key, "queue"]);
         let what =
             "a job waits in a queue, or for nodes that a `[provisioning_request]` asks for: not for both";
@@ -472,8 +496,12 @@ pub(super) fn gangs_can_start(context: &mut Context<'_>) {
             ),
         );
     }
-    labels_alone(context);
-    said_twice(context);
+}
+
+/// The label of a queue that makes no gang.
+fn no_gang(place: FieldPath) -> Diagnostic {
+    let what = "with the label alone each pod waits by itself: the cluster would start in part";
+    Diagnostic::error(Code::CannotBeGang, what).at_value(place, "no gang")
 }
 
 /// Pods belong to the gang of their name: two of one name wait for each other's, and neither starts.
@@ -506,9 +534,7 @@ fn labels_alone(context: &mut Context<'_>) {
         labels_in(object.value, &object.origin(), &mut found);
     }
     for place in found {
-        let what = "with the label alone each pod waits by itself: the cluster would start in part";
-        let finding = Diagnostic::error(Code::CannotBeGang, what).at_value(place, "no gang");
-        context.say(finding.help(
+        context.say(no_gang(place).help(
             "replace it by `queue = \"NAME\"` of a Dask cluster, group or job, which also counts its pods; in a manifest add \
              the labels and annotations of a pod group",
         ));
@@ -528,9 +554,7 @@ fn labels_in(value: &serde_json::Value, path: &FieldPath, found: &mut Vec<FieldP
 
 /// Whether work in a queue waits for nodes that are made for it.
 fn asks_for_nodes(stack: &Stack, queue: &str) -> bool {
-    let queue = stack.queue.get(queue);
-    let mut served = queue.into_iter().flat_map(|queue| queue.pool.iter().chain(queue.pools.keys()));
-    served.any(|pool| is_queued(stack, pool))
+    stack.queue.get(queue).into_iter().flat_map(served).any(|pool| is_queued(stack, pool))
 }
 
 /// Work for which nodes are made all at once has as many as there can be, and no pods that keep apart.
@@ -606,81 +630,99 @@ pub(super) fn gangs_fit_their_queue(context: &mut Context<'_>) {
     let stack = context.stack;
     let pools: BTreeMap<&str, PoolFacts> =
         stack.node_pool.iter().map(|(key, pool)| (key.as_str(), pool.facts(key))).collect();
-    for Work { queue: name, section, parts, .. } in work(stack) {
+    for work in work(stack) {
         // What others own is as it is, and a cohort may lend more than this file knows.
-        let Some(queue) =
-            stack.queue.get(name).filter(|queue| queue.manage.is_managed() && queue.cohort.is_none())
-        else {
+        let known = stack.queue.get(work.queue);
+        let closed = known.filter(|queue| queue.manage.is_managed() && queue.cohort.is_none());
+        let Some(queue) = closed else { continue };
+        let quotas = queue.quotas(|key| pools.get(key));
+        gpus_are_served(context, &work, &quotas);
+        gpus_fit(context, &work, queue, &quotas);
+        quantities_fit(context, &work, queue);
+    }
+}
+
+/// What a queue hands out of a pool, or of anything.
+type Quotas<'a> = [(Option<&'a str>, u32)];
+
+/// Those that serve work on a pool.
+fn serving<'q>(quotas: &'q Quotas<'_>, pool: Option<&str>) -> impl Iterator<Item = u32> + 'q {
+    let pool = pool.map(str::to_owned);
+    let serves = move |served: Option<&str>| served.is_none() || pool.is_none() || served == pool.as_deref();
+    quotas.iter().filter(move |(served, _)| serves(*served)).map(|(_, gpus)| *gpus)
+}
+
+fn gpus_are_served(context: &mut Context<'_>, work: &Work<'_>, quotas: &Quotas<'_>) {
+    let Work { queue: name, section, parts, .. } = work;
+    for part in parts.iter().filter(|part| part.keys.gpus() > 0 && part.count > 0) {
+        let pool = part.keys.pool.as_deref();
+        if serving(quotas, pool).next().is_some() {
+            continue;
+        }
+        let role = part.role;
+        let what = match pool {
+            Some(pool) if !quotas.is_empty() => {
+                format!(
+                    "{role} of `{section}` runs on `{pool}`, of which the queue `{name}` hands out nothing"
+                )
+            }
+            _ => format!("{role} of `{section}` needs GPUs, of which the queue `{name}` hands out none"),
+        };
+        let finding = never_fits(what, part.path.key("gpus"), FieldPath::keys(["queue", name]));
+        context.say(finding.help("add the pool to the queue's `pools`, or name another queue"));
+    }
+}
+
+fn gpus_fit(context: &mut Context<'_>, work: &Work<'_>, queue: &Queue, quotas: &Quotas<'_>) {
+    let Work { queue: name, section, parts, .. } = work;
+    let mut asked: BTreeMap<Option<&str>, u32> = BTreeMap::new();
+    for part in parts.iter().filter(|part| part.keys.gpus() > 0 && part.count > 0) {
+        *asked.entry(part.keys.pool.as_deref()).or_default() += part.count * part.keys.gpus();
+    }
+    for (pool, gpus) in asked {
+        let Some(most) = serving(quotas, pool).max().filter(|most| gpus > *most) else { continue };
+        let what = format!(
+            "`{section}` needs {} at once, and the queue `{name}` hands out {most}: it would wait forever",
+            counted(gpus, "GPU")
+        );
+        let largest = parts.iter().max_by_key(|part| part.count * part.keys.gpus());
+        let place = largest.map_or(section.clone(), |part| match part.role {
+            Role::Worker => part.path.key("replicas"),
+            _ => part.path.key("gpus"),
+        });
+        let key = if queue.pools.is_empty() { "gpus" } else { "pools" };
+        let finding = never_fits(what, place, FieldPath::keys(["queue", name, key]));
+        context.say(finding.help("raise the quota, ask for less, or put some workers into a `group`"));
+    }
+}
+
+fn quantities_fit(context: &mut Context<'_>, work: &Work<'_>, queue: &Queue) {
+    let Work { queue: name, section, parts, .. } = work;
+    for (key, given) in [("cpu", &queue.cpu), ("memory", &queue.memory)] {
+        let Some((text, most)) = given.as_deref().and_then(|text| Some((text, quantity(text)?))) else {
             continue;
         };
-        let quotas = queue.quotas(|key| pools.get(key));
-        let whole = FieldPath::keys(["queue", name]);
-        let never = |what: String, place: FieldPath, quota: FieldPath| {
-            Diagnostic::error(Code::NeverFits, what)
-                .at_value(place, "asked for here")
-                .at_value(quota, "handed out here")
+        let asks = |part: &Part<'_>| {
+            let text = if key == "cpu" { &part.keys.cpu } else { &part.keys.memory };
+            let each = text.as_deref().and_then(quantity).unwrap_or(0);
+            each * i128::from(part.count)
         };
-        let mut asked: BTreeMap<Option<&str>, u32> = BTreeMap::new();
-        for part in parts.iter().filter(|part| part.keys.gpus() > 0 && part.count > 0) {
-            let pool = part.keys.pool.as_deref();
-            *asked.entry(pool).or_default() += part.count * part.keys.gpus();
-            let served =
-                quotas.iter().any(|(served, _)| served.is_none() || pool.is_none() || *served == pool);
-            if !served {
-                let what = match pool {
-                    Some(pool) if !quotas.is_empty() => {
-                        format!(
-                            "{} of `{section}` runs on `{pool}`, of which the queue `{name}` hands out nothing",
-                            part.role
-                        )
-                    }
-                    _ => format!(
-                        "{} of `{section}` needs GPUs, of which the queue `{name}` hands out none",
-                        part.role
-                    ),
-                };
-                let finding = never(what, part.path.key("gpus"), whole.clone());
-                context.say(finding.help("add the pool to the queue's `pools`, or name another queue"));
-            }
-        }
-        for (pool, gpus) in asked {
-            let quota =
-                quotas.iter().filter(|(served, _)| served.is_none() || pool.is_none() || *served == pool);
-            let Some(most) = quota.map(|(_, gpus)| *gpus).max().filter(|most| gpus > *most) else { continue };
+        if parts.iter().map(asks).sum::<i128>() > most {
             let what = format!(
-                "`{section}` needs {} at once, and the queue `{name}` hands out {most}: it would wait forever",
-                counted(gpus, "GPU")
+                "the pods of `{section}` need more {key} at once than the {text} that the queue `{name}` hands out: it \
+                 would wait forever"
             );
-            let largest = parts.iter().max_by_key(|part| part.count * part.keys.gpus());
-            let place = largest.map_or(section.clone(), |part| match part.role {
-                Role::Worker => part.path.key("replicas"),
-                _ => part.path.key("gpus"),
-            });
-            let quota = if queue.pools.is_empty() { whole.key("gpus") } else { whole.key("pools") };
-            context.say(
-                never(what, place, quota)
-                    .help("raise the quota, ask for less, or put some workers into a `group`"),
-            );
-        }
-        for (key, given) in [("cpu", &queue.cpu), ("memory", &queue.memory)] {
-            let Some(most) = given.as_deref().and_then(quantity) else { continue };
-            let asks = |part: &Part<'_>| {
-                let text = if key == "cpu" { &part.keys.cpu } else { &part.keys.memory };
-                let each = text.as_deref().and_then(quantity).unwrap_or(0);
-                each * i128::from(part.count)
-            };
-            if parts.iter().map(asks).sum::<i128>() > most {
-                let most = given.as_deref().unwrap_or_default();
-                let what = format!(
-                    "the pods of `{section}` need more {key} at once than the {most} that the queue `{name}` hands out: it \
-                     would wait forever"
-                );
-                let largest = parts.iter().max_by_key(|part| asks(part));
-                let place = largest.map_or(section.clone(), |part| part.path.key(key));
-                context.say(never(what, place, whole.key(key)).help("raise the quota, or ask for less"));
-            }
+            let largest = parts.iter().max_by_key(|part| asks(part));
+            let place = largest.map_or(section.clone(), |part| part.path.key(key));
+            let finding = never_fits(what, place, FieldPath::keys(["queue", name, key]));
+            context.say(finding.help("raise the quota, or ask for less"));
         }
     }
+}
+
+fn never_fits(what: String, place: FieldPath, quota: FieldPath) -> Diagnostic {
+    let finding = Diagnostic::error(Code::NeverFits, what).at_value(place, "asked for here");
+    finding.at_value(quota, "handed out here")
 }
 
 /// Objects of guides, in the version that they have.

@@ -16,7 +16,7 @@ use crate::kinds::kubernetes::provisioning::{CLASS, LONGEST, MOST_NODES};
 use crate::kinds::kubernetes::request_stage::{CLASS as CLASS_KEY, CONSUMES};
 use crate::kinds::pod;
 use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::section::{PodKeys, Pods, Role};
+use crate::kinds::section::{PodKeys, Pods, Role, managed};
 use crate::kinds::short::seconds;
 use crate::schema::AUTOSCALING_GROUP;
 use crate::stack::{Nodes, ProvisioningRequest};
@@ -264,7 +264,7 @@ fn keys_of<'p>(pod: &'p Pods<'_>) -> Vec<&'p str> {
 /// Workers that a Dask job copies from a cluster: what has the cluster's wait is not copied.
 fn copied_workers_are_asked(context: &mut Context<'_>) {
     let stack = context.stack;
-    let jobs = stack.dask_job.iter().filter(|(_, job)| job.worker.is_none() && job.manage.is_managed());
+    let jobs = managed(&stack.dask_job).filter(|(_, job)| job.worker.is_none());
     for (key, job) in jobs.filter(|(_, job)| job.capacity.is_none() && job.queue.is_none()) {
         let like = job.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
         let Some((like, name)) = like.and_then(|like| Some((like, like.worker.keys.pool.as_ref()?))) else {
@@ -308,70 +308,51 @@ fn is_asked_for(context: &Context<'_>, pod: &Pods<'_>) -> bool {
 
 /// A request can be met: by the pool, and by what GKE makes for one. Source: GKE's guide, "Limitations".
 pub(super) fn requests_can_be_met(context: &mut Context<'_>) {
-    for Asked { path, pods, keys, count, number } in asked(context) {
-        anti_affinity(context, keys.pod.as_ref().map(|pod| &pod.0), &pods.key("pod"));
-        let pool = keys.pool.as_ref().and_then(|name| Some((name, context.pool(name)?)));
-        let per_node = match (pool, keys.gpus()) {
-            (Some((_, pool)), gpus) if gpus > 0 && pool.allocatable_gpus() >= gpus => {
-                pool.allocatable_gpus() / gpus
-            }
-            // How many fit by CPU and memory is the scheduler's to know; at least one pod has room.
-            _ => 0,
-        };
-        let nodes = if per_node == 0 { 1 } else { u64::from(count).div_ceil(u64::from(per_node)) };
-        let needs = |nodes: u64| {
-            let each = if per_node == 0 {
-                String::new()
-            } else {
-                format!(" with {} each", counted(per_node, "pod"))
-            };
-            format!("{nodes} nodes{each}")
-        };
-        if nodes > MOST_NODES {
-            let message = format!(
-                "`{path}` needs {}, and GKE makes at most {MOST_NODES} for one request",
-                needs(nodes)
-            );
-            let finding =
-                Diagnostic::error(Code::RequestTooLarge, message).at_value(number, format!("{count} pods"));
-            context.say(finding.help("split it into several requests, or use machines with more GPUs"));
-            continue;
-        }
-        let Some((name, pool)) = pool.filter(|(_, pool)| pool.manage.is_managed() || pool.nodes.is_some())
-        else {
-            continue;
-        };
-        let (at_first, max) = (pool.size().least(), pool.size().most());
-        if pool.capacity.is_empty() && matches!(pool.size(), Nodes::Fixed(_)) {
-            continue;
-        }
-        let others = pool.for_requests() == ForRequests::Perhaps;
-        if others && nodes > u64::from(at_first) && nodes <= u64::from(max) {
-            let message = format!(
-                "`{path}` needs {}, and the pool `{name}` has {at_first} when it is not bought by the way \"queued\": the \
-                 autoscaler adds none for pods that name a request",
-                needs(nodes)
-            );
-            let finding = Diagnostic::error(Code::RequestTooLarge, message)
-                .at_value(number, format!("{count} pods"))
-                .at_value(FieldPath::keys(["node_pool", name, "nodes"]), format!("{at_first} at first"));
-            context
-                .say(finding.help(format!("set `nodes = {nodes}`, or keep only \"queued\" in `capacity`")));
-            continue;
-        }
-        if nodes > u64::from(max) {
-            let message = format!(
-                "`{path}` needs {} at once, and the pool `{name}` has at most {max}: the request would fail",
-                needs(nodes)
-            );
-            let finding = Diagnostic::error(Code::RequestTooLarge, message)
-                .at_value(number, format!("{count} pods"))
-                .at_value(FieldPath::keys(["node_pool", name, "nodes"]), format!("at most {max}"));
-            context.say(
-                finding.help(format!("set `nodes = {{ min = 0, max = {nodes} }}`, or ask for fewer pods")),
-            );
+    for asked in asked(context) {
+        anti_affinity(context, asked.keys.pod.as_ref().map(|pod| &pod.0), &asked.pods.key("pod"));
+        if let Some(finding) = too_large(context, asked) {
+            context.say(finding);
         }
     }
+}
+
+fn too_large(context: &Context<'_>, asked: Asked<'_>) -> Option<Diagnostic> {
+    let Asked { path, pods: _, keys, count, number } = asked;
+    let pool = keys.pool.as_ref().and_then(|name| Some((name, context.pool(name)?)));
+    // How many fit by CPU and memory is the scheduler's to know; at least one pod has room.
+    let per_node = pool.and_then(|(_, pool)| pool.allocatable_gpus().checked_div(keys.gpus())).unwrap_or(0);
+    let nodes = if per_node == 0 { 1 } else { u64::from(count).div_ceil(u64::from(per_node)) };
+    let each = (per_node > 0).then(|| format!(" with {} each", counted(per_node, "pod")));
+    let needs = format!("`{path}` needs {nodes} nodes{}", each.unwrap_or_default());
+    let finding = |why: String| {
+        let finding = Diagnostic::error(Code::RequestTooLarge, format!("{needs}{why}"));
+        finding.at_value(number, format!("{count} pods"))
+    };
+    if nodes > MOST_NODES {
+        let finding = finding(format!(", and GKE makes at most {MOST_NODES} for one request"));
+        return Some(finding.help("split it into several requests, or use machines with more GPUs"));
+    }
+    let (name, pool) = pool.filter(|(_, pool)| pool.manage.is_managed() || pool.nodes.is_some())?;
+    let (at_first, max) = (pool.size().least(), pool.size().most());
+    if pool.capacity.is_empty() && matches!(pool.size(), Nodes::Fixed(_)) {
+        return None;
+    }
+    let place = FieldPath::keys(["node_pool", name, "nodes"]);
+    let others = pool.for_requests() == ForRequests::Perhaps;
+    if others && nodes > u64::from(at_first) && nodes <= u64::from(max) {
+        let finding = finding(format!(
+            ", and the pool `{name}` has {at_first} when it is not bought by the way \"queued\": the autoscaler adds none for \
+             pods that name a request"
+        ));
+        let finding = finding.at_value(place, format!("{at_first} at first"));
+        return Some(finding.help(format!("set `nodes = {nodes}`, or keep only \"queued\" in `capacity`")));
+    }
+    (nodes > u64::from(max)).then(|| {
+        let finding =
+            finding(format!(" at once, and the pool `{name}` has at most {max}: the request would fail"));
+        let finding = finding.at_value(place, format!("at most {max}"));
+        finding.help(format!("set `nodes = {{ min = 0, max = {nodes} }}`, or ask for fewer pods"))
+    })
 }
 
 /// How long jobs and nodes last.

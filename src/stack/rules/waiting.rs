@@ -125,18 +125,26 @@ fn advice(
             say(key, what, &format!("remove `{key}`"));
         }
     }
-    let Some(cluster) = cluster else { return found };
-    let upgrades = pool.auto_upgrade != Some(false);
-    if upgrades && cluster.release_channel == Some(ReleaseChannel::None) {
-        let what = "GKE upgrades nodes of this pool, and an upgrade ends the work on them";
-        say(
-            "auto_upgrade",
-            what,
-            "set `auto_upgrade = false`, which the cluster allows as it is in no release channel",
-        );
+    found.extend(cluster.map(|cluster| upgrades(pool, cluster, lasts)).unwrap_or_default());
+    found
+}
+
+/// What upgrades do to the work on a pool.
+fn upgrades(pool: &NodePool, cluster: &Cluster, lasts: u64) -> Vec<Advice> {
+    let mut found = Vec::new();
+    if pool.auto_upgrade == Some(false) {
+        return found;
+    }
+    if cluster.release_channel == Some(ReleaseChannel::None) {
+        found.push(Advice {
+            key: "auto_upgrade",
+            what: "GKE upgrades nodes of this pool, and an upgrade ends the work on them".to_owned(),
+            help: "set `auto_upgrade = false`, which the cluster allows as it is in no release channel"
+                .to_owned(),
+        });
     }
     let every = cluster.maintenance.as_ref().filter(|it| !keeps_upgrades_away(it)).and_then(every);
-    if let Some(every) = every.filter(|every| upgrades && lasts > *every) {
+    if let Some(every) = every.filter(|every| lasts > *every) {
         let days = |seconds: u64| match seconds / DAY {
             1 => "every day".to_owned(),
             days => format!("every {days} days"),
@@ -146,11 +154,9 @@ fn advice(
              the work on them",
             days(every)
         );
-        say(
-            "max_run_duration",
-            &what,
-            "set a shorter `max_run_duration`, here or on the queue or request, or rarer windows or an exclusion in `[cluster.maintenance]`",
-        );
+        let help = "set a shorter `max_run_duration`, here or on the queue or request, or rarer windows or an exclusion in \
+                    `[cluster.maintenance]`";
+        found.push(Advice { key: "max_run_duration", what, help: help.to_owned() });
     }
     found
 }
