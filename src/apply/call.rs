@@ -30,26 +30,50 @@ const LOOKS: usize = 3;
 /// How long a running operation is still watched after Ctrl-C.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
+/// What the tries of a call have shown.
+#[derive(Default)]
+struct Seen {
+    tried: bool,
+    /// A reply was lost: its request may have been carried out.
+    lost: bool,
+    /// The uid of what an earlier try made.
+    made_by_us: Option<String>,
+    /// The version of what has moved since it was read.
+    newer: Option<Value>,
+    /// How often it was looked at for that.
+    looks: usize,
+    away: Since,
+}
+
+impl Seen {
+    fn put_into(&self, mut request: Request) -> Request {
+        if let Some(version) = &self.newer {
+            put_version(&mut request, version);
+        }
+        if let Some(uid) = &self.made_by_us {
+            bind(&mut request, uid);
+        }
+        request
+    }
+}
+
+/// What is behind an error.
+enum Behind {
+    /// What was asked for is so.
+    Done,
+    /// Something that the next request must say.
+    Changed,
+    Trouble(ApiError),
+}
+
 impl Run<'_> {
-    /// Performs a call.
     pub(super) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut tries = Tries::new(Patience::Writing);
-        let mut lost = false;
-        let mut made_by_us: Option<String> = None;
-        let mut tried = false;
-        let mut newer: Option<Value> = None;
-        let mut looks = 0;
-        let mut away = Since::default();
+        let mut seen = Seen::default();
         loop {
-            let mut request = self.fill(call).await?;
-            if let Some(version) = &newer {
-                put_version(&mut request, version);
-            }
-            if let Some(uid) = &made_by_us {
-                bind(&mut request, uid);
-            }
-            let mut error = match self.shared.api.send(request.clone()).await {
+            let request = seen.put_into(self.fill(call).await?);
+            let error = match self.shared.api.send(request.clone()).await {
                 Ok(reply) => {
                     self.wrote |= request.writes();
                     self.remember_deleted(&request, &reply);
@@ -62,67 +86,92 @@ impl Run<'_> {
                 return Err(self.interrupted_call(&request, &error));
             }
             self.wrote |= error.class == Class::Lost;
-            if request.method == Method::Delete && is_gone(&error, lost) {
-                // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
-                let lacks = || served::lacks(self.shared.api, &error, &request.path);
-                if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
-                    self.remember_deleted(&request, &Value::Null);
-                    self.reply = Some((request.path, Reply::Gone));
-                    return Ok(());
-                }
-            }
-            if creates(&request) && is_there(&error) {
-                match self.there(&request).await? {
-                    Some((path, live)) => match self.take_ours(&request, &path, &live, tried).await? {
-                        Existing::Whole => return Ok(()),
-                        Existing::Under(uid) => {
-                            made_by_us = Some(uid);
-                            continue;
-                        }
-                        Existing::Going(why) => error = request.failed(Class::Busy, why),
-                    },
-                    // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
-                    None => error.class = Class::Unavailable,
-                }
-            }
-            if is_versioned(&request) && is_there(&error) && looks < LOOKS {
-                // A status moves the version, too, and so does this very request when its reply was lost.
-                looks += 1;
-                let live = self.look(Request::get(request.api, object_path(&request))).await;
-                let live = live.map_err(|error| of_request(&error))?;
-                match self.still(&request, &live) {
-                    Still::ReadSet => return Ok(()),
-                    Still::Planned => {
-                        newer = Some(live["metadata"]["resourceVersion"].clone());
-                        continue;
-                    }
-                    Still::Moved => return Err(of_request(&error)),
-                }
-            }
-            lost |= error.class == Class::Lost;
-            tried = true;
+            let error = match self.look_behind(&request, error, &mut seen).await? {
+                Behind::Done => return Ok(()),
+                Behind::Changed => continue,
+                Behind::Trouble(error) => error,
+            };
+            seen.lost |= error.class == Class::Lost;
+            seen.tried = true;
             let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
             let verdict = tries.after(&request, &error, remade, start.elapsed());
-            if verdict == Verdict::GiveUp && self.waits_for_gke(&request, &error, &mut away).await? {
+            if verdict == Verdict::GiveUp && self.waits_for_gke(&request, &error, &mut seen.away).await? {
                 continue;
             }
-            match verdict {
-                Verdict::GiveUp if lost && is_no_answer(&error) => {
-                    return Err(Outcome::InDoubt {
-                        message: format!("{error}; the request may have succeeded"),
-                    });
-                }
-                Verdict::GiveUp => {
-                    let told =
-                        Told::of(error.message.as_str()).with(error.body.as_ref().unwrap_or(&Value::Null));
-                    self.short = told.lacks_machines().then_some(told.text);
-                    return Err(self.refused(&error).await);
-                }
-                Verdict::Again { trouble, after, lasted, at_most } => {
-                    self.say_trouble(&request, &error, trouble, after, lasted, at_most).await;
-                    if self.pause(after).await == Pause::Interrupted {
-                        return Err(self.interrupted_call(&request, &error));
+            self.heed(verdict, &request, &error, seen.lost).await?;
+        }
+    }
+
+    /// What is behind an error: what was to be deleted is gone, what was to be made is there, or what was to be changed has moved
+    /// without a difference to the plan.
+    async fn look_behind(
+        &mut self,
+        request: &Request,
+        mut error: ApiError,
+        seen: &mut Seen,
+    ) -> Result<Behind, Outcome> {
+        if request.method == Method::Delete && is_gone(&error, seen.lost) {
+            // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
+            let lacks = || served::lacks(self.shared.api, &error, &request.path);
+            if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
+                self.remember_deleted(request, &Value::Null);
+                self.reply = Some((request.path.clone(), Reply::Gone));
+                return Ok(Behind::Done);
+            }
+        }
+        if creates(request) && is_there(&error) {
+            match self.there(request).await? {
+                Some((path, live)) => match self.take_ours(request, &path, &live, seen.tried).await? {
+                    Existing::Whole => return Ok(Behind::Done),
+                    Existing::Under(uid) => {
+                        seen.made_by_us = Some(uid);
+                        return Ok(Behind::Changed);
                     }
+                    Existing::Going(why) => error = request.failed(Class::Busy, why),
+                },
+                // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
+                None => error.class = Class::Unavailable,
+            }
+        }
+        if is_versioned(request) && is_there(&error) && seen.looks < LOOKS {
+            // A status moves the version, too, and so does this very request when its reply was lost.
+            seen.looks += 1;
+            let live = self.look(Request::get(request.api, object_path(request))).await;
+            let live = live.map_err(|error| of_request(&error))?;
+            return match self.still(request, &live) {
+                Still::ReadSet => Ok(Behind::Done),
+                Still::Planned => {
+                    seen.newer = Some(live["metadata"]["resourceVersion"].clone());
+                    Ok(Behind::Changed)
+                }
+                Still::Moved => Err(of_request(&error)),
+            };
+        }
+        Ok(Behind::Trouble(error))
+    }
+
+    /// Waits until the next try, or ends the call.
+    async fn heed(
+        &mut self,
+        verdict: Verdict,
+        request: &Request,
+        error: &ApiError,
+        lost: bool,
+    ) -> Result<(), Outcome> {
+        match verdict {
+            Verdict::GiveUp if lost && is_no_answer(error) => {
+                Err(Outcome::InDoubt { message: format!("{error}; the request may have succeeded") })
+            }
+            Verdict::GiveUp => {
+                let told = Told::of(error.message.as_str()).with(error.body.as_ref().unwrap_or(&Value::Null));
+                self.short = told.lacks_machines().then_some(told.text);
+                Err(self.refused(error).await)
+            }
+            Verdict::Again { trouble, after, lasted, at_most } => {
+                self.say_trouble(request, error, trouble, after, lasted, at_most).await;
+                match self.pause(after).await {
+                    Pause::Interrupted => Err(self.interrupted_call(request, error)),
+                    Pause::Over => Ok(()),
                 }
             }
         }

@@ -39,7 +39,6 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Of an outcome.
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::Done,
@@ -306,18 +305,9 @@ impl<'a> RecordWriter<'a> {
     fn record(&self, old: Option<&Record>, phase: Phase<'_>) -> Record {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
-        // What is there was made, and what is made now is noted anew.
         let changes: BTreeMap<&Identity, &Change> =
             self.plan.changes.iter().rev().map(|change| (&change.identity, change)).collect();
-        let settled = |thing: &&Identity| {
-            let change = changes.get(*thing);
-            change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
-        };
-        let mut begun: BTreeSet<Identity> =
-            old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
-        if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
-            begun.extend(unknown(self.plan));
-        }
+        let begun = self.begun_before(old, &changes);
         let done = match &phase {
             Phase::Intent { .. } => false,
             Phase::Outcome { outcomes, .. } => {
@@ -332,20 +322,8 @@ impl<'a> RecordWriter<'a> {
                 (true, timed(left, before, &BTreeMap::new()), known)
             }
             Phase::Outcome { outcomes, passes } => {
-                let progress = |change| progress(outcomes, change);
-                let left = inventory(self.plan, before, progress);
-                // What the plan read and is neither live nor wanted went without us. What it did not read may be live.
-                let pods: BTreeSet<Identity> =
-                    pods(self.plan).into_values().map(|pod| pod.identity).collect();
-                let seen = |entry: &Entry| {
-                    !self.planned_under_lock
-                        || self.plan.leaves_out(&entry.identity)
-                        || changes.contains_key(&entry.identity)
-                        || pods.contains(&entry.identity)
-                };
-                let left: Vec<Entry> = left.into_iter().filter(seen).collect();
-                let left = timed(left, before, &took(self.plan, outcomes));
-                let passes = carried(self.plan, old_passes, passes, progress);
+                let left = self.left(before, outcomes, &changes);
+                let passes = carried(self.plan, old_passes, passes, |change| progress(outcomes, change));
                 // A stack of which nothing is left, and that is made again, is another one.
                 let over = self.plan.partial.is_none() && left.is_empty();
                 (false, left, if over { Passes::new() } else { passes })
@@ -369,6 +347,43 @@ impl<'a> RecordWriter<'a> {
             bought: Vec::new(),
             hosts: hosts(self.plan, old.filter(|_| !done)),
         }
+    }
+
+    /// What is made once, and may have been made. What is there was made, and what is made now is noted anew.
+    fn begun_before(
+        &self,
+        old: Option<&Record>,
+        changes: &BTreeMap<&Identity, &Change>,
+    ) -> BTreeSet<Identity> {
+        let settled = |thing: &&Identity| {
+            let change = changes.get(*thing);
+            change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
+        };
+        let mut begun: BTreeSet<Identity> =
+            old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
+        if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
+            begun.extend(unknown(self.plan));
+        }
+        begun
+    }
+
+    /// What exists after the apply. What the plan read and is neither live nor wanted went without us. What it did not read may be
+    /// live.
+    fn left(
+        &self,
+        before: &[Entry],
+        outcomes: &Outcomes,
+        changes: &BTreeMap<&Identity, &Change>,
+    ) -> Vec<Entry> {
+        let mut left = inventory(self.plan, before, |change| progress(outcomes, change));
+        let pods: BTreeSet<Identity> = pods(self.plan).into_values().map(|pod| pod.identity).collect();
+        left.retain(|entry| {
+            !self.planned_under_lock
+                || self.plan.leaves_out(&entry.identity)
+                || changes.contains_key(&entry.identity)
+                || pods.contains(&entry.identity)
+        });
+        timed(left, before, &took(self.plan, outcomes))
     }
 
     /// The record before this apply.
@@ -562,51 +577,50 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
             None if matches!(identity, Identity::Check(_)) => continue,
             None => desired.get(identity).map(|resource| Entry { ready: Some(ready), ..entry(resource) }),
         };
-        match (action, progress) {
-            (Action::Delete | Action::Forget, Progress::Done) => {
-                entries.remove(identity);
-            }
-            // The pod of a check goes with its run; it stays only where that was cut short.
-            (Action::Run, Progress::Done | Progress::Untouched) => {
-                entries.retain(|_, entry| wanted.as_ref().is_none_or(|pod| pod.identity != entry.identity));
-            }
-            (Action::Run, Progress::Open) => {
-                entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
-            }
-            // It may be there still, and no record may have named it before: the last one may be lost.
-            (Action::Delete | Action::Forget, Progress::Open | Progress::Untouched) if !change.foreign => {
-                entries.entry(identity.clone()).or_insert_with(|| of_change(change));
-            }
-            (_, Progress::Untouched) | (Action::Delete | Action::Forget, _) => {}
-            (Action::Keep, Progress::Done) if wanted.is_none() => {
-                // It stays for others, and is still what this stack has made.
-                entries.entry(identity.clone()).or_insert_with(|| of_change(change));
-            }
-            (_, Progress::Done) => {
-                entries.extend(wanted.map(|entry| (identity.clone(), entry)));
-            }
-            (_, Progress::Open) => {
-                let Some(mut entry) = wanted else { continue };
-                if let Some(old) = entries.get(identity) {
-                    entry.set = united(&old.set, entry.set);
-                }
-                entries.insert(identity.clone(), entry);
-            }
-        }
+        note(&mut entries, change, progress, wanted);
     }
     for (address, object) in plan.partial.iter().flat_map(|partial| &partial.unrecorded) {
         let identity = Identity::Object(object.clone());
-        let left = Entry {
-            address: address.clone(),
-            identity: identity.clone(),
-            kind: kinds::kubernetes::object::kind_of(object).into(),
-            set: Value::Null,
-            ready: Some(false),
-            took: None,
-        };
-        entries.entry(identity).or_insert(left);
+        let left = bare(address, &identity, kinds::kubernetes::object::kind_of(object));
+        entries.entry(identity).or_insert(Entry { ready: Some(false), ..left });
     }
     entries.into_values().collect()
+}
+
+/// Notes what a change has come to; `wanted` is what it makes, or the pod that it runs.
+fn note(entries: &mut BTreeMap<Identity, Entry>, change: &Change, progress: Progress, wanted: Option<Entry>) {
+    let Change { identity, action, .. } = change;
+    match (action, progress) {
+        (Action::Delete | Action::Forget, Progress::Done) => {
+            entries.remove(identity);
+        }
+        // The pod of a check goes with its run; it stays only where that was cut short.
+        (Action::Run, Progress::Done | Progress::Untouched) => {
+            entries.retain(|_, entry| wanted.as_ref().is_none_or(|pod| pod.identity != entry.identity));
+        }
+        (Action::Run, Progress::Open) => {
+            entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
+        }
+        // It may be there still, and no record may have named it before: the last one may be lost.
+        (Action::Delete | Action::Forget, Progress::Open | Progress::Untouched) if !change.foreign => {
+            entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+        }
+        (_, Progress::Untouched) | (Action::Delete | Action::Forget, _) => {}
+        (Action::Keep, Progress::Done) if wanted.is_none() => {
+            // It stays for others, and is still what this stack has made.
+            entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+        }
+        (_, Progress::Done) => {
+            entries.extend(wanted.map(|entry| (identity.clone(), entry)));
+        }
+        (_, Progress::Open) => {
+            let Some(mut entry) = wanted else { return };
+            if let Some(old) = entries.get(identity) {
+                entry.set = united(&old.set, entry.set);
+            }
+            entries.insert(identity.clone(), entry);
+        }
+    }
 }
 
 /// The pods of the checks that a plan runs, by the place of the change.
@@ -617,22 +631,19 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
         let wanted = desired.get(&change.identity)?;
         let pod = Some(kinds::kubernetes::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::kubernetes::check::address_of(&change.address, &pod);
-        let (identity, kind) = (Identity::Object(pod), KindId::Object.into());
-        Some((place, Entry { address, identity, kind, set: Value::Null, ready: None, took: None }))
+        Some((place, bare(&address, &Identity::Object(pod), KindId::Object)))
     });
     pods.collect()
 }
 
 fn of_change(change: &Change) -> Entry {
-    let Change { address, identity, kind, .. } = change;
-    Entry {
-        address: address.clone(),
-        identity: identity.clone(),
-        kind: (*kind).into(),
-        set: Value::Null,
-        ready: None,
-        took: None,
-    }
+    bare(&change.address, &change.identity, change.kind)
+}
+
+/// The entry of something of which no more is known.
+fn bare(address: &Address, identity: &Identity, kind: KindId) -> Entry {
+    let (address, identity) = (address.clone(), identity.clone());
+    Entry { address, identity, kind: kind.into(), set: Value::Null, ready: None, took: None }
 }
 
 fn entry(resource: &Resource) -> Entry {
@@ -642,14 +653,7 @@ fn entry(resource: &Resource) -> Entry {
         Identity::Cluster(_) | Identity::NodePool { .. } => body.clone(),
         Identity::Object(_) | Identity::Check(_) => Value::Null,
     };
-    Entry {
-        address: address.clone(),
-        identity: identity.clone(),
-        kind: (*kind).into(),
-        set,
-        ready: None,
-        took: None,
-    }
+    Entry { set, ..bare(address, identity, *kind) }
 }
 
 /// The hosts on which something of the stack is to be, and those on which something may be left.
