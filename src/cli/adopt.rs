@@ -91,12 +91,8 @@ fn take(
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
             return Ok(Exit::Done);
         }
-        for (change, keeper) in keepers(&plan, &world) {
-            let what =
-                format!("{change} is managed by {keeper}, which will revert values that differ from its own");
-            let help = "remove it there as well, or keep `manage = false`";
-            reporter
-                .diagnostics(&[Diagnostic::warning(Code::KeptByOthers, what).help(help)], asked.sources());
+        for warning in kept_by_others(&plan, &world) {
+            reporter.diagnostics(&[warning], asked.sources());
         }
         agree(&plan, args, format)?;
         rules::without_waits(&mut plan);
@@ -130,11 +126,17 @@ fn place(section: &Address) -> FieldPath {
     path.key("manage")
 }
 
-/// Things of the plan that a tool keeps, and the tool.
-fn keepers(plan: &Plan, world: &World) -> Vec<(String, String)> {
+/// Warnings of things of the plan that a tool keeps.
+fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
     let taken = plan.changes.iter().filter(|change| change.taken.is_some() && change.action != Action::Keep);
-    let kept = taken.filter_map(|change| Some((change, kept_by(world.find(&change.identity)?)?)));
-    kept.map(|(change, keeper)| (change.identity.to_string(), keeper)).collect()
+    let kept = taken.filter_map(|change| Some((&change.identity, kept_by(world.find(&change.identity)?)?)));
+    let warnings = kept.map(|(thing, keeper)| {
+        let what =
+            format!("{thing} is managed by {keeper}, which will revert values that differ from its own");
+        let help = "remove it there as well, or keep `manage = false`";
+        Diagnostic::warning(Code::KeptByOthers, what).help(help)
+    });
+    warnings.collect()
 }
 
 /// To name an address here is consent to taking it, but not from a tool that keeps it.

@@ -117,21 +117,7 @@ impl Args {
 impl Changing {
     /// A plan of what such a command is given, and nothing else.
     pub fn making(&self) -> Making {
-        Making {
-            allow: Vec::new(),
-            replace: Vec::new(),
-            retry_capacity: false,
-            part: Part::default(),
-            retarget: false,
-            when_idle: false,
-            wait: None,
-            start: false,
-            unattended: false,
-            stop: None,
-            skip_preflight: false,
-            parallelism: self.parallelism,
-            json: self.json,
-        }
+        Making::plain(self.parallelism, self.json)
     }
 
     /// How such a command applies its plan.
@@ -158,18 +144,9 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     let DestroyArgs { auto_approve, force_unlock, allow, part, parallelism, json } = args;
     let making = Making {
         allow: allow.clone(),
-        replace: Vec::new(),
-        retry_capacity: false,
         part: part.clone(),
-        retarget: false,
-        when_idle: false,
-        wait: None,
-        start: false,
-        unattended: false,
-        stop: None,
         skip_preflight: true,
-        parallelism: *parallelism,
-        json: *json,
+        ..Making::plain(*parallelism, *json)
     };
     apply_stack(settings, Mode::Destroy, &making, *auto_approve, *force_unlock)
 }

@@ -234,6 +234,25 @@ async fn plan_live(
 }
 
 impl Making {
+    /// Without any of the options that choose what is planned.
+    pub fn plain(parallelism: usize, json: bool) -> Self {
+        Self {
+            allow: Vec::new(),
+            replace: Vec::new(),
+            retry_capacity: false,
+            part: Part::default(),
+            retarget: false,
+            when_idle: false,
+            wait: None,
+            start: false,
+            unattended: false,
+            stop: None,
+            skip_preflight: false,
+            parallelism,
+            json,
+        }
+    }
+
     /// What they ask for.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
         let Self {

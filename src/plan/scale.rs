@@ -65,18 +65,7 @@ impl Planner<'_> {
             return Err(self.cannot(wish, format!("{} is {stop}", resource.identity), Some(&help)));
         }
         let live = self.live_and_ours(resource, wish)?;
-        if gang::of_resource(resource).is_some() {
-            let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
-                        workers without that";
-            let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
-            return Err(self.cannot(wish, what, Some(help)));
-        }
-        if dask::booked::is(&resource.body) {
-            let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
-                        a `group` with `capacity = \"queued\"` adds workers without that";
-            let what = format!("{} has nodes for as many workers as it was created with", wish.address);
-            return Err(self.cannot(wish, what, Some(help)));
-        }
+        self.can_grow(resource, wish)?;
         let before = match &resource.identity {
             Identity::Object(object) => self.counted(object, wish)?,
             _ => vec![(None, live["nodeCount"].as_u64().map(Value::from))],
@@ -157,6 +146,23 @@ impl Planner<'_> {
             return Err(Box::new(problem.help(help)));
         }
         Ok(live)
+    }
+
+    /// What starts whole, or on nodes that were requested for all of it, keeps its number.
+    fn can_grow(&self, resource: &Resource, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
+        if gang::of_resource(resource).is_some() {
+            let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
+                        workers without that";
+            let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
+            return Err(self.cannot(wish, what, Some(help)));
+        }
+        if dask::booked::is(&resource.body) {
+            let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
+                        a `group` with `capacity = \"queued\"` adds workers without that";
+            let what = format!("{} has nodes for as many workers as it was created with", wish.address);
+            return Err(self.cannot(wish, what, Some(help)));
+        }
+        Ok(())
     }
 
     /// The live objects that hold the number, and the number.
