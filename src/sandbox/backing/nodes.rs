@@ -13,7 +13,7 @@ use crate::sandbox::error::SandboxError;
 use crate::sandbox::gke::ClusterId;
 use crate::sandbox::kube::object::{Key, is_finished};
 use crate::sandbox::kube::run::autoscaler::missing_nodes;
-use crate::sandbox::kube::run::idle::Idle;
+use crate::sandbox::kube::run::idle::{Idle, Unneeded};
 use crate::sandbox::kube::run::market::Market;
 use crate::sandbox::kube::run::provisioning::requested_nodes;
 use crate::sandbox::kube::run::{Loops, PoolView, Write};
@@ -91,14 +91,7 @@ async fn round(
     // A hand of nodes is looked at often; all pods only where somebody scales by them.
     let scales = pools.iter().any(|view| view.pool["autoscaling"]["enabled"] == true);
     let pods = list(backing, if scales { PODS } else { DRIVER_PODS }).await?;
-    let (mut templates, mut requests) = (Value::Null, Value::Null);
-    if scales {
-        // Definitions of requests may be missing, which is no requests.
-        requests = backing.ask(Method::GET, REQUESTS, "", &Value::Null).await?.1;
-        if !items(&requests).is_empty() {
-            templates = list(backing, TEMPLATES).await?;
-        }
-    }
+    let (requests, templates) = if scales { requested(backing).await? } else { <(Value, Value)>::default() };
     let read =
         [("", "pods", &pods), ("", "podtemplates", &templates), (GROUP, "provisioningrequests", &requests)];
     let mirror = mirror(&nodes, &current, &read)?;
@@ -110,14 +103,11 @@ async fn round(
     if !scales {
         return Ok(rest);
     }
-    let mut gone = Vec::new();
-    for unneeded in idle.surplus(&mirror, pools, now, clock) {
-        if drained(backing, &unneeded.node.name, &pods).await? {
-            backing.ask(Method::DELETE, &path(&unneeded.node.name), "", &Value::Null).await?;
-            gone.push(unneeded);
-        } else {
-            rest = Rest::Moving;
-        }
+    let surplus = idle.surplus(&mirror, pools, now, clock);
+    let unneeded = surplus.len();
+    let gone = taken_down(backing, surplus, &pods).await?;
+    if gone.len() < unneeded {
+        rest = Rest::Moving;
     }
     let market = Market { rules: &sandbox.shared.scripts.capacity, now, clock };
     let mut more = missing_nodes(&mirror, pools, market);
@@ -136,6 +126,29 @@ async fn round(
         scaled.map_err(|error| error.to_string())?;
     }
     Ok(rest)
+}
+
+/// Requests for nodes, and the templates of their pods. Definitions of requests may be missing, which is no requests.
+async fn requested(backing: &Backing) -> Result<(Value, Value), String> {
+    let requests = backing.ask(Method::GET, REQUESTS, "", &Value::Null).await?.1;
+    let templates = if items(&requests).is_empty() { Value::Null } else { list(backing, TEMPLATES).await? };
+    Ok((requests, templates))
+}
+
+/// Those of these nodes that are gone, as nothing runs on them any more.
+async fn taken_down(
+    backing: &Backing,
+    surplus: Vec<Unneeded>,
+    pods: &Value,
+) -> Result<Vec<Unneeded>, String> {
+    let mut gone = Vec::new();
+    for unneeded in surplus {
+        if drained(backing, &unneeded.node.name, pods).await? {
+            backing.ask(Method::DELETE, &path(&unneeded.node.name), "", &Value::Null).await?;
+            gone.push(unneeded);
+        }
+    }
+    Ok(gone)
 }
 
 /// Whether nothing runs on a node any more. Kubelets end what runs on a machine that goes down, and there may be none that

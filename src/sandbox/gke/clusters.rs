@@ -84,35 +84,18 @@ impl Gke {
         if self.clusters.contains_key(&id) {
             return Err(Refusal::exists(id.link()));
         }
-        if let (Room::One, Some(other)) = (context.settings.room, self.clusters.keys().next()) {
-            return Err(Refusal::new(
-                Code::FailedPrecondition,
-                format!(
-                    "This sandbox has one real API server behind its clusters, and {} uses it: delete that \
-                     cluster first, or serve another sandbox.",
-                    other.link()
-                ),
-            ));
-        }
+        self.has_room(context.settings.room)?;
         checks::zones(&body, &id)?;
         autopilot::check_place(&body, &id)?;
         let (version, channel) = version_of(&body)?;
-        let mut wanted = first_pools(&mut body)?;
+        let wanted = first_pools(&mut body)?;
         defaults::cluster(&mut body, &id, version, channel);
         for key in ["initialClusterVersion", "currentMasterVersion"] {
             body[key] = json!(version);
         }
         body["createTime"] = json!(context.now.to_string());
         body["initialNodeCount"] = wanted.first().map_or(json!(0), |pool| pool["initialNodeCount"].clone());
-        for at in 0..wanted.len() {
-            let plain = wanted[..at].iter().any(|pool| !defaults::has_gpu(pool));
-            let pool = &mut wanted[at];
-            pools::prepare(pool, &body, &id, plain, context.now);
-            checks::pool(pool, &id, state::channel(&body), version)?;
-        }
-        if wanted.iter().all(|pool| pools::nodes_of(pool) == 0) {
-            return Err(Refusal::invalid("Cluster.initial_node_count must be greater than zero"));
-        }
+        let wanted = prepared(wanted, &body, &id, version, context.now)?;
         let counts: Vec<(&Value, u32)> = wanted.iter().map(|pool| (pool, pools::nodes_of(pool))).collect();
         self.check_quota(&id, &counts, &context.settings.quota)?;
         let nodes = counts.iter().map(|(_, nodes)| nodes).sum();
@@ -135,6 +118,18 @@ impl Gke {
         };
         self.clusters.insert(id.clone(), cluster);
         Ok(self.start(context, &id, Kind::CreateCluster, Scope::Cluster, (nodes, 1), Effect::Phase))
+    }
+
+    fn has_room(&self, room: Room) -> Result<(), Refusal> {
+        let (Room::One, Some(other)) = (room, self.clusters.keys().next()) else { return Ok(()) };
+        Err(Refusal::new(
+            Code::FailedPrecondition,
+            format!(
+                "This sandbox has one real API server behind its clusters, and {} uses it: delete that \
+                 cluster first, or serve another sandbox.",
+                other.link()
+            ),
+        ))
     }
 
     pub(super) fn get_cluster(&self, context: &Context<'_>, id: &ClusterId) -> Answer {
@@ -443,6 +438,26 @@ fn missing_permissions() -> Value {
 
 fn switch(on: bool) -> Value {
     if on { json!({ "enabled": true }) } else { json!({}) }
+}
+
+/// The first pools of a cluster with their defaults.
+fn prepared(
+    mut pools: Vec<Value>,
+    cluster: &Value,
+    id: &ClusterId,
+    version: &str,
+    now: Timestamp,
+) -> Result<Vec<Value>, Refusal> {
+    for at in 0..pools.len() {
+        let plain = pools[..at].iter().any(|pool| !defaults::has_gpu(pool));
+        let pool = &mut pools[at];
+        pools::prepare(pool, cluster, id, plain, now);
+        checks::pool(pool, id, state::channel(cluster), version)?;
+    }
+    if pools.iter().all(|pool| pools::nodes_of(pool) == 0) {
+        return Err(Refusal::invalid("Cluster.initial_node_count must be greater than zero"));
+    }
+    Ok(pools)
 }
 
 /// The first pools of a new cluster: those listed, or one made from the older shorthand.
