@@ -180,7 +180,7 @@ impl Server {
                 said.push(Value::Null);
                 continue;
             }
-            let came = self.send(method, &path, headers, step.bytes(&said)).await;
+            let came = self.ready(method, &path, headers, &step.bytes(&said)).await;
             let mut body = match read {
                 Read::Events => came.text.lines().map(parse).filter(is_due).collect(),
                 Read::Outcome => Value::Null,
@@ -196,6 +196,22 @@ impl Server {
             kept.push(answer);
         }
         kept
+    }
+
+    /// A busy API server asks clients to come again until the watch cache of a new kind is filled: when that is depends on the machine,
+    /// and not on the case. Source: `apiserver/pkg/storage/cacher/ready.go` of Kubernetes 1.36.
+    async fn ready(&self, method: &str, path: &str, headers: &[(String, String)], body: &[u8]) -> Came {
+        let begun = Instant::now();
+        loop {
+            let came = self.send(method, path, headers, body).await;
+            if came.code != 429
+                || !came.text.contains("storage is (re)initializing")
+                || begun.elapsed() > PATIENCE
+            {
+                return came;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     async fn send(
