@@ -1,5 +1,6 @@
 //! `import` of what runs on hosts: what a stack of this tool left there, and who else runs Dask.
 
+use futures::future::join_all;
 use serde_json::Value;
 
 use super::access::{self, Words};
@@ -143,13 +144,17 @@ async fn with_home(
     let Hosts::Ssh { hosts, .. } = given else { return Ok(given.clone()) };
     let names: Vec<String> = hosts.iter().flat_map(|host| host_names(&host.name)).collect();
     let maps = [(gvk("", "v1", "ConfigMap", "configmaps"), Some(NAMESPACE.to_owned()))];
-    for (index, name) in names.into_iter().enumerate() {
+    let maps = &maps;
+    let looks = names.into_iter().enumerate().map(|(index, name)| async move {
         let home = (index > 0).then_some(name);
         let hosts = Hosts::Ssh { hosts: hosts.clone(), home };
         let link = Link::open(settings, &target(&hosts), None)?;
-        let survey = look(&*link.api(), &maps, &target(&hosts), parallelism).await?;
+        let survey = look(&*link.api(), maps, &target(&hosts), parallelism).await?;
         link.close().await?;
-        if !survey.objects.is_empty() {
+        Ok::<_, Failure>((!survey.objects.is_empty()).then_some(hosts))
+    });
+    for found in join_all(looks).await {
+        if let Some(hosts) = found? {
             return Ok(hosts);
         }
     }

@@ -405,9 +405,13 @@ fn stranger(live: &Value) -> String {
     about.extend(live["address"].as_str().map(str::to_owned));
     about.extend(live["workers"].as_u64().map(|number| counted(number, "worker")));
     about.extend(live["versions"]["distributed"].as_str().map(|version| format!("distributed {version}")));
-    let whose = match live["ours"] == true {
-        true => "dask-infra started it, and its notes of it are gone",
-        false => "dask-infra did not start it",
+    let whose = match (live["ours"] == true, live["state"].as_str().and_then(|state| state.rsplit_once('/')))
+    {
+        (true, Some((home, name))) => format!(
+            "dask-infra started it, with its state in `{home}/{name}`; `XDG_STATE_HOME={home}` there imports it"
+        ),
+        (true, None) => "dask-infra started it, and its notes of it are gone".to_owned(),
+        (false, _) => "dask-infra did not start it".to_owned(),
     };
     format!(
         "`{}` of {} on {} ({}): {whose}; `{}` there stops it",

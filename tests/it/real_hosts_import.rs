@@ -113,11 +113,11 @@ fn dask_of_others_is_named_with_what_stops_it() {
     let worker = dask(&["worker", &address, "--nanny-port", &nanny, "--host", "127.0.0.1"]);
     let user = User::empty();
     // As one line, however it is wrapped. Other tests may have Dask on this machine.
-    let told = || {
-        let said = here.run_as(&user, &["import", "--local", "--out", "-"]).expect(0);
+    let line = |said: Said| {
         let words: Vec<&str> = said.err.split_whitespace().filter(|word| *word != "|").collect();
         Said { err: words.join(" "), ..said }
     };
+    let told = || line(here.run_as(&user, &["import", "--local", "--out", "-"]).expect(0));
     until("they are found", || told().err.contains(&format!("{address}, 1 worker, distributed 2026.8.0")));
     let said = told();
     let about = |process: &Process| format!("(process {}", process.0.id());
@@ -126,9 +126,18 @@ fn dask_of_others_is_named_with_what_stops_it() {
         assert!(said.err.contains(&format!("kill {}", process.0.id())), "{}", said.err);
     }
     assert!(said.out.contains("[dask_cluster.work]"), "{}", said.out);
-    // Its own processes are not among them, until what is noted of them is gone.
+    // Its own processes are not among them, until what is noted of them is somewhere else, or gone.
     let leader = here.pid("work-scheduler");
     assert!(!said.err.contains(&format!("(process {leader}")), "{}", said.err);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut import = user.command(&["import", "--local", "--out", "-"]);
+    let said = line(Said::of(&import.env("XDG_STATE_HOME", elsewhere.path()).output().unwrap()).expect(0));
+    let state = here.state.path().display();
+    let said = said.says(&format!(
+        "dask-infra started it, with its state in `{state}/dask-infra`; `XDG_STATE_HOME={state}` there imports it"
+    ));
+    assert!(said.err.contains(&format!("(process {leader}")), "{}", said.err);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     fs::rename(here.state.path().join("dask-infra"), here.state.path().join("aside")).unwrap();
     let said = told().says("dask-infra started it, and its notes of it are gone");
     assert!(said.err.contains(&format!("(process {leader}")), "{}", said.err);
@@ -152,7 +161,18 @@ fn hosts_by_ssh_are_read_whoever_keeps_the_record() {
     lab.knows_names();
     let other = User::empty();
     let import = ["import", "--ssh", "n[1-2]", "--ssh", "n3"];
+    // The record is looked for on all hosts side by side: no link gets anywhere before there are three.
+    let ssh = lab.at("ssh");
+    let program = fs::read_to_string(&ssh).unwrap();
+    let begun = lab.at("begun");
+    fs::create_dir(&begun).unwrap();
+    let meet = format!(
+        "cd {} && touch $$\nn=0\nuntil [ $(ls | wc -l) -ge 3 ]; do n=$((n+1)); [ $n -lt 300 ] || exit 1; sleep 0.1; done\n",
+        begun.display()
+    );
+    fs::write(&ssh, program.replacen('\n', &format!("\n{meet}"), 1)).unwrap();
     lab.run_as(&other, &import).expect(0).says("dask_cluster.work");
+    fs::write(&ssh, program).unwrap();
     let written = text(&other);
     for line in [
         "hosts = [\"n[1-2]\", \"n3\"]",

@@ -264,7 +264,7 @@ def has_hung_up():
 def folder():
     given = os.environ.get("XDG_STATE_HOME", "")
     base = given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "dask-infra")
+    return os.path.join(base, STATE)
 
 
 def serve():

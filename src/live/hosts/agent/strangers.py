@@ -1,4 +1,5 @@
-"""Processes of Dask that nobody noted here: started by hand, by SSHCluster or SLURMCluster, or by a stack whose notes are gone."""
+"""Processes of Dask that nobody noted here: started by hand, by SSHCluster or SLURMCluster, or by a stack whose notes are
+gone or in another state folder."""
 
 # A scheduler in a notebook has no argument that tells.
 ROLES = ("scheduler", "worker")
@@ -73,6 +74,16 @@ def speaks_first(host, port):
         return False
 
 
+def state_of_others(pid, uid):
+    """Another state folder whose notes have a process. Its log is there; its variables may be those of its stack."""
+    with contextlib.suppress(OSError, ValueError, Refused):
+        # BASE/at/MACHINE/logs/NAME.log
+        base = os.path.abspath(os.path.join(os.readlink("/proc/%d/fd/1" % pid), *[os.pardir] * 4))
+        if os.path.basename(base) == STATE and any(pod["metadata"]["uid"] == uid for pod in Store(base).all("pods")):
+            return base
+    return None
+
+
 class Strangers:
     def strangers(self):
         """As objects of a list; looks at this user's processes only. Not to be called with the lock."""
@@ -95,6 +106,8 @@ class Strangers:
                 continue
             one = self.stranger("%d-%d" % (pid, process["start"]), role, " ".join(words))
             one.update(pid=pid, ours=mark is not None, stop="kill %d" % pid)
+            if mark is not None:
+                one["state"] = state_of_others(pid, mark)
             if job:
                 jobs.add(job)
                 one.update(job=job, stop="scancel %s" % job)
