@@ -207,7 +207,8 @@ codes! {
     => "[environment.main]\npackages = [\"dask[distributed]\"]"
 
     EnvironmentSource "DI0124" "an environment with no source, or two"
-    "An environment is either an existing Python (`path`) or created from `packages`. Give one of the two."
+    "An environment is an existing Python (`path`), an image (`container`), or created from `packages`, `requirements`, `pyproject` or \
+     `conda`. Give one of them."
     => "[environment.main]\npath = \"/opt/dask/bin/python\""
 
     CheckCluster "DI0125" "the Dask cluster of a check"
@@ -240,6 +241,12 @@ codes! {
      which packages are needed: it takes time at each start, and without the index no worker starts. What stays belongs in `packages`. \
      A Python of `path` is never written, and one scheduler has all of its workers install the same."
     => "[environment.main]\npackages = [\"dask[distributed]==2026.8.0\"]\npip_install = [\"scikit-learn\"]"
+
+    Container "DI0131" "the container of an environment"
+    "`container` names an image by which scheduler and workers run on a host: with podman or docker by its name, with apptainer or \
+     singularity also by the path of a file. `mounts` are whole paths, `options` are those of `podman run`, `docker run` or `apptainer exec` \
+     but for those by which a container is found again. Workers that are jobs of SLURM need a runtime without a daemon."
+    => "[environment.main]\ncontainer = { image = \"ghcr.io/dask/dask:2026.8.0-py3.12\", runtime = \"podman\", mounts = [\"/data\"] }"
 
     Target "DI0201" "no target, or two targets"
     "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing \

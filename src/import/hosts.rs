@@ -105,6 +105,11 @@ impl<'a> Reader<'a> {
         for name in ["packages", "path", "python"] {
             section.extend(spec.get(name).map(|value| (name.to_owned(), value.clone())));
         }
+        if let Some(mut container) = spec.get("container").cloned() {
+            // Only of a target with SLURM, which says it again.
+            container.as_object_mut().map(|table| table.remove("jobs"));
+            section.insert("container".to_owned(), container);
+        }
         for (name, _) in spec["files"].as_object().into_iter().flatten() {
             let of = environment::FILES.iter().find(|(_, file)| file == name);
             section.extend(of.map(|(of, _)| ((*of).to_owned(), json!(format!("{key}/{name}")))));

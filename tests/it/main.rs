@@ -55,6 +55,7 @@ mod real;
 mod real_adapted;
 mod real_anywhere;
 mod real_connect;
+mod real_containers;
 mod real_dask;
 mod real_dask_idle;
 mod real_dask_job;

@@ -1,7 +1,7 @@
 //! `[slurm]` with a real SLURM of four nodes on this machine and the real `distributed`: each worker is a job.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -20,12 +20,15 @@ pub(crate) struct Login {
     state: tempfile::TempDir,
     pub(crate) cluster: Cluster,
     pub(crate) ports: [u16; 2],
+    /// Programs of the user, before others.
+    tools: Option<PathBuf>,
 }
 
 impl Login {
     pub(crate) fn new(slurm: &str, worker: &str, more: &str) -> Self {
         let (cluster, ports) = (Cluster::start(), free_ports::<2>());
-        let login = Self { user: User::empty(), state: tempfile::tempdir().unwrap(), cluster, ports };
+        let login =
+            Self { user: User::empty(), state: tempfile::tempdir().unwrap(), cluster, ports, tools: None };
         let text = format!(
             "[stack]\nname = \"hpc\"\n\n[slurm]\n{slurm}\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
              scheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ memory = \"300Mi\", {worker} }}\n\n{more}",
@@ -37,8 +40,21 @@ impl Login {
         login
     }
 
+    /// Scheduler and workers in containers of SingularityCE.
+    pub(crate) fn in_containers(image: &Path) -> Self {
+        let mut login = Self::new("", "replicas = 2", "[check.sum]\nrun = \"dask-sum\"\n");
+        let container =
+            format!("container = {{ image = \"{}\", runtime = \"singularity\" }}", image.display());
+        login.user.edit(&format!("path = \"{}\"", python().display()), &container);
+        login.tools = Part::Singularity.program("singularity").parent().map(Path::to_owned);
+        login
+    }
+
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.user.command(words);
+        let path = std::env::var_os("PATH").unwrap();
+        let folders = self.tools.iter().cloned().chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(folders).unwrap());
         command.env("XDG_STATE_HOME", self.state.path()).env("SLURM_CONF", self.cluster.configuration());
         command
     }

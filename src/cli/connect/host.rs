@@ -71,7 +71,7 @@ impl One<'_> {
             client,
             dashboard: text(&scheduler["dashboard"]),
             versions,
-            interpreter: text(&environment["status"]["python"]),
+            interpreter: ["run", "python"].iter().find_map(|field| text(&environment["status"][*field])),
             on_host: true,
             on,
             forward,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::api;
+use super::container::Container;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
@@ -42,9 +43,9 @@ pub const KIND: Kind = Kind {
     ..Kind::BARE
 };
 
-/// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), or one that is made of `packages`,
-/// `requirements`, `pyproject` or `conda`. Other packages, or a file with another text, make a new environment beside the old one,
-/// and the Dask clusters that run in it are replaced.
+/// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), one that is made of `packages`,
+/// `requirements`, `pyproject` or `conda`, or that of an image (`container`). Other packages, a file with another text or another
+/// image make a new environment beside the old one, and the Dask clusters that run in it are replaced.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
@@ -64,8 +65,13 @@ pub struct Environment {
     /// A file of conda: `"environment.yml"`. The environment is made by micromamba, mamba or conda, whichever is on the `PATH` of a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conda: Option<String>,
+    /// An image with `distributed` in it: `"ghcr.io/dask/dask:2026.8.0-py3.12"`, or a table with `image`, `runtime` (podman, docker,
+    /// apptainer or singularity), `mounts` and `options`. Each process runs in a container of its own, with the network, the shared
+    /// memory and the user of the host and with the home at its place. It is pulled to each host that does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
     /// The Python to make it with: a version (`"3.12"`; uv downloads what is not there) or the whole path of an interpreter.
-    /// Default the `python3` of the `PATH`.
+    /// Default the `python3` of the `PATH`. With `container`, the interpreter in the image, default its `python3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
     /// A Python that is there: the whole path (`/…` or `~/…`) of an interpreter or of the folder of an environment, with
@@ -114,14 +120,16 @@ impl Environment {
             conda: _,
             python,
             path,
+            container,
             pip_install: _,
             lifecycle: _,
             texts,
         } = self;
         // What a file is called makes no other environment.
-        let text = match texts.is_empty() {
-            true => json!([packages, python, path]),
-            false => json!([python, texts]),
+        let text = match (container, texts.is_empty()) {
+            (Some(container), _) => json!([python, container.body()]),
+            (None, true) => json!([packages, python, path]),
+            (None, false) => json!([python, texts]),
         };
         let text = match alone {
             Some(name) => json!([text, name]).to_string(),
@@ -133,13 +141,18 @@ impl Environment {
 
 /// What `[environment.KEY]` becomes.
 pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
-    let Environment { packages, python, path, pip_install, lifecycle, texts, .. } = section;
+    let Environment { packages, python, path, container, pip_install, lifecycle, texts, .. } = section;
     let api = api::environment();
     let origin = FieldPath::keys(["environment", key]);
     let facts = section.facts(key, &scope.owner);
     let name = facts.live_name(&scope.owner);
     let mut spec = json!({ "digest": facts.digest });
-    if let Some(path) = path {
+    if let Some(container) = container {
+        spec["container"] = container.body();
+        if scope.slurm.is_some() {
+            spec["container"]["jobs"] = json!(true);
+        }
+    } else if let Some(path) = path {
         spec["path"] = json!(path);
     } else if texts.is_empty() {
         spec["packages"] = json!(packages);
@@ -167,6 +180,7 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
         create_only: Value::Null,
         provenance: std::iter::once((FieldPath::keys(["spec"]), origin.clone()))
             .chain(FILES.map(|(key, name)| (FieldPath::keys(["spec", "files", name]), origin.key(key))))
+            .chain([(FieldPath::keys(["spec", "container"]), origin.key("container"))])
             .collect(),
         origin,
         follows: lifecycle.depends_on.iter().map(Address::new).collect(),
@@ -218,6 +232,7 @@ fn readiness(live: &Value) -> Readiness {
             }
         }
         "Failed" => Readiness::Failed(text(&status["message"]).to_owned()),
+        _ if live["spec"]["container"].is_object() => Readiness::progressing("its image is being pulled"),
         _ => Readiness::progressing("its packages are being installed"),
     }
 }
@@ -241,7 +256,9 @@ fn about(resource: &Resource) -> Vec<String> {
     let python = if python.is_empty() { String::new() } else { format!("Python {python}") };
     let files: Vec<&str> =
         spec["files"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    vec![text(&spec["path"]).to_owned(), python, packages.join(" "), files.join(" and ")]
+    let container = &spec["container"];
+    let image = [text(&container["image"]), text(&container["runtime"])].join(" ").trim().to_owned();
+    vec![text(&spec["path"]).to_owned(), image, python, packages.join(" "), files.join(" and ")]
 }
 
 #[cfg(test)]

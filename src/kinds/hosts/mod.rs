@@ -4,6 +4,7 @@
 mod adapted;
 pub mod api;
 pub mod cluster;
+pub mod container;
 pub mod environment;
 pub mod group;
 pub mod job;

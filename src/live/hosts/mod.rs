@@ -39,6 +39,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/comm.py"),
     include_str!("agent/slurm.py"),
     include_str!("agent/environments.py"),
+    include_str!("agent/containers.py"),
     include_str!("agent/gpus.py"),
     include_str!("agent/plugins.py"),
     include_str!("agent/clusters.py"),

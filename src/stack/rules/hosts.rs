@@ -303,12 +303,14 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, environment) in &stack.environment {
         let path = FieldPath::keys(["environment", key]);
-        let Environment { packages, requirements, pyproject, conda, path: found, .. } = environment;
+        let Environment { packages, requirements, pyproject, conda, container, path: found, .. } =
+            environment;
         let rows = [
             ("packages", !packages.is_empty(), "to be installed"),
             ("requirements", requirements.is_some(), "to be installed"),
             ("pyproject", pyproject.is_some(), "to be installed"),
             ("conda", conda.is_some(), "to be installed"),
+            ("container", container.is_some(), "an image"),
             ("path", found.is_some(), "is there"),
         ];
         let given: Vec<_> = rows.into_iter().filter(|(_, given, _)| *given).collect();
@@ -325,7 +327,8 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
             }
         };
         context.say(finding.help(
-            "`packages`, `requirements`, `pyproject` or `conda` makes an environment, `path` names a Python that is there",
+            "`packages`, `requirements`, `pyproject` or `conda` makes an environment, `container` names an image, `path` a Python that \
+             is there",
         ));
     }
     for (key, environment) in &stack.environment {

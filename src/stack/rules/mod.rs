@@ -17,6 +17,7 @@ mod autopilot;
 mod booked;
 mod capacity;
 mod charts;
+mod container;
 mod dask;
 mod gke;
 mod hosts;
@@ -54,6 +55,8 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     hosts::hosts_are_there,
     hosts::environments_are_there,
     pip_install::pip_install_is_for_prototypes,
+    container::containers_can_run,
+    container::containers_have_numbers,
     hosts::groups_and_clusters_differ,
     hosts::ports_differ,
     hosts::checks_have_a_cluster,

@@ -23,6 +23,15 @@ fn of_environment(
     packages: &[String],
 ) {
     let place = path.key("pip_install");
+    if environment.container.is_some() {
+        let message =
+            format!("`{path}` is an image, and `pip_install` would install into each of its containers");
+        let finding =
+            Diagnostic::error(Code::PipInstall, message).at_value(place, "lost with each container");
+        let finding = finding.at_value(path.key("container"), "an image is not written");
+        context.say(finding.help("make an image with these packages"));
+        return;
+    }
     if environment.path.is_some() {
         let message = format!("`{path}` is a Python that is there, and `pip_install` would change it");
         let finding = Diagnostic::error(Code::PipInstall, message).at_value(place, "written into it");

@@ -19,6 +19,8 @@ pub enum Part {
     Kueue,
     Slurm,
     Wheels,
+    Containers,
+    Singularity,
 }
 
 impl Part {
@@ -35,6 +37,8 @@ impl Part {
             Part::Kueue => "kueue",
             Part::Slurm => "slurm",
             Part::Wheels => "wheels",
+            Part::Containers => "containers",
+            Part::Singularity => "singularity",
         }
     }
 
@@ -43,6 +47,7 @@ impl Part {
         let version = match self {
             Part::Operator => versions["dask_kubernetes"].clone(),
             Part::Slurm => versions["dask_jobqueue"].clone(),
+            Part::Containers => versions["distributed"].clone(),
             Part::Wheels => format!("{}-{}", versions["distributed"], versions["dask_older"]),
             _ => versions[self.name()].clone(),
         };
@@ -51,13 +56,18 @@ impl Part {
 
     fn is_there(self) -> bool {
         // A part of the system can go without `tests/real/build`.
-        self.folder().join("done").exists() && (self != Part::Slurm || Path::new(SLURMCTLD).exists())
+        let of_system: &[&str] = match self {
+            Part::Slurm => &[SLURMCTLD],
+            Part::Containers => &["/usr/bin/podman", "/usr/sbin/dockerd", "/usr/sbin/runc"],
+            _ => &[],
+        };
+        self.folder().join("done").exists() && of_system.iter().all(|program| Path::new(program).exists())
     }
 
     /// One of its programs.
     pub fn program(self, name: &str) -> PathBuf {
         match self {
-            Part::Operator | Part::Slurm => self.folder().join("bin").join(name),
+            Part::Operator | Part::Slurm | Part::Singularity => self.folder().join("bin").join(name),
             _ => self.folder().join(name),
         }
     }

@@ -139,16 +139,21 @@ def read_json(file):
         return None
 
 
+def is_telling(line):
+    """Whether a line of a log says something: what is indented goes on from another line, Python's tracker of semaphores only says
+    that somebody else was killed, and docker ends each complaint by where its options are told."""
+    return bool(line.strip()) and not line.startswith(" ") and "resource_tracker" not in line and "run --help'" not in line
+
+
 def tail(file):
-    """The last line of a log that says something: what is indented goes on from another line, and Python's tracker of
-    semaphores only says that somebody else was killed."""
+    """The last line of a log that says something."""
     try:
         with open(file, "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
             lines = [line.rstrip() for line in log.read().decode(errors="replace").splitlines()]
     except OSError:
         return "it left no log"
-    lines = [line for line in lines if line and not line.startswith(" ") and "resource_tracker" not in line]
+    lines = list(filter(is_telling, lines))
     return lines[-1][-300:] if lines else "its log is empty"
 
 

@@ -85,7 +85,7 @@ class Boot:
 
     def begin_boot(self, way):
         given = {key: value for key, value in os.environ.items()
-                 if key in PASSED_ON or key.startswith(("LC_", "SLURM_CONF"))}
+                 if key in PASSED_ON or key.startswith(("LC_", "SLURM_CONF") + OF_RUNTIMES)}
         # First the note, then what it is about.
         self.store.write(self.store.at("boot", "way"), {"way": way, "variables": given})
         with open(self.store.at("boot", "agent.py"), "w") as file:

@@ -176,7 +176,7 @@ class Clusters:
         process = self.process_of(pod)
         while live and is_alive(process):
             known = heard(live, ANSWER)
-            if known.get("id") and is_at(live, known.get("address")) and is_its_own(live, process):
+            if known.get("id") and is_at(live, known.get("address")) and is_its_own(live, self.listeners(pod, process)):
                 with self.store.locked():
                     now_there = self.store.get("pods", pod["metadata"]["name"], "default")
                     if now_there and now_there["metadata"]["uid"] == pod["metadata"]["uid"]:

@@ -1,6 +1,10 @@
 """Python environments of this host: made, looked at and taken away."""
 
 
+# Has a Python tell its versions.
+ABOUT_PROGRAM = "NAMES = %r%s" % (["dask-cuda"] + [name for name in RULES if name != "python"], HERE)
+
+
 class Environments:
     def environment(self, name):
         found = self.store.get("environments", name)
@@ -14,8 +18,11 @@ class Environments:
             status = {"phase": "Making", "digest": spec.get("digest")}
         if status.get("phase") == "Making" and not is_alive(internal.get("maker")):
             status.update(phase="Failed", message="it was interrupted before it was complete")
-        if status.get("phase") == "Ready" and not os.access(status.get("python", ""), os.X_OK):
-            status.update(phase="Failed", message="%s is gone" % status.get("python"))
+        if status.get("phase") == "Ready":
+            container, python = status.get("container"), status.get("python", "")
+            lost = self.lost(container) if container else None if os.access(python, os.X_OK) else "%s is gone" % python
+            if lost:
+                status.update(phase="Failed", message=lost)
         return dict(live, status=status)
 
     def make_environment(self, name):
@@ -27,6 +34,8 @@ class Environments:
         if is_alive(internal.get("maker")) and live.get("status", {}).get("digest") == live["spec"].get("digest"):
             return
         self.end_maker(live)
+        # It is looked for again when it is there.
+        self.gone_images = frozenset()
         live["status"] = {"phase": "Making", "digest": live["spec"].get("digest")}
         # The maker waits for the lock, which is still held here.
         internal["maker"] = detach(lambda: self.made(name, live["spec"], live["metadata"]["uid"]))
@@ -60,6 +69,8 @@ class Environments:
             self.collect()
 
     def python_of(self, name, spec, uid):
+        if spec.get("container"):
+            return self.image_of(name, spec, uid)
         if spec.get("path"):
             path = os.path.expanduser(spec["path"])
             if not os.path.isabs(path):
@@ -163,8 +174,7 @@ class Environments:
         raise Refused(500, "Failed", "there is no Python %s on this host; uv would download one" % base)
 
     def about(self, python):
-        program = "NAMES = %r%s" % (["dask-cuda"] + [name for name in RULES if name != "python"], HERE)
-        asked = [python, "-I", "-c", program]
+        asked = [python, "-I", "-c", ABOUT_PROGRAM]
         try:
             asked = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ABOUT)
         except (OSError, subprocess.TimeoutExpired) as why:

@@ -103,6 +103,7 @@ class Jobs:
                 continue
             time.sleep(LOOK)
         # What it left running in the background.
+        self.remove_containers_of([pod])
         kill_marked(ended)
 
     def to_the_end_of_its_scheduler(self, live):
@@ -182,27 +183,33 @@ class Jobs:
         environment = self.environment(spec["environment"]["name"])
         if not environment or environment["status"].get("phase") != "Ready":
             raise Refused(500, "Failed", "the environment %s is not ready" % spec["environment"]["name"])
-        python = environment["status"]["python"]
-        path = path_with(python)
-        found = self.program_file(program["args"][0], python)
+        found = self.program_file(program["args"][0], environment["status"])
         if not found:
             message = "there is no program `%s` in the environment %s, nor on the PATH of this host"
             raise Refused(500, "Failed", message % (program["args"][0], spec["environment"]["name"]))
         terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
         at = "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(spec)), int(terms["port"]))
-        variables = dict({"PATH": path, "PYTHONUNBUFFERED": "1", SCHEDULER: at}, **program.get("env", {}))
+        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: at}, **program.get("env", {}))
+        if "container" not in environment["status"]:
+            variables.setdefault("PATH", path_with(environment["status"]["python"]))
         if pod["internal"].get("gpus"):
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
-        command = [found] + program["args"][1:]
-        pod["spec"]["containers"][0]["command"] = command
         if pod["internal"].pop("process", None):
             pod["internal"]["restarts"] = pod["internal"].get("restarts", 0) + 1
+        command = [found] + program["args"][1:]
+        command, variables = self.in_environment(
+            pod, environment["status"], command, variables, gpus=bool(pod["internal"].get("gpus")))
+        pod["spec"]["containers"][0]["command"] = command
         self.store.remove("logs", exit_name(name))
         self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)
 
-    def program_file(self, first, python):
+    def program_file(self, first, status):
         # The environment's, even where it is called otherwise.
-        return python if first in ("python", "python3") else shutil.which(os.path.expanduser(first), path=path_with(python))
+        if first in ("python", "python3"):
+            return status["python"]
+        # Only its image tells what is in it.
+        first = os.path.expanduser(first)
+        return first if "container" in status else shutil.which(first, path=path_with(status["python"]))
 
     def unlike_program(self, live):
         """Why a program must not send work: a Python of its own has other versions than the scheduler. Nothing when it may; not to be
@@ -210,8 +217,8 @@ class Jobs:
         with self.store.locked():
             environment = self.environment(live["spec"]["environment"]["name"])
         status = (environment or {}).get("status", {})
-        found = status.get("python") and self.program_file(live["spec"]["program"]["args"][0], status["python"])
-        own = python_behind(found) if found else None
+        found = status.get("python") and self.program_file(live["spec"]["program"]["args"][0], status)
+        own = python_behind(found) if found and "container" not in status else None
         if not own or os.path.dirname(own) == os.path.dirname(status["python"]):
             return ""
         with contextlib.suppress(Refused):

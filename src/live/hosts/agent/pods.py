@@ -38,6 +38,10 @@ class Pods:
             if own_gpus(what):
                 pod["internal"]["gpus"] = self.free_gpus(own_gpus(what))
                 variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
+            given = {"gpus": bool(worker.get("gpus")), "job": bool(worker) and is_of_slurm(what)}
+            given["folders"] = [scratch] if scratch else list(map(os.path.expanduser, filter(None, [worker.get("localDirectory")])))
+            status = self.environment(what["environment"]["name"])["status"]
+            command, variables = self.in_environment(pod, status, command, variables, **given)
         except (Refused, OSError) as why:
             if isinstance(why, OSError) and why.errno in FULL:
                 raise
@@ -138,8 +142,11 @@ class Pods:
         os.makedirs(self.store.at("logs"), mode=0o700, exist_ok=True)
         # First the note, then the process: one that nobody noted would be nobody's.
         self.store.put("pods", pod)
-        given = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("LC_")}
-        given.update(variables)
+        if is_contained(pod):
+            given = client_variables(variables)
+        else:
+            given = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("LC_")}
+            given.update(variables)
         given[MARK] = uid
         # What is started again goes on in its log.
         begins = 0 if pod["internal"].get("restarts") else os.O_TRUNC
@@ -160,7 +167,7 @@ class Pods:
     def stop(self, pods):
         """Ends processes and forgets them, workers first; not to be called with the lock. Says which do not end."""
         workers = [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) != "scheduler"]
-        left = self.cancel(workers)
+        left, kept = self.cancel(workers), {}
         programs = [pod for pod in workers if is_program(pod)]
         workers = [pod for pod in workers if pod not in programs]
         for some in (programs, workers, [pod for pod in pods if pod not in programs + workers]):
@@ -171,6 +178,9 @@ class Pods:
             until = time.monotonic() + TERMINATE
             while any(map(is_alive, processes)) and time.monotonic() < until:
                 time.sleep(0.05)
+            for pod, why in self.remove_containers_of(some):
+                kept[pod["metadata"]["name"]] = "its container cannot be removed: " + why
+            left += [name for name in sorted(kept) if name not in left]
             # It, and children that outlived it.
             left += [pod["metadata"]["name"] for pod in some if pod["metadata"]["name"] not in left
                      and kill_marked(pod["metadata"]["uid"])]
@@ -179,7 +189,7 @@ class Pods:
                 name = pod["metadata"]["name"]
                 if name in left:
                     why = "its process does not react to SIGKILL: it waits for a disk, a network or a device"
-                    self.keep(pod, "SLURM has not ended its job" if "job" in pod["internal"] else why)
+                    self.keep(pod, "SLURM has not ended its job" if "job" in pod["internal"] else kept.get(name, why))
                     continue
                 live = self.store.get("pods", name, "default")
                 if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
@@ -210,7 +220,9 @@ class Pods:
                 internal["error"] = why.strerror or str(why)
                 self.store.put("pods", pod)
                 return
-        self.spawn(pod, [python] + container["command"][1:], variables)
+        command = [python] + container["command"][1:]
+        command, variables = self.in_environment(pod, environment["status"], command, variables)
+        self.spawn(pod, command, variables)
 
     def forget_log(self, name):
         self.store.remove("logs", log_name(name))
@@ -219,6 +231,8 @@ class Pods:
     def end(self, pod):
         """To be called with the lock, which is why it is not waited for long."""
         name = pod["metadata"]["name"]
+        for _, why in self.remove_containers_of([pod], KILL):
+            raise Refused(503, "ServiceUnavailable", "the container of %s cannot be removed: %s" % (name, why))
         if kill_marked(pod["metadata"]["uid"], 2):
             raise Refused(503, "ServiceUnavailable", "the process of %s does not react to SIGKILL" % name)
         self.forget_log(name)

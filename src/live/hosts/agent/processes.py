@@ -46,9 +46,10 @@ def marked(uid):
 
 
 def is_first(process):
-    """Whether a process is the one of its group that was started here."""
+    """Whether a process is the one of its group that was started here, and not the first one of a container."""
     try:
-        return os.getpgid(process["pid"]) == process["pid"]
+        inside = os.readlink("/proc/%d/ns/pid" % process["pid"]) != os.readlink("/proc/self/ns/pid")
+        return not inside and os.getpgid(process["pid"]) == process["pid"]
     except OSError:
         return False
 

@@ -128,25 +128,26 @@ def is_at(cluster, address):
     return False
 
 
-def is_its_own(cluster, process):
-    """Whether a process itself listens on the ports of a scheduler, as far as the system tells."""
+def is_its_own(cluster, processes):
+    """Whether one of a scheduler's processes itself listens on its ports, as far as the system tells."""
     sockets, listening = set(), {}
     try:
-        for handle in os.listdir("/proc/%d/fd" % process["pid"]):
-            with contextlib.suppress(OSError):
-                target = os.readlink("/proc/%d/fd/%s" % (process["pid"], handle))
-                if target.startswith("socket:["):
-                    sockets.add(target[8:-1])
+        for process in processes:
+            for handle in os.listdir("/proc/%d/fd" % process["pid"]):
+                with contextlib.suppress(OSError):
+                    target = os.readlink("/proc/%d/fd/%s" % (process["pid"], handle))
+                    if target.startswith("socket:["):
+                        sockets.add(target[8:-1])
         for table in ("tcp", "tcp6"):
             with contextlib.suppress(FileNotFoundError):
-                with open("/proc/%d/net/%s" % (process["pid"], table)) as rows:
+                with open("/proc/%d/net/%s" % (processes[0]["pid"], table)) as rows:
                     for row in list(rows)[1:]:
                         fields = row.split()
                         # 0A: it listens.
                         if fields[3] == "0A":
                             listening.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
     except OSError:
-        return is_alive(process)
+        return is_alive(processes[0])
     scheduler = terms_of(cluster)
     ports = [int(scheduler[name]) for name in ("port", "dashboardPort")]
     return not listening or all(listening.get(port, set()) & sockets for port in ports)

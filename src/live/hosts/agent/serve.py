@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
+class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.
@@ -14,7 +14,10 @@ class Host(Slurm, Environments, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, St
         asked = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query, keep_blank_values=True).items()}
         parts = [urllib.parse.unquote(part) for part in url.path.split("/") if part]
         self.asked = []
-        self.prepare(next((part for part in parts if part in KINDS), None), request.get("body"))
+        plural = next((part for part in parts if part in KINDS), None)
+        self.prepare(plural, request.get("body"))
+        if plural == "environments":
+            self.look_for_images()
         if request["method"] == "GET" and ("strangers" in parts or not os.path.isdir(self.store.root)):
             # A look leaves nothing behind, and one at processes of others asks their schedulers.
             self.store.check()

@@ -205,7 +205,8 @@ class Slurm:
             script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, variables))
         home = os.path.expanduser("~")
         words = ["--parsable", "--chdir", home if os.path.isdir(home) else "/", file]
-        run = slurm_command("sbatch", *words, variables={MARK: uid})
+        given = {key: value for key, value in os.environ.items() if is_contained(pod) and key.startswith(OF_JOBS)}
+        run = slurm_command("sbatch", *words, variables=dict(given, **{MARK: uid}))
         if run.returncode == 0:
             pod["internal"]["job"]["id"] = run.stdout.strip().partition(";")[0]
         elif "Unable to contact" in run.stderr or "timed out" in run.stderr:
