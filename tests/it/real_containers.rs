@@ -127,8 +127,10 @@ impl Drop for Runtime {
             let _ = Command::new("kill").arg(daemon.id().to_string()).status();
             let _ = daemon.wait();
         }
-        // podman leaves its storage mounted upon itself.
-        let _ = Command::new("umount").arg("--lazy").arg(self.folder.path().join("storage/overlay")).output();
+        // podman leaves its storage mounted upon itself, and dockerd the network of the host.
+        for left in ["storage/overlay", "run/netns/default"] {
+            let _ = Command::new("umount").arg("--lazy").arg(self.folder.path().join(left)).output();
+        }
     }
 }
 
