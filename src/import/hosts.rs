@@ -241,7 +241,16 @@ impl<'a> Reader<'a> {
             scheduler.insert("on".to_owned(), json!(on));
         }
         let usual = serde_json::from_value(Value::Object(scheduler.clone())).unwrap_or_default();
-        if live["host"] != cluster::host(&usual, &hosts) && live["interface"].is_null() {
+        if let Some(slurm) = live.get(cluster::JOB) {
+            let limits = ["--cpus-per-task=", "--mem="].map(|option| said_by(slurm, option));
+            let keys = jobs(slurm, 3 + usize::from(limits[1].is_some()));
+            scheduler.insert("slurm".to_owned(), keys);
+            for (key, limit) in ["cpu", "memory"].into_iter().zip(limits) {
+                // One is the default.
+                let limit = limit.filter(|limit| limit != "1");
+                scheduler.extend(limit.map(|limit| (key.to_owned(), json!(limit.replace('M', "Mi")))));
+            }
+        } else if live["host"] != cluster::host(&usual, &hosts) && live["interface"].is_null() {
             scheduler.insert("host".to_owned(), live["host"].clone());
         }
         for (key, field, usual) in [
@@ -307,7 +316,9 @@ impl<'a> Reader<'a> {
             worker.insert("hosts".to_owned(), json!(hosts));
         }
         if live["slurm"].is_object() {
-            worker.insert("slurm".to_owned(), jobs(live));
+            // What follows from others is not said.
+            let implied = SlurmKeys::default().asks(live)["directives"].as_array().map_or(0, Vec::len);
+            worker.insert("slurm".to_owned(), jobs(&live["slurm"], implied));
         }
         worker
     }
@@ -361,13 +372,19 @@ fn quantity(bytes: u64) -> String {
     whole.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
 }
 
-/// What SLURM was asked for, as keys: what follows from others is not said.
-fn jobs(worker: &Value) -> Value {
-    let words = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(|word| Some(word.as_str()?.to_owned())).collect()
-    };
-    let implied = words(&SlurmKeys::default().of(worker)["directives"]);
-    let mut rest = words(&worker["slurm"]["directives"]).into_iter().skip(implied.len()).peekable();
+/// The directives of a script.
+fn directives(slurm: &Value) -> impl Iterator<Item = &str> {
+    slurm["directives"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The value of an option among them.
+fn said_by(slurm: &Value, option: &str) -> Option<String> {
+    directives(slurm).find_map(|word| word.strip_prefix(option)).map(str::to_owned)
+}
+
+/// What SLURM was asked for, as keys, after the first directives.
+fn jobs(slurm: &Value, implied: usize) -> Value {
+    let mut rest = directives(slurm).skip(implied).peekable();
     let mut keys = Map::new();
     for (key, _) in SlurmKeys::default().named() {
         let option = format!("--{key}=");
@@ -375,16 +392,15 @@ fn jobs(worker: &Value) -> Value {
             keys.insert(key.to_owned(), json!(word[option.len()..]));
         }
     }
-    if worker["slurm"].get("lifetime").is_some()
-        && let Some(word) = rest.next_if(|word| word.starts_with("--time="))
-    {
+    // No other directive is one for the time.
+    if let Some(word) = rest.next_if(|word| word.starts_with("--time=")) {
         keys.insert("time_limit".to_owned(), json!(format!("{}m", &word["--time=".len()..])));
     }
-    let rest: Vec<String> = rest.collect();
+    let rest: Vec<&str> = rest.collect();
     if !rest.is_empty() {
         keys.insert("directives".to_owned(), json!(rest));
     }
-    keys.extend(worker["slurm"].get("prologue").map(|lines| ("prologue".to_owned(), lines.clone())));
+    keys.extend(slurm.get("prologue").map(|lines| ("prologue".to_owned(), lines.clone())));
     Value::Object(keys)
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of SLURM for workers that are its jobs.
+//! What is asked of SLURM for workers and schedulers that are its jobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,13 +29,14 @@ pub struct SlurmKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<String>,
     /// How long a job may run: `"2h"`, `"1d12h"`, or as SLURM writes it, `"1-12:00:00"`. Its worker leaves shortly before, and
-    /// moves what it holds to others; the next `apply` submits another one. Default the partition's own limit.
+    /// moves what it holds to others; the next `apply` submits another one. With a scheduler that is a job, its whole Dask
+    /// cluster ends. Default the partition's own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<String>,
     /// More options of `sbatch`, each a line `#SBATCH` of the script: `["--exclusive", "--nice=5"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directives: Vec<String>,
-    /// Lines of shell before the worker starts: `["module load cuda"]`.
+    /// Lines of shell before the process starts: `["module load cuda"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prologue: Vec<String>,
 }
@@ -70,6 +71,22 @@ impl SlurmKeys {
 
     /// `spec.worker.slurm` of workers with these terms.
     pub fn of(&self, worker: &Value) -> Value {
+        let mut slurm = self.asks(worker);
+        if let Some(minutes) = self.minutes() {
+            let margin = (minutes * 6).clamp(MARGIN.0, MARGIN.1);
+            slurm["lifetime"] = json!((minutes * 60).saturating_sub(margin).max(1));
+            // Workers that were submitted together do not leave together.
+            slurm["stagger"] = json!(margin / 3);
+        }
+        slurm
+    }
+
+    fn minutes(&self) -> Option<u64> {
+        self.time_limit.as_deref().and_then(minutes)
+    }
+
+    /// What the script of a process with these terms says to SLURM.
+    pub fn asks(&self, worker: &Value) -> Value {
         // `dask cuda worker` is a process for each GPU.
         let processes = count(&worker["processes"]).max(count(&worker["gpus"])).max(1);
         let threads = count(&worker["threads"]).max(1);
@@ -86,16 +103,9 @@ impl SlurmKeys {
         }
         let named = self.named().into_iter();
         directives.extend(named.filter_map(|(key, value)| Some(format!("--{key}={}", value?))));
-        let minutes = self.time_limit.as_deref().and_then(minutes);
-        directives.extend(minutes.map(|minutes| format!("--time={minutes}")));
+        directives.extend(self.minutes().map(|minutes| format!("--time={minutes}")));
         directives.extend(self.directives.iter().cloned());
         let mut slurm = json!({ "directives": directives });
-        if let Some(minutes) = minutes {
-            let margin = (minutes * 6).clamp(MARGIN.0, MARGIN.1);
-            slurm["lifetime"] = json!((minutes * 60).saturating_sub(margin).max(1));
-            // Workers that were submitted together do not leave together.
-            slurm["stagger"] = json!(margin / 3);
-        }
         if !self.prologue.is_empty() {
             slurm["prologue"] = json!(self.prologue);
         }

@@ -74,6 +74,7 @@ mod real_ownership;
 mod real_queued;
 mod real_queues;
 mod real_scale;
+mod real_scheduler_job;
 mod real_slurm;
 mod real_smoke;
 mod real_ssh;

@@ -65,8 +65,12 @@ with Client(sys.argv[1]) as client:
 
 impl Client {
     pub(crate) fn start(python: &Path, port: u16) -> Self {
+        Self::at(python, &format!("tcp://127.0.0.1:{port}"))
+    }
+
+    pub(crate) fn at(python: &Path, scheduler: &str) -> Self {
         let mut child = Command::new(python)
-            .args(["-c", PROGRAM, &format!("tcp://127.0.0.1:{port}")])
+            .args(["-c", PROGRAM, scheduler])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

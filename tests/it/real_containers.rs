@@ -334,5 +334,16 @@ fn jobs_run_containers() {
     login.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 job cancelled by somebody else");
     login.run(&["apply", "--auto-approve"]).expect(0);
     login.nothing_to_do();
+    // A scheduler that is a job writes down where it is from inside of its container.
+    let ports = format!("port = {}, dashboard_port = {}", login.ports[0], login.ports[1]);
+    login.user.edit(&ports, "slurm = { time_limit = \"1h\" }");
+    login
+        .run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"])
+        .expect(0)
+        .says("check.sum");
+    login.nothing_to_do();
+    assert_eq!(login.jobs(), ["work-scheduler", "work-worker-0", "work-worker-1"]);
+    let script = fs::read_to_string(scripts.join("work-scheduler.sh")).unwrap();
+    assert!(script.contains(&format!("--bind {0}:{0} ", scripts.display())), "{script}");
     login.is_gone();
 }

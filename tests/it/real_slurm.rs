@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -25,16 +24,23 @@ pub(crate) struct Login {
 }
 
 impl Login {
+    /// With the scheduler on the login node.
     pub(crate) fn new(slurm: &str, worker: &str, more: &str) -> Self {
+        let ports = free_ports::<2>();
+        let scheduler = format!("port = {}, dashboard_port = {}", ports[0], ports[1]);
+        let mut login = Self::of(slurm, &scheduler, worker, more);
+        login.ports = ports;
+        login
+    }
+
+    pub(crate) fn of(slurm: &str, scheduler: &str, worker: &str, more: &str) -> Self {
         let (cluster, ports) = (Cluster::start(), free_ports::<2>());
         let login =
             Self { user: User::empty(), state: tempfile::tempdir().unwrap(), cluster, ports, tools: None };
         let text = format!(
             "[stack]\nname = \"hpc\"\n\n[slurm]\n{slurm}\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
-             scheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ memory = \"300Mi\", {worker} }}\n\n{more}",
-            python().display(),
-            ports[0],
-            ports[1],
+             scheduler = {{ {scheduler} }}\nworker = {{ memory = \"300Mi\", {worker} }}\n\n{more}",
+            python().display()
         );
         fs::write(login.user.path().join("stack.toml"), text).unwrap();
         login
@@ -50,17 +56,18 @@ impl Login {
         login
     }
 
-    pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.user.command(words);
+    pub(crate) fn run(&self, words: &[&str]) -> Said {
+        self.run_as(&self.user, words)
+    }
+
+    /// For somebody with another stack.
+    pub(crate) fn run_as(&self, user: &User, words: &[&str]) -> Said {
+        let mut command = user.command(words);
         let path = std::env::var_os("PATH").unwrap();
         let folders = self.tools.iter().cloned().chain(std::env::split_paths(&path));
         command.env("PATH", std::env::join_paths(folders).unwrap());
         command.env("XDG_STATE_HOME", self.state.path()).env("SLURM_CONF", self.cluster.configuration());
-        command
-    }
-
-    pub(crate) fn run(&self, words: &[&str]) -> Said {
-        Said::of(&self.command(words).output().unwrap())
+        Said::of(&command.output().unwrap())
     }
 
     pub(crate) fn apply(&self) -> Said {

@@ -8,6 +8,7 @@ use crate::cli::session::Link;
 use crate::cli::settings::Failure;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::hosts::api;
+use crate::kinds::hosts::cluster::JOB;
 use crate::kinds::versions::Versions;
 use crate::live::{Class, LiveApi as _, Request};
 use crate::report::connect::Connected;
@@ -61,8 +62,13 @@ impl One<'_> {
         versions.retain(|name, _| ["python", "dask", "distributed"].contains(&name.as_str()));
         let terms = &live["spec"]["scheduler"];
         let on = text(&terms["on"]);
-        let host = on.as_ref().and_then(|on| target.hosts.iter().find(|host| host.name == *on));
-        let forward = host.map(|host| forward(host, terms, scheduler));
+        // A scheduler that is a job is on a node behind the login node.
+        let is_job = terms.get(JOB).is_some();
+        let by = |host: &&Host| match &on {
+            Some(on) => host.name == *on,
+            None => is_job && matches!(host.way, Reach::Ssh { .. }),
+        };
+        let forward = target.hosts.iter().find(by).map(|host| forward(host, scheduler));
         Ok(Connected {
             address: self.address.to_string(),
             target: target.to_string(),
@@ -90,8 +96,8 @@ impl One<'_> {
 }
 
 /// Forwards the ports of a scheduler, as its own host reaches them.
-fn forward(host: &Host, terms: &Value, scheduler: &Value) -> String {
-    let at = text(&terms["host"]).unwrap_or_default();
+fn forward(host: &Host, scheduler: &Value) -> String {
+    let at = text(&scheduler["host"]).unwrap_or_default();
     let at = if at.contains(':') { format!("[{at}]") } else { at };
     let mut words = vec!["ssh".to_owned(), "-N".to_owned()];
     for port in ["port", "dashboardPort"] {

@@ -27,11 +27,17 @@ pub struct Scheduler {
     /// On a host: the network interface that the scheduler listens on, instead of `host`: `"ib0"`. Its IPv4 address counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// On a host: the port for workers and clients. Default 8786.
+    /// With `[slurm]`: the scheduler is a job, too, instead of a process on the login node, and this is what it asks for where it
+    /// is not what `[slurm]` says: `{ time_limit = "2d" }`, or `{}`. `cpu` and `memory` are its own; default one CPU, and the memory that
+    /// its partition gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmKeys>,
+    /// On a host: the port for workers and clients. Default 8786; a free one of its node where it is a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
-    /// On a host: the port of the dashboard, which also tells the state of the workers. Default 8787.
+    /// On a host: the port of the dashboard, which also tells the state of the workers. Default 8787; a free
+    /// one of its node where it is a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub dashboard_port: Option<u16>,

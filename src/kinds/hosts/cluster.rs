@@ -18,6 +18,9 @@ pub const PORT: u16 = 8786;
 /// The address that a login node has in its cluster, which it finds out itself.
 pub const AUTO: &str = "auto";
 
+/// The field with what the job of a scheduler asks of SLURM.
+pub const JOB: &str = "slurm";
+
 /// The field with the packages that workers install when they start.
 pub const PIP_INSTALL: &str = "pipInstall";
 /// What a change of them does.
@@ -97,11 +100,16 @@ impl Places {
 
 /// The spec of a scheduler and its workers, but for the scheduler's ports.
 pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
-    let Scheduler { interface, keys, .. } = &section.scheduler;
+    let Scheduler { interface, keys, slurm, .. } = &section.scheduler;
     let mut scheduler = json!({});
     match interface {
         Some(interface) => scheduler["interface"] = json!(interface),
+        // Its job tells where it came to run.
+        None if slurm.is_some() => {}
         None => scheduler["host"] = json!(host(&section.scheduler, &scope.target.hosts)),
+    }
+    if let (Some(own), Some(base)) = (slurm, &scope.slurm) {
+        scheduler[JOB] = own.over(base).asks(&workers::limits(keys));
     }
     if let Some(protocol) = section.worker.protocol.as_ref().filter(|protocol| *protocol != TCP) {
         scheduler["protocol"] = json!(protocol);
@@ -141,7 +149,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let name = section.live_name(key);
     let api = api::cluster();
     let origin = FieldPath::keys(["dask_cluster", key]);
-    let Scheduler { port, dashboard_port, .. } = &section.scheduler;
+    let Scheduler { port, dashboard_port, slurm, .. } = &section.scheduler;
     let mut metadata = json!({ "name": name, "labels": scope.labels() });
     for (label, value) in &section.labels {
         metadata["labels"][label] = json!(value);
@@ -150,8 +158,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         metadata["annotations"] = json!(section.annotations);
     }
     let mut spec = spec(section, scope);
-    spec["scheduler"]["port"] = json!(port.unwrap_or(PORT));
-    spec["scheduler"]["dashboardPort"] = json!(dashboard_port.unwrap_or(DASHBOARD_PORT));
+    for (field, port, usual) in [("port", port, PORT), ("dashboardPort", dashboard_port, DASHBOARD_PORT)] {
+        // On a node of SLURM the usual ones may be taken by others.
+        if let Some(port) = port.or(slurm.is_none().then_some(usual)) {
+            spec["scheduler"][field] = json!(port);
+        }
+    }
     if let Some(restart) = section.restart {
         spec["restart"] = json!(restart);
     }
@@ -230,8 +242,11 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 fn about(resource: &Resource) -> Vec<String> {
     let spec = &resource.body["spec"];
     let restarts = spec.get("restart").map(|_| "started again after a reboot".to_owned());
-    let parts =
-        [format!("scheduler on port {}", count(&spec["scheduler"]["port"])), workers::about(&spec["worker"])];
+    let scheduler = match spec["scheduler"].get(JOB) {
+        Some(_) => "scheduler as a job of SLURM".to_owned(),
+        None => format!("scheduler on port {}", count(&spec["scheduler"]["port"])),
+    };
+    let parts = [scheduler, workers::about(&spec["worker"])];
     parts.into_iter().chain(restarts).collect()
 }
 

@@ -118,7 +118,13 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
 
 /// The cluster that a job has for itself.
 fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Option<&str>) -> DaskCluster {
-    let copied = like.map(|like| Scheduler { port: None, dashboard_port: None, ..like.scheduler.clone() });
+    // It is beside the program, wherever that of the copied cluster is.
+    let copied = like.map(|like| Scheduler {
+        port: None,
+        dashboard_port: None,
+        slurm: None,
+        ..like.scheduler.clone()
+    });
     let mut worker = section.worker.clone().or(like.map(|like| like.worker.clone())).unwrap_or_default();
     if let Some(number) = section.replicas {
         worker.replicas = Replicas::Fixed(number);

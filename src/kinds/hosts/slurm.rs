@@ -1,4 +1,4 @@
-//! What SLURM's queue says of workers that are its jobs, in words.
+//! What SLURM's queue says of processes that are its jobs, in words.
 
 use std::collections::BTreeMap;
 
@@ -186,6 +186,16 @@ pub(super) fn readiness(queue: &Value) -> Option<Readiness> {
     Some(Readiness::Queued(Queued::since(format!("{}{starts}", what.join(", ")), &queue["since"])))
 }
 
+/// What the job of a scheduler makes of its cluster while it waits.
+pub(super) fn scheduler(queue: &Value) -> Option<Readiness> {
+    let whose = |what: String| format!("its scheduler: {what}");
+    Some(match readiness(queue)? {
+        Readiness::Queued(Queued { what, since }) => Readiness::Queued(Queued { what: whose(what), since }),
+        Readiness::Failed(why) => Readiness::Failed(whose(why)),
+        other => other,
+    })
+}
+
 /// `2 jobs wait: no nodes are free (Resources)`, of each reason.
 pub(super) fn waits(queue: &Value) -> Option<String> {
     let waiting = counts(&queue["waiting"]);
@@ -216,7 +226,7 @@ fn ended_words(state: &str) -> &'static str {
     }
 }
 
-/// Why a worker that is a job does not run.
+/// Why a process that is a job does not run.
 pub fn cause(job: &Value, log: Option<String>, program: &str) -> Cause {
     let (id, state, word) = (text(&job["id"]), text(&job["state"]), text(&job["reason"]));
     let said_by_log = log.map(|log| format!("the end of its log:\n{log}"));

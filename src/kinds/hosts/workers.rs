@@ -35,10 +35,10 @@ pub(super) fn body(
     resources: &std::collections::BTreeMap<String, f64>,
 ) -> Value {
     let ProcessKeys { threads, processes, interface, local_directory, nanny: _ } = process;
-    let threads = threads.map(u64::from).or_else(|| keys.cpu.as_deref().and_then(threads_of));
-    let mut worker = json!({ "replicas": replicas, "threads": threads.unwrap_or(1) });
-    if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
-        worker["memory"] = json!(bytes);
+    let mut worker = limits(keys);
+    worker["replicas"] = json!(replicas);
+    if let Some(threads) = threads {
+        worker["threads"] = json!(threads);
     }
     if let Some(processes) = processes.filter(|processes| *processes > 1) {
         worker["processes"] = json!(processes);
@@ -65,6 +65,15 @@ pub(super) fn body(
         worker["env"][name] = json!(value);
     }
     worker
+}
+
+/// What a process may use: a thread for each CPU, and memory.
+pub(super) fn limits(keys: &PodKeys) -> Value {
+    let mut limits = json!({ "threads": keys.cpu.as_deref().and_then(threads_of).unwrap_or(1) });
+    if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
+        limits["memory"] = json!(bytes);
+    }
+    limits
 }
 
 /// A quantity of the file, rounded up to a whole number.
@@ -175,7 +184,11 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["running"]));
     let of_cluster = live["kind"] == "Cluster";
     let why = if of_cluster && status["scheduler"]["running"] == false {
-        "the scheduler is not running; it and all workers are started again".to_owned()
+        let how = slurm::ended(&status["scheduler"]["queue"]);
+        let how = if how.is_empty() { how } else { format!(" ({how})") };
+        format!("the scheduler is not running{how}; it and all workers are started again")
+    } else if status["scheduler"]["queue"].is_object() && status["scheduler"]["address"].is_null() {
+        "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
     } else if let Some(why) = status["plugin"].as_str() {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
     } else if adapted::bounds(&live["spec"]["worker"]).is_some() {
@@ -209,6 +222,9 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
             true => Readiness::progressing("its scheduler is being started"),
             false => Readiness::Failed(ended("its scheduler is not running".to_owned())),
         };
+    }
+    if let Some(waits) = slurm::scheduler(&status["scheduler"]["queue"]) {
+        return waits;
     }
     if status["installs"] == true {
         return Readiness::progressing(INSTALLS);
@@ -291,6 +307,10 @@ pub(super) fn status_line(live: &Value) -> StatusLine {
         said.push(format!("adapts between {least} and {most}"));
         facts.push(("workers_least", json!(least)));
         facts.push(("workers_most", json!(most)));
+    }
+    if let Some(waits) = slurm::waits(&status["scheduler"]["queue"]) {
+        said.push(format!("scheduler: {waits}"));
+        facts.push(("scheduler_queue", status["scheduler"]["queue"]["waiting"].clone()));
     }
     if let Some(waits) = slurm::waits(&status["queue"]) {
         said.push(waits);

@@ -61,8 +61,10 @@ pub(super) fn keys_fit_the_host(context: &mut Context<'_>) {
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
         of_cluster(&path, cluster, &mut foreign);
-        idle.extend(cluster.scheduler.keys.cpu.as_ref().map(|_| path.key("scheduler").key("cpu")));
-        idle.extend(cluster.scheduler.keys.memory.as_ref().map(|_| path.key("scheduler").key("memory")));
+        let keys = &cluster.scheduler.keys;
+        let limits = [("cpu", &keys.cpu), ("memory", &keys.memory)];
+        let limits = limits.iter().filter(|(_, limit)| limit.is_some() && cluster.scheduler.slurm.is_none());
+        idle.extend(limits.map(|(key, _)| path.key("scheduler").key(key)));
     }
     for (key, job) in &context.stack.dask_job {
         let path = FieldPath::keys(["dask_job", key]);
@@ -194,6 +196,10 @@ fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, foreign: &mut Vec<Fore
     of_pods(&job.keys, path, foreign);
     if let Some(scheduler) = &job.scheduler {
         of_scheduler(scheduler, &path.key("scheduler"), foreign);
+        if stack.slurm.is_some() && scheduler.slurm.is_some() {
+            let why = "it runs beside the program, on the login node";
+            foreign.push((path.key("scheduler").key("slurm"), why, "remove it"));
+        }
     }
     if let Some(worker) = &job.worker {
         of_workers(worker, &path.key("worker"), foreign);
@@ -206,6 +212,10 @@ fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, foreign: &mut Vec<Forei
     if scheduler.keys.gpus() > 0 {
         let why = "GPUs of a host are given to its workers";
         foreign.push((path.key("gpus"), why, "remove it"));
+    }
+    if scheduler.slurm.is_some() && scheduler.host.is_some() {
+        let why = "SLURM chooses the node of its job";
+        foreign.push((path.key("host"), why, "remove it; `interface` names a network of the nodes"));
     }
 }
 
@@ -477,7 +487,8 @@ pub(super) fn ports_differ(context: &mut Context<'_>) {
     }
     let hosts = context.stack.hosts();
     let mut taken: BTreeMap<(&str, u16), FieldPath> = BTreeMap::new();
-    let clusters = context.stack.dask_cluster.iter();
+    // Those of jobs of SLURM are on other nodes.
+    let clusters = context.stack.dask_cluster.iter().filter(|(_, cluster)| cluster.scheduler.slurm.is_none());
     let clusters = clusters.map(|(key, cluster)| {
         (FieldPath::keys(["dask_cluster", key]), &cluster.scheduler, [Some(PORT), Some(DASHBOARD_PORT)])
     });

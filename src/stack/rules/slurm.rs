@@ -59,6 +59,7 @@ pub(super) fn terms_are_sound(context: &mut Context<'_>) {
     let mut own = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
+        own.extend(cluster.scheduler.slurm.as_ref().map(|keys| (path.key("scheduler").key("slurm"), keys)));
         own.extend(cluster.worker.slurm.as_ref().map(|keys| (path.key("worker").key("slurm"), keys)));
         let groups = cluster.group.iter();
         own.extend(groups.filter_map(|(key, group)| {
@@ -66,8 +67,11 @@ pub(super) fn terms_are_sound(context: &mut Context<'_>) {
         }));
     }
     for (key, job) in &stack.dask_job {
-        let path = FieldPath::keys(["dask_job", key]).key("worker").key("slurm");
-        own.extend(job.worker.as_ref().and_then(|worker| Some((path, worker.slurm.as_ref()?))));
+        let path = FieldPath::keys(["dask_job", key]);
+        let scheduler = job.scheduler.as_ref().and_then(|scheduler| scheduler.slurm.as_ref());
+        own.extend(scheduler.map(|keys| (path.key("scheduler").key("slurm"), keys)));
+        let worker = job.worker.as_ref().and_then(|worker| worker.slurm.as_ref());
+        own.extend(worker.map(|keys| (path.key("worker").key("slurm"), keys)));
     }
     let broken = context.is_doubtful(&FieldPath::keys(["slurm"]));
     if stack.slurm.is_none() && !broken {

@@ -154,15 +154,16 @@ class Keeper:
         return live if live and not is_going(live) and bounds(live) else None
 
     def leader(self):
-        """The scheduler that was started for it: its id, and its process where it is on this host."""
+        """The scheduler that was started for it: its id, and whether it is there, as far as this host knows."""
+        self.host.prepare("clusters", None)
         with self.host.store.locked(LOCK):
             live = self.live()
             if live is None:
-                return None, None
+                return None, False
             if not leads(live):
-                return (read_json(self.host.store.at("schedulers", self.cluster)) or {}).get("id"), None
+                return (read_json(self.host.store.at("schedulers", self.cluster)) or {}).get("id"), True
             pod = self.host.store.get("pods", self.cluster + "-scheduler", "default")
-            return (pod["internal"].get("scheduler"), self.host.process_of(pod)) if pod else (None, None)
+            return (pod["internal"].get("scheduler"), self.host.lives(pod)) if pod else (None, False)
 
     def look(self, registered):
         """Sees what is there; says whether there is something to adapt."""
@@ -389,15 +390,15 @@ def adapt(base, cluster, address):
         decides = OfProcesses(scheduler, interval=0)
         pause = parse_timedelta(dask.config.get("distributed.adaptive.interval"))
         while True:
-            wanted, process = keeper.leader()
             try:
-                known = await scheduler.identity() if wanted else {}
-                if known.get("id") == wanted and wanted and not await turn(scheduler, decides, known):
+                wanted, is_there = keeper.leader()
+                if not wanted or not is_there:
+                    return
+                known = await scheduler.identity()
+                if known.get("id") == wanted and not await turn(scheduler, decides, known):
                     return
             except (Refused, OSError) as why:
                 keeper.complain(why.message if isinstance(why, Refused) else "%s: %s" % (type(why).__name__, why))
-            if not wanted or (process and not is_alive(process)):
-                return
             await asyncio.sleep(pause)
 
     keeper.say("follows the work of %s" % address)

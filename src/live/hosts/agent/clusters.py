@@ -22,7 +22,9 @@ class Clusters:
         terms = {} if going else terms_of(live)
         if not going and leads(live):
             wanted[cluster + "-scheduler"] = {
-                "component": "scheduler", "group": "", "environment": live["spec"]["environment"], "scheduler": terms,
+                "component": "scheduler", "group": "", "environment": live["spec"]["environment"],
+                # Wherever its job comes to run.
+                "scheduler": live["spec"]["scheduler"] if "slurm" in terms else terms,
             }
         if not going and has_adapter(live):
             wanted[adapter_name(live)] = {
@@ -45,6 +47,10 @@ class Clusters:
                 if "host" in live["spec"]:
                     wanted[name]["spread"] = True
         return wanted
+
+    def is_as_wanted(self, cluster, pod):
+        """Whether a process was started under the terms that are asked for; to be called with the lock."""
+        return pod["internal"].get("text") == digest(self.wanted(cluster).get(pod["metadata"]["name"]))
 
     def converge(self, cluster):
         """Begins to bring the processes of a cluster to what is asked for; to be called with the lock."""
@@ -97,6 +103,8 @@ class Clusters:
                     if leader in wanted:
                         # What it asked for, it does not ask for any more.
                         self.store.remove("adapted", cluster)
+                        # Where one before it was.
+                        self.store.remove("schedulers", cluster)
                         tried.add(leader)
                         self.start(cluster, leader, wanted[leader])
                         continue
@@ -129,6 +137,8 @@ class Clusters:
             elif waits and away:
                 self.meet(cluster, live)
                 met = True
+            elif waits and "job" in pods[leader]["internal"]:
+                self.wait_for_job(cluster, pods[leader])
             elif waits:
                 self.wait_for_scheduler(cluster, pods[leader])
             else:
@@ -196,7 +206,7 @@ class Clusters:
                 live = self.led(cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
                 waited = {one for pod in pods if pod and self.lives(pod) for one in members(pod)}
-                alive = leader is None or is_alive(self.process_of(leader))
+                alive = leader is None or self.lives(leader)
             known = self.identity(live, leader, ANSWER) if live and alive else {}
             if not alive or waited <= {str(one.get("id")) for one in known.get("workers", {}).values()}:
                 return
@@ -222,11 +232,10 @@ class Clusters:
         are asked for again, unless once is enough.
         Source: tried on distributed 2026.8.0."""
         until = time.monotonic() + RETIRE
-        process = self.process_of(leader) if leader else None
         with self.store.locked():
             live = self.led(cluster)
         def goes_on():
-            return is_alive(process) if leader else live and not is_refused(live)
+            return self.lives(leader) if leader else live and not is_refused(live)
         retired = set()
         while live and goes_on() and time.monotonic() < until:
             known = self.identity(live, leader, ANSWER)
@@ -267,7 +276,7 @@ class Clusters:
                 message = "no scheduler of %s://%s:%s answers on port %s: %s"
                 who = "the one there calls itself %s" % known["address"] if known.get("address") else "nothing is there, or a firewall in between"
                 raise Refused(500, "Failed", message % (
-                    scheduler.get("protocol", "tcp"), url_host(listens(live["spec"])), scheduler["port"],
+                    scheduler.get("protocol", "tcp"), url_host(listens(scheduler)), scheduler["port"],
                     scheduler["dashboardPort"], who))
             time.sleep(0.2)
 

@@ -102,7 +102,7 @@ def versions_at(cluster, workers, patience):
         return None
     told = {"op": "broadcast", "msg": {"op": "versions"}, "workers": sorted(workers), "on_error": "ignore"}
     try:
-        answers = dask_asks(listens(cluster["spec"]), int(terms["port"]), [{"op": "versions"}, told], patience)
+        answers = dask_asks(listens(terms), int(terms["port"]), [{"op": "versions"}, told], patience)
         # One that goes at this moment tells nothing.
         of_workers = {at: packages_of(one) for at, one in answers[1].items() if isinstance(one, dict) and "packages" in one}
         return packages_of(answers[0]), of_workers

@@ -188,8 +188,7 @@ class Jobs:
             message = "there is no program `%s` in the environment %s, nor on the PATH of this host"
             raise Refused(500, "Failed", message % (program["args"][0], spec["environment"]["name"]))
         terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
-        at = "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(spec)), int(terms["port"]))
-        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: at}, **program.get("env", {}))
+        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: contact(terms)}, **program.get("env", {}))
         if "container" not in environment["status"]:
             variables.setdefault("PATH", path_with(environment["status"]["python"]))
         if pod["internal"].get("gpus"):

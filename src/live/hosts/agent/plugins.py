@@ -75,7 +75,7 @@ class Plugins:
         wanted = live["spec"].get("pipInstall", [])
         kept = {distribution(package) for package in wanted}
         asked = {
-            "address": "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(live["spec"])), int(terms["port"])),
+            "address": contact(terms),
             "name": plugin_name(wanted), "packages": wanted, "old": plugin_name(old) if old else None,
             "gone": sorted({distribution(package) for package in old} - kept - {None}),
             # What is imported stays as it was.

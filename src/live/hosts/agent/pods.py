@@ -38,8 +38,12 @@ class Pods:
             if own_gpus(what):
                 pod["internal"]["gpus"] = self.free_gpus(own_gpus(what))
                 variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
-            given = {"gpus": bool(worker.get("gpus")), "job": bool(worker) and is_of_slurm(what)}
-            given["folders"] = [scratch] if scratch else list(map(os.path.expanduser, filter(None, [worker.get("localDirectory")])))
+            given = {"gpus": bool(worker.get("gpus")), "job": is_of_slurm(what)}
+            folders = [scratch or worker.get("localDirectory")]
+            if is_of_slurm(what) and not worker:
+                # Where its scheduler file goes.
+                folders.append(os.path.dirname(self.scheduler_file(name)))
+            given["folders"] = [os.path.expanduser(folder) for folder in folders if folder]
             status = self.environment(what["environment"]["name"])["status"]
             command, variables = self.in_environment(pod, status, command, variables, **given)
         except (Refused, OSError) as why:
@@ -51,9 +55,8 @@ class Pods:
         pod["spec"]["containers"][0]["command"] = command
         if is_of_slurm(what):
             pod["internal"]["slurm"] = True
-            if what["component"] == "worker":
-                self.submit(pod, worker["slurm"], command, variables)
-                return
+            self.submit(pod, (worker or what["scheduler"])["slurm"], command, variables)
+            return
         if worker.get("localDirectory"):
             # First the note, then the folder: one outside of the own ones would be nobody's.
             self.store.put("pods", pod)
@@ -83,23 +86,23 @@ class Pods:
             raise Refused(500, "Failed", "the environment %s is not ready" % what["environment"]["name"])
         python = environment["status"]["python"]
         scheduler = what["scheduler"]
-        host, port, pages = listens(what), int(scheduler["port"]), int(scheduler["dashboardPort"])
-        at, protocol = url_host(host), scheduler.get("protocol")
-        spoken = ["--protocol", protocol] if protocol else []
         if what["component"] == ADAPTER:
-            address = "%s://%s:%d" % (protocol or "tcp", at, port)
-            words = [python, "-u", "-c", START, "adapt", self.store.base, what["cluster"], address]
+            words = [python, "-u", "-c", START, "adapt", self.store.base, what["cluster"], contact(scheduler)]
             return words, self.around(scheduler.get("env", {}))
+        protocol = scheduler.get("protocol")
+        spoken = ["--protocol", protocol] if protocol else []
+        schedules = [python, "-c", SCHEDULES, "distributed.cli.dask_scheduler"]
+        routes = dict(scheduler.get("env", {}), DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=repr(ROUTES))
+        if what["component"] == "scheduler" and is_of_slurm(what):
+            return schedules + scheduler_options(scheduler, self.scheduler_file(name)) + spoken, routes
+        host, port, pages = listens(scheduler), int(scheduler["port"]), int(scheduler["dashboardPort"])
+        at = url_host(host)
         if what["component"] == "scheduler":
             for one in (port, pages):
                 if is_taken(host, one):
                     raise Refused(500, "Failed", "port %d of %s is in use on this host" % (one, host))
-            variables = dict(scheduler.get("env", {}))
-            variables["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"] = repr(ROUTES)
-            return [
-                python, "-c", SCHEDULES, "distributed.cli.dask_scheduler", "--host", host, "--port", str(port),
-                "--dashboard-address", "%s:%d" % (at, pages),
-            ] + spoken, variables
+            listening = ["--host", host, "--port", str(port), "--dashboard-address", "%s:%d" % (at, pages)]
+            return schedules + listening + spoken, routes
         worker = what["worker"]
         if what.get("spread"):
             host = own_address(host, port)
@@ -167,10 +170,11 @@ class Pods:
     def stop(self, pods):
         """Ends processes and forgets them, workers first; not to be called with the lock. Says which do not end."""
         workers = [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) != "scheduler"]
-        left, kept = self.cancel(workers), {}
+        left, kept = [], {}
         programs = [pod for pod in workers if is_program(pod)]
         workers = [pod for pod in workers if pod not in programs]
         for some in (programs, workers, [pod for pod in pods if pod not in programs + workers]):
+            left += self.cancel(some)
             processes = [self.process_of(pod) for pod in some]
             for process in processes:
                 # A program stands behind the shell that waits for it.
@@ -196,6 +200,7 @@ class Pods:
                     self.forget_log(name)
                     self.remove_scratch(live)
                     self.store.remove("scripts", name + ".sh")
+                    self.store.remove("scripts", name + ".json")
                     self.store.drop("pods", name, "default")
         return left
 
@@ -213,9 +218,9 @@ class Pods:
         internal["environment"] = live["spec"]["environment"].get("digest")
         variables = {one["name"]: one.get("value", "") for one in container.get("env", [])}
         if SCHEDULER in variables and live["spec"]["scheduler"].get("host") in (None, AUTO):
-            # Only this host knows the address of an interface, and the one that SLURM sees.
+            # Only this host knows the address of an interface, the one that SLURM sees, and that of a job.
             try:
-                variables[SCHEDULER] = re.sub(r"//.*:", lambda _: "//%s:" % url_host(listens(live["spec"])), variables[SCHEDULER])
+                variables[SCHEDULER] = contact(terms_of(live))
             except OSError as why:
                 internal["error"] = why.strerror or str(why)
                 self.store.put("pods", pod)
@@ -248,4 +253,4 @@ def members(pod):
 
 
 def is_of_slurm(what):
-    return "slurm" in what.get("worker", {})
+    return "slurm" in what.get("worker", {}) or what.get("component") == "scheduler" and "slurm" in what["scheduler"]

@@ -23,20 +23,32 @@ def address_of(interface):
 
 
 def terms_of(cluster):
-    """The terms of a cluster's scheduler, with what its host chose or told."""
-    spec = cluster["spec"]
-    terms = dict(spec["scheduler"], **(spec.get("ports") or cluster.get("internal", {}).get("ports") or {}))
+    """The terms of a cluster's scheduler, with what its host chose or told, or its job."""
+    spec, internal = cluster["spec"], cluster.get("internal", {})
+    terms = dict(spec["scheduler"], **(spec.get("ports") or internal.get("ports") or {}))
+    terms.update(internal.get("place", {}))
     if spec.get("reach"):
         terms["host"] = spec["reach"]
     return terms
 
 
-def listens(spec):
-    """The address of the scheduler of a cluster: what is said, what its host told, or that of the interface here."""
-    scheduler = spec["scheduler"]
-    if scheduler.get("host"):
-        return place_of(scheduler)
-    return spec.get("reach") or address_of(scheduler["interface"])
+def listens(terms):
+    """The address of a scheduler with these terms: what is said or was told, or that of the interface here."""
+    if terms.get("host"):
+        return place_of(terms)
+    if "slurm" in terms:
+        raise OSError(errno.EHOSTUNREACH, "the job of its scheduler does not run yet")
+    return address_of(terms["interface"])
+
+
+def has_place(terms):
+    """Whether it is known where a scheduler listens."""
+    return "port" in terms and ("slurm" not in terms or "host" in terms)
+
+
+def contact(terms):
+    """Where workers and clients connect to."""
+    return "%s://%s:%d" % (terms.get("protocol", "tcp"), url_host(listens(terms)), int(terms["port"]))
 
 
 def free_ports():
@@ -67,7 +79,7 @@ def ask(cluster, method, path, body, patience):
     waits as long for each piece."""
     until = time.monotonic() + patience
     scheduler = terms_of(cluster)
-    host, port = listens(cluster["spec"]), int(scheduler["dashboardPort"])
+    host, port = listens(scheduler), int(scheduler["dashboardPort"])
     sent = json.dumps(body).encode() if body is not None else b""
     # An answer to version 1.0 ends with the connection.
     head = "%s %s HTTP/1.0\r\nHost: %s:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -121,7 +133,7 @@ def is_at(cluster, address):
     if port != str(scheduler["port"]):
         return False
     with contextlib.suppress(OSError):
-        own = listens(cluster["spec"])
+        own = listens(scheduler)
         if host == own or own in ("0.0.0.0", "::"):
             return True
         return host in {one[4][0] for one in socket.getaddrinfo(own, None)}
@@ -163,7 +175,7 @@ def is_refused(cluster):
     """Whether nothing listens where a scheduler should."""
     scheduler = terms_of(cluster)
     try:
-        socket.create_connection((listens(cluster["spec"]), int(scheduler["dashboardPort"])), ANSWER).close()
+        socket.create_connection((listens(scheduler), int(scheduler["dashboardPort"])), ANSWER).close()
     except ConnectionRefusedError:
         return True
     except OSError:

@@ -1,6 +1,6 @@
-"""Workers as jobs of SLURM: the part of the agent that submits, finds and cancels them.
+"""Workers and schedulers as jobs of SLURM: the part of the agent that submits, finds and cancels them.
 
-A job is found by its comment, which holds the id of the worker that it is, so that one whose number was not noted in time is
+A job is found by its comment, which holds the id of the process that it is, so that one whose number was not noted in time is
 not submitted twice. Text of squeue is read, not its JSON, whose fields differ between releases.
 """
 
@@ -12,6 +12,8 @@ RECENT = 1
 CANCELLED = 90
 # Submitted one after the other while the files are held.
 AT_ONCE = 8
+# Seconds between two looks at a job whose scheduler is waited for, at most.
+LONGEST_LOOK = 15
 # A worker whose scheduler has gone while it waited in the queue gives up.
 DEATH_TIMEOUT = 120
 # Everything else is a job that is there. Source: squeue(1), JOB STATE CODES, of 22.05 to 25.05.
@@ -124,13 +126,22 @@ def worker_options(worker):
     return options
 
 
+def scheduler_options(scheduler, file):
+    """Options of a scheduler that is a job: it writes down where it is, on the folder that nodes and login node share. Ports that
+    nobody named may be taken on a node, whatever they are."""
+    options = ["--port", str(scheduler.get("port", 0)), "--dashboard-address", ":%d" % scheduler.get("dashboardPort", 0)]
+    if scheduler.get("interface"):
+        options += ["--interface", scheduler["interface"]]
+    return options + ["--scheduler-file", file]
+
+
 def job_script(name, comment, log, slurm, command, variables):
     """A script that can be read and submitted by hand."""
     # `%` begins a pattern in the name of a log, and a file that is there is appended to.
     own = [
         ("job-name", name), ("comment", comment), ("output", log.replace("%", "%%")), ("open-mode", "append"),
     ]
-    lines = ["#!/bin/sh", "# Written by dask-infra for the worker %s." % name]
+    lines = ["#!/bin/sh", "# Written by dask-infra for %s." % name]
     lines += ["#SBATCH --%s=%s" % (key, value_of(value)) for key, value in own]
     lines += ["#SBATCH " + directive for directive in slurm["directives"]]
     lines += ["export %s=%s" % (key, shlex.quote(str(value))) for key, value in sorted(variables.items())]
@@ -167,7 +178,7 @@ class Slurm:
         return self.seen_jobs
 
     def job_of(self, pod):
-        """The job of a worker; None when SLURM does not know it any more."""
+        """The job of a process; None when SLURM does not know it any more."""
         noted = pod.get("internal", {}).get("job")
         if noted is None or pod["internal"].get("error"):
             return None
@@ -186,7 +197,67 @@ class Slurm:
         if "job" not in pod.get("internal", {}):
             return is_alive(self.process_of(pod))
         job = self.job_of(pod)
-        return job is not None and is_there(job)
+        return job is not None and is_there(job) and not self.is_begun_anew(pod, job)
+
+    def scheduler_file(self, name):
+        """Where a scheduler that is a job writes down what it is."""
+        return self.store.at("scripts", name + ".json")
+
+    def written_down(self, pod):
+        """What the scheduler of a job wrote: its id and its place."""
+        known = read_json(self.scheduler_file(pod["metadata"]["name"])) or {}
+        host, _, port = str(known.get("address", "")).rpartition("://")[2].rpartition(":")
+        pages = known.get("services", {}).get("dashboard")
+        if not known.get("id") or not host or not pages:
+            return None
+        return {"id": known["id"], "host": host.strip("[]"), "port": int(port), "dashboardPort": int(pages)}
+
+    def is_begun_anew(self, pod, job):
+        """Whether a scheduler's job was requeued: the scheduler that was known is gone."""
+        own = pod["internal"].get("scheduler")
+        written = own and self.written_down(pod)
+        return bool(own) and (waits(job) or bool(written and written["id"] != own))
+
+    def wait_for_job(self, cluster, pod):
+        """Until the job of a scheduler runs and the scheduler answers, as long as it is wanted: SLURM may take days."""
+        name, pause, until = pod["metadata"]["name"], 0.5, None
+        def is_wanted():
+            with self.store.locked():
+                found = self.store.get("pods", name, "default")
+                own = found and found["metadata"]["uid"] == pod["metadata"]["uid"]
+                return bool(own) and self.is_as_wanted(cluster, found)
+        while is_wanted():
+            try:
+                job = self.job_of(pod)
+            except Refused:
+                # SLURM may be away for a while, and its jobs are not.
+                job = {"state": "PENDING"}
+            if job is None or not is_there(job):
+                return
+            told = self.written_down(pod)
+            if told:
+                with self.store.locked():
+                    self.store.write(self.store.at("schedulers", cluster), {key: told[key] for key in ("host", "port", "dashboardPort")})
+                    live = self.led(cluster)
+                known = heard(live, ANSWER) if live else {}
+                if known.get("id") == told["id"]:
+                    with self.store.locked():
+                        found = self.store.get("pods", name, "default")
+                        if found and found["metadata"]["uid"] == pod["metadata"]["uid"]:
+                            found["internal"]["scheduler"] = told["id"]
+                            self.store.put("pods", found)
+                    return
+            if waits(job):
+                pause, until = min(1.5 * pause, LONGEST_LOOK), None
+            else:
+                pause, until = 0.3, until or time.monotonic() + UP
+            if until and time.monotonic() > until:
+                where = "%s:%d" % (told["host"], told["dashboardPort"]) if told else "any port: it has not written down where it is"
+                message = "the job of its scheduler runs, but the scheduler does not answer on %s within %d s: workers were not started"
+                raise Refused(500, "Failed", message % (where, UP))
+            rests = time.monotonic() + pause
+            while time.monotonic() < rests and is_wanted():
+                time.sleep(min(0.5, pause))
 
     def submit(self, pod, slurm, command, variables):
         """To be called with the lock."""
@@ -195,12 +266,14 @@ class Slurm:
         for folder in ("logs", "scripts"):
             os.makedirs(self.store.at(folder), mode=0o700, exist_ok=True)
         log = self.store.at("logs", log_name(name))
-        self.store.remove("logs", log_name(name))
+        # SLURM makes no folders, and one without a file is taken away.
+        open(log, "w").close()
         # First the note, then the job: one that nobody noted would be nobody's.
         pod["internal"]["job"] = {"at": time.time()}
         pod["spec"]["containers"][0]["command"] = command
         self.store.put("pods", pod)
         file = self.store.at("scripts", name + ".sh")
+        self.store.remove("scripts", name + ".json")
         with open(file, "w") as script:
             script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, variables))
         home = os.path.expanduser("~")
@@ -218,7 +291,7 @@ class Slurm:
         self.store.put("pods", pod)
 
     def cancel(self, pods):
-        """Cancels the jobs of workers, and those that a scheduler of theirs submitted; says which workers' jobs do not end.
+        """Cancels the jobs of processes; says whose jobs do not end.
         Not to be called with the lock."""
         uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods if pod["internal"].get("slurm")}
         if not uids:

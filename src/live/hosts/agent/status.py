@@ -51,7 +51,7 @@ class Status:
         alive = [pod for pod in workers if self.lives(pod)]
         ended = [pod for pod in workers if pod not in alive]
         leader = next((pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler"), None)
-        running = leader is not None and is_alive(self.process_of(leader))
+        running = leader is not None and self.lives(leader)
         status = {
             "converging": self.is_converging(cluster),
             "workers": {"running": len(alive), "present": len(workers), "registered": 0},
@@ -61,7 +61,7 @@ class Status:
             status["queue"] = self.queue_of(workers)
         if bounds(live):
             self.adapted_status(status, live, pods, alive)
-        if of and (running or not leads(of)) and "port" in terms_of(of):
+        if of and (running or not leads(of)) and has_place(terms_of(of)):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, [members(pod) for pod in alive]))
         if "restart" in live["spec"] and plural == "clusters":
@@ -73,16 +73,16 @@ class Status:
         if plural in LED:
             scheduler = terms_of(live)
             try:
-                host = listens(live["spec"])
-                status["scheduler"]["host"] = host
-                if "port" in scheduler:
-                    at, ports = url_host(host), {key: int(scheduler[key]) for key in ("port", "dashboardPort")}
-                    status["scheduler"].update(
-                        ports, address="%s://%s:%d" % (scheduler.get("protocol", "tcp"), at, ports["port"]),
-                        dashboard="http://%s:%d/status" % (at, ports["dashboardPort"]),
-                    )
+                if "slurm" not in scheduler or has_place(scheduler):
+                    status["scheduler"]["host"] = listens(scheduler)
+                if has_place(scheduler):
+                    ports = {key: int(scheduler[key]) for key in ("port", "dashboardPort")}
+                    at = url_host(status["scheduler"]["host"]), ports["dashboardPort"]
+                    status["scheduler"].update(ports, address=contact(scheduler), dashboard="http://%s:%d/status" % at)
             except OSError as why:
                 status["message"] = why.strerror or str(why)
+            if leader and leader["internal"].get("slurm") and self.is_as_wanted(cluster, leader):
+                status["scheduler"]["queue"] = self.queue_of([leader])
             if leader and not running:
                 status["message"] = self.said(leader)
             if running and leader["internal"].get("scheduler") and not is_going(live) and self.lacks_plugin(live):
@@ -155,6 +155,8 @@ class Status:
         if not error and "job" in pod.get("internal", {}):
             job = self.job_of(pod)
             error = "job %s: %s" % (job["id"], job["state"]) if job and job["state"] != "FAILED" else None
+            if job and self.is_begun_anew(pod, job):
+                error = "job %s was requeued, and began anew" % job["id"]
         return error or tail(self.store.at("logs", log_name(pod["metadata"]["name"])))
 
 

@@ -143,6 +143,9 @@ class Store:
             status = os.fstat(file.fileno())
         if not status.st_mode & stat.S_IWUSR:
             live["metadata"].setdefault("deletionTimestamp", stamp(status.st_ctime))
+        if "slurm" in live.get("spec", {}).get("scheduler", {}):
+            # Where a job runs is no change of the object.
+            live.setdefault("internal", {})["place"] = read_json(self.at("schedulers", live["metadata"]["name"])) or {}
         return live
 
     def get(self, plural, name, namespace=None):
