@@ -7,9 +7,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::real::{Part, needs, versions};
+use crate::real::{Cluster, Part, free_ports, needs, versions};
 use crate::real_hosts::Here;
 use crate::real_ssh::{Lab, sshd_is_there};
+use crate::served::{Said, User, until};
 
 /// `dask==V distributed==V`, as packages of an environment.
 fn release(version: &str) -> String {
@@ -232,4 +233,101 @@ fn workers_install_packages_when_they_start() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+}
+
+/// The versions of a package that workers have, by the name of each.
+fn on_workers(connected: &Said) -> Vec<(String, String)> {
+    let program = "import json, sys\nfrom distributed import Client\ndef look():\n    import importlib.metadata as metadata\n    \
+                   try:\n        return metadata.version('more-itertools')\n    except metadata.PackageNotFoundError:\n        return 'none'\n\
+                   with Client(sys.argv[1]) as client:\n    workers = client.scheduler_info(n_workers=-1)['workers']\n    \
+                   print(json.dumps(sorted([str(workers[at]['name']), said] for at, said in client.run(look).items())))\n";
+    let connected: Value = serde_json::from_str(&connected.out).unwrap();
+    let mut python = Command::new(crate::real_hosts::python());
+    let asked = python.args(["-c", program, connected["client"].as_str().unwrap()]).output().unwrap();
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+    serde_json::from_slice(&asked.stdout).unwrap()
+}
+
+const MORE_ON_N2: &str = "work-more_n2-worker-0";
+
+/// Each host has an environment of its own: where pip fails is said, and mended when it works there.
+#[test]
+fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
+    needs!(&[Part::Operator, Part::Wheels]);
+    if !sshd_is_there() {
+        return;
+    }
+    let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
+    let wheels = Part::Wheels.folder().display().to_string();
+    let env = format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{wheels}\" }}");
+    let nowhere = "env = { PIP_NO_INDEX = \"1\" }";
+    let more = format!("[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n2\"]\n{nowhere}\n");
+    let mut lab =
+        Lab::of(free_ports::<2>().to_vec(), &format!("replicas = 1, hosts = [\"n1\"], {env}"), &more);
+    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
+    lab.user.edit(&path, &format!("packages = {}\npip_install = [\"more-itertools\"]", release(&new)));
+    lab.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
+    for index in 0..2 {
+        lab.variables.insert(index, format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels}"));
+        lab.end(index);
+        lab.serve(index);
+    }
+    let failed = format!("{MORE_ON_N2}: pip failed");
+    let said = lab.run(&["apply", "--auto-approve"]).expect(1).says("`pip_install`").says(&failed);
+    said.says("No matching distribution found for more-itertools");
+    lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("they are installed again");
+    lab.user.edit(nowhere, &env);
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.nothing_to_do();
+    let all =
+        |version: &str| [MORE_ON_N2, "work_n1-worker-0"].map(|name| (name.to_owned(), version.to_owned()));
+    let workers = || on_workers(&lab.run(&["connect", "--json"]).expect(0));
+    assert_eq!(workers(), all(&version));
+
+    lab.knows_names();
+    let other = User::empty();
+    lab.run_as(&other, &["import", "--ssh", "n[1-2]"]).expect(0);
+    let written = fs::read_to_string(other.path().join("stack.toml")).unwrap();
+    assert!(written.contains("pip_install = [\"more-itertools\"]"), "{written}");
+    lab.run_as(&other, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    lab.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(workers(), all("none"));
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+    for index in 0..2 {
+        until("nothing is left", || fs::read_dir(lab.state(index)).unwrap().count() == 0);
+    }
+}
+
+/// Nodes share an environment, and each job runs pip before it takes work.
+#[test]
+fn workers_of_slurm_install_packages_or_say_why_not() {
+    needs!(&[Part::Operator, Part::Slurm, Part::Wheels]);
+    let cluster = Cluster::start();
+    let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
+    let wheels = Part::Wheels.folder().display().to_string();
+    let mut here = Here::new("replicas = 1", "");
+    here.variables = offline();
+    here.variables.push(("SLURM_CONF", cluster.configuration()));
+    let constraint = here.user.path().join("constraint");
+    let env = |more: &str| format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{wheels}\"{more} }}");
+    let late = format!(", PIP_CONSTRAINT = \"{}\"", constraint.display());
+    here.user.edit("[local]", "[slurm]\npartition = \"cpu\"");
+    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
+    here.user.edit(&path, &format!("packages = {}\npip_install = [\"more-itertools\"]", release(&new)));
+    here.user.edit("scheduler = {", &format!("scheduler = {{ {},", env("")));
+    here.user.edit("replicas = 1", &format!("replicas = 1, memory = \"300Mi\", {}", env(&late)));
+    here.apply().expect(1).says("work-worker-0: pip failed").says("Could not open requirements file");
+    fs::write(&constraint, "").unwrap();
+    here.apply().expect(0);
+    here.nothing_to_do();
+    let workers = on_workers(&here.run(&["connect", "--json"]).expect(0));
+    assert_eq!(workers, [("work-worker-0".to_owned(), version)]);
+    let other = User::empty();
+    here.run_as(&other, &["import", "--slurm"]).expect(0);
+    let written = fs::read_to_string(other.path().join("stack.toml")).unwrap();
+    assert!(written.contains("pip_install = [\"more-itertools\"]"), "{written}");
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!((here.left(), cluster.jobs()), (Vec::new(), Vec::new()));
 }

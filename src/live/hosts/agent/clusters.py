@@ -71,7 +71,7 @@ class Clusters:
     def bring(self, cluster, file):
         tried, kept, begun, met = set(), set(), False, False
         has_jobs = any(pod["internal"].get("slurm") for pod in self.pods(CLUSTER_LABEL, cluster))
-        leader = cluster + "-scheduler"
+        leader, uninstalled = cluster + "-scheduler", self.uninstalled(cluster)
         while True:
             if has_jobs:
                 # SLURM may take its time: nobody waits for the files meanwhile.
@@ -97,7 +97,8 @@ class Clusters:
                 dead = [name for name in pods if name not in alive and not (name in same and name in tried)]
                 # Nothing is lost with it.
                 dead += [name for name in pods if is_adapter(pods[name]) and name in alive and name not in same]
-                goes = [name for name in sorted(pods) if name in alive and name not in same and name not in kept | set(dead)]
+                goes = [name for name in sorted(pods) if name in alive and name not in kept | set(dead)
+                        and (name not in same or pods[name]["metadata"]["uid"] in uninstalled)]
                 known = met if away else bool(pods.get(leader, {}).get("internal", {}).get("scheduler"))
                 if lost and not pods:
                     if leader in wanted:

@@ -5,6 +5,7 @@ REGISTER = r"""
 import contextlib, json, sys
 from distributed import Client, PipInstall
 asked = json.loads(sys.argv[1])
+METRIC = asked["metric"]
 
 def uninstall(names):
     import subprocess, sys
@@ -15,6 +16,24 @@ def uninstall(names):
 def place():
     import sys
     return sys.prefix
+
+# Has heartbeats of workers tell how it went: Dask only logs what fails while a worker starts. Seen with distributed 2026.3.0 and 2026.8.0.
+class Told:
+    def __init__(self, name, install):
+        self.name, self.install = name, install
+
+    def __call__(self):
+        from distributed import Worker
+        def tell(why):
+            for worker in Worker._instances:
+                starts = not worker.periodic_callbacks["heartbeat"].is_running()
+                worker.metrics[METRIC] = lambda worker, told=[self.name, why, starts]: told
+        try:
+            self.install()
+        except Exception as why:
+            tell(str(why)[-2000:])
+            raise
+        tell(None)
 
 try:
     with Client(asked["address"], timeout="60s") as client:
@@ -33,6 +52,7 @@ try:
         if asked["packages"]:
             plugin = PipInstall(packages=asked["packages"])
             plugin.name = asked["name"]
+            plugin._install_fn = Told(asked["name"], plugin._install_fn)
             client.register_plugin(plugin, name=asked["name"])
         if asked["restart"]:
             workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -44,6 +64,8 @@ try:
 except Exception as why:
     sys.exit("%s: %s" % (type(why).__name__, why))
 """
+# What heartbeats of workers call it.
+INSTALLED = "dask_infra_pip_install"
 # Seconds: hundreds of megabytes may have to be downloaded, on each host.
 PIP = 1500
 
@@ -59,6 +81,18 @@ class Plugins:
         noted = read_json(self.store.at("plugins", name)) or {}
         leader = self.store.get("pods", name + "-scheduler", "default") or {"internal": {}}
         return noted if noted.get("scheduler") == leader["internal"].get("scheduler") else {}
+
+    def uninstalled(self, cluster):
+        """The uids of workers that started without their packages, which nobody installs later; not to be called with the lock."""
+        with self.store.locked():
+            live, pods = self.led(cluster), self.pods(CLUSTER_LABEL, cluster)
+        if not live or is_going(live) or not live["spec"].get("pipInstall") or not has_place(terms_of(live)):
+            return set()
+        leader = next((pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler"), None)
+        workers = self.identity(live, leader, ANSWER).get("workers", {}).values()
+        told = {str(one.get("id")): install_of(live, one) for one in workers}
+        failed = {name for name, (_, why, starts) in told.items() if why and starts}
+        return {pod["metadata"]["uid"] for pod in pods if not failed.isdisjoint(members(pod))}
 
     def register_plugin(self, cluster):
         """Not to be called with the lock: pip takes its time, and the scheduler does nothing else meanwhile."""
@@ -76,7 +110,7 @@ class Plugins:
         kept = {distribution(package) for package in wanted}
         asked = {
             "address": contact(terms),
-            "name": plugin_name(wanted), "packages": wanted, "old": plugin_name(old) if old else None,
+            "name": plugin_name(wanted), "metric": INSTALLED, "packages": wanted, "old": plugin_name(old) if old else None,
             "gone": sorted({distribution(package) for package in old} - kept - {None}),
             # What is imported stays as it was.
             "restart": not set(old) <= set(wanted),
@@ -95,6 +129,16 @@ class Plugins:
             self.store.write(self.store.at("plugins", cluster), {
                 "scheduler": leader["internal"]["scheduler"], "packages": wanted,
             })
+
+
+def install_of(cluster, worker):
+    """How the install of a cluster's packages went on a worker that its scheduler knows: whether it has ended, what failed, and whether
+    that was while the worker started."""
+    packages = cluster["spec"].get("pipInstall", [])
+    name, why, starts = worker.get("metrics", {}).get(INSTALLED) or (None, None, None)
+    if not packages or name != plugin_name(packages):
+        return not packages, None, False
+    return True, why and complaint_of_pip(why), starts
 
 
 def plugin_name(packages):

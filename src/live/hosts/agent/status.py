@@ -133,7 +133,12 @@ class Status:
             status["scheduler"]["answers"] = bool(known[uid])
             if leader is None:
                 status["scheduler"]["running"] = bool(known[uid])
-            status["workers"]["registered"] = sum(set(listed).issuperset(some) for some in names)
+            theirs = {str(one.get("id")): install_of(cluster, one) for one in known[uid].get("workers", {}).values()}
+            done = {name for name, (ended, _, _) in theirs.items() if ended}
+            status["workers"]["registered"] = sum(done.issuperset(some) for some in names)
+            failed = sorted((name, theirs[name][1]) for some in names for name in some if theirs.get(name, (None, None))[1])
+            if failed and not status["converging"] and "plugin" not in status:
+                status["plugin"] = "%s: %s" % failed[0]
             own = {name: listed[name] for some in names for name in some if name in listed}
             told = self.versions_of(cluster, known[uid].get("id"), own, min(ANSWER, max(AGAIN, until - time.monotonic())))
             if told:
