@@ -111,10 +111,13 @@ impl Idle {
     }
 }
 
-/// Leaves out nodes that pods wait for: whoever binds them may be slower than the clock here.
+/// Leaves out nodes that pods wait for: whoever binds them may be slower than the clock here. A pod behind a gate waits for whoever
+/// opens it, and the cluster autoscaler does not count it. Source: `Pod Scheduling Readiness` of Kubernetes.
 fn wanted(idle: &mut Vec<&Value>, pods: &[&Value], pools: &[PoolView]) {
-    let waiting =
-        |pod: &&&Value| text(pod, "/spec/nodeName").is_empty() && !is_deleted(pod) && !is_finished(pod);
+    let waiting = |pod: &&&Value| {
+        let is_free = text(pod, "/spec/nodeName").is_empty() && list(pod, "/spec/schedulingGates").is_empty();
+        is_free && !is_deleted(pod) && !is_finished(pod)
+    };
     let waiting: Vec<&&Value> = pods.iter().filter(waiting).collect();
     if idle.is_empty() || waiting.is_empty() {
         return;
@@ -194,6 +197,32 @@ mod tests {
             let of_system = usize::from(held.contains("-more-"));
             let gone = surplus(&world, &mut idle);
             assert_eq!(gone, vec!["more"; expect.min(3 - of_system)], "{key} = {least}");
+        }
+    }
+
+    #[test]
+    fn pods_wait_for_idle_nodes_unless_a_gate_holds_them_back() {
+        for (gates, expect) in [(json!([]), 0), (json!([{ "name": "kueue.x-k8s.io/admission" }]), 1)] {
+            let mut more = pool("more", "e2-standard-4", 1, json!({}));
+            more.pool["autoscaling"] = json!({ "enabled": true, "totalMaxNodeCount": 9 });
+            let mut world = World::new(vec![pool("cpu", "e2-standard-4", 1, json!({})), more]);
+            world.pass(300);
+            for pod in world.pods("kube-system") {
+                if holds(&pod).is_some_and(|node| node.contains("-more-")) {
+                    world.delete(&Key::new("", "pods", "kube-system", name(&pod)));
+                }
+            }
+            let mut idle = Idle::default();
+            world.create(json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "waits", "namespace": "default" },
+                "spec": {
+                    "schedulingGates": gates, "nodeSelector": { "cloud.google.com/gke-nodepool": "more" },
+                    "containers": [{ "name": "main", "image": "example.com/image:1" }],
+                },
+            }));
+            surplus(&world, &mut idle);
+            world.now += jiff::SignedDuration::from_secs(601);
+            assert_eq!(surplus(&world, &mut idle).len(), expect, "{gates}");
         }
     }
 
