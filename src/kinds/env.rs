@@ -3,16 +3,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::address::{Address, FieldPath};
 use crate::kinds::scope::Scope;
+use crate::kinds::short::text_or_table;
 use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Owner, Resource};
 use crate::secrets::given::VARIABLE;
 
@@ -180,25 +178,8 @@ impl Serialize for Variable {
 
 impl<'de> Deserialize<'de> for Variable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Variable;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or a table with `secret` and `key`, or with `secret = \"env:NAME\"`")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Variable, E> {
-                Ok(Variable::Text(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Variable, A::Error> {
-                SecretKey::deserialize(MapAccessDeserializer::new(map)).map(Variable::Secret)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+        let expected = "text or a table with `secret` and `key`, or with `secret = \"env:NAME\"`";
+        text_or_table(deserializer, expected, |text| Self::Text(text.to_owned()), Self::Secret)
     }
 }
 

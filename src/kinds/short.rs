@@ -5,9 +5,44 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Reads a value that is a text or, in full, a table; `expected` names both in messages.
+///
+/// # Errors
+/// It is neither, or the table is not such a one.
+pub fn text_or_table<'de, D: Deserializer<'de>, Table: Deserialize<'de>, T>(
+    deserializer: D,
+    expected: &str,
+    text: fn(&str) -> T,
+    table: fn(Table) -> T,
+) -> Result<T, D::Error> {
+    struct Either<'a, Table, T> {
+        expected: &'a str,
+        text: fn(&str) -> T,
+        table: fn(Table) -> T,
+    }
+
+    impl<'de, Table: Deserialize<'de>, T> Visitor<'de> for Either<'_, Table, T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.expected)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            Ok((self.text)(text))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            Table::deserialize(MapAccessDeserializer::new(map)).map(self.table)
+        }
+    }
+
+    deserializer.deserialize_any(Either { expected, text, table })
+}
 
 /// `7d`, `12h`, `30m`, `45s`, `1h30m` in seconds.
 pub fn seconds(text: &str) -> Option<u64> {
@@ -146,29 +181,12 @@ impl Serialize for Accelerator {
 
 impl<'de> Deserialize<'de> for Accelerator {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Accelerator;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a GPU type or a table with `type`")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Accelerator, E> {
-                let r#type = String::deserialize(StrDeserializer::new(text))?;
-                Ok(Accelerator { r#type, count: None, sharing: None, partition: None })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Accelerator, A::Error> {
-                let Table { r#type, count, sharing, partition } =
-                    Table::deserialize(MapAccessDeserializer::new(map))?;
-                let partition = partition.map(Cow::into_owned);
-                Ok(Accelerator { r#type: r#type.into_owned(), count, sharing, partition })
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+        let short =
+            |text: &str| Self { r#type: text.to_owned(), count: None, sharing: None, partition: None };
+        text_or_table(deserializer, "a GPU type or a table with `type`", short, |table: Table<'static>| {
+            let Table { r#type, count, sharing, partition } = table;
+            Self { r#type: r#type.into_owned(), count, sharing, partition: partition.map(Cow::into_owned) }
+        })
     }
 }
 

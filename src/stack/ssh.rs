@@ -1,13 +1,11 @@
 //! `[ssh]`: hosts on which Dask runs as processes, reached by the system's OpenSSH.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::kinds::short::text_or_table;
 use crate::resource::{Host, Reach};
 
 /// Hosts at the other end of SSH. Scheduler and workers are processes there, which outlive the connection; what is known of
@@ -117,27 +115,11 @@ impl Serialize for SshHost {
 
 impl<'de> Deserialize<'de> for SshHost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = SshHost;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a host or a table with `name`")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<SshHost, E> {
-                Ok(SshHost { name: text.to_owned(), ..SshHost::default() })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SshHost, A::Error> {
-                let Table { name, address, user, port, identity } =
-                    Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(SshHost { name, address, user, port, identity })
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+        let short = |name: &str| Self { name: name.to_owned(), ..Self::default() };
+        text_or_table(deserializer, "the name of a host or a table with `name`", short, |table: Table| {
+            let Table { name, address, user, port, identity } = table;
+            Self { name, address, user, port, identity }
+        })
     }
 }
 

@@ -7,11 +7,8 @@
 //! `prometheus_client`; so it is asked as the operator asks it, by Dask's own protocol.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -23,7 +20,7 @@ use crate::kinds::kubernetes::kueue::{gang, workload_of};
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
-use crate::kinds::short::seconds;
+use crate::kinds::short::{seconds, text_or_table};
 use crate::kinds::status::StatusLine;
 use crate::resource::{Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Readiness, Resource};
 
@@ -174,25 +171,8 @@ impl Serialize for After {
 
 impl<'de> Deserialize<'de> for After {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = After;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time or a table with `after`")
-            }
-
-            fn visit_str<E: Error>(self, after: &str) -> Result<After, E> {
-                Ok(After::Time(after.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<After, A::Error> {
-                AfterTable::deserialize(MapAccessDeserializer::new(map)).map(After::Table)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+        let short = |after: &str| Self::Time(after.to_owned());
+        text_or_table(deserializer, "a time or a table with `after`", short, Self::Table)
     }
 }
 

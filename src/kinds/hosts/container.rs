@@ -1,13 +1,12 @@
 //! Images that an environment is made of, and the runtimes that run them.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
+
+use crate::kinds::short::text_or_table;
 
 /// An image: its name, or a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,32 +95,21 @@ impl Serialize for Container {
 
 impl<'de> Deserialize<'de> for Container {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Container;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of an image or a table with `image`")
-            }
-
-            fn visit_str<E: Error>(self, image: &str) -> Result<Container, E> {
-                Ok(Container { image: image.to_owned(), ..Container::default() })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Container, A::Error> {
-                let Table { image, runtime, mounts, options } =
-                    Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Container {
+        let short = |image: &str| Self { image: image.to_owned(), ..Self::default() };
+        text_or_table(
+            deserializer,
+            "the name of an image or a table with `image`",
+            short,
+            |table: Table<'static>| {
+                let Table { image, runtime, mounts, options } = table;
+                Self {
                     image: image.into_owned(),
                     runtime,
                     mounts: mounts.into_owned(),
                     options: options.into_owned(),
-                })
-            }
-        }
-
-        deserializer.deserialize_any(Either)
+                }
+            },
+        )
     }
 }
 
