@@ -12,7 +12,7 @@ use dask_infra::live::hosts::Fleet;
 use dask_infra::resource::{Api, Host};
 use serde_json::{Value, json};
 
-use crate::served::on_path;
+use crate::served::{on_path, things_in};
 
 pub(crate) const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
@@ -161,11 +161,6 @@ impl Drop for Agent {
         drop(self.requests.take());
         let _ = self.child.wait();
     }
-}
-
-pub(crate) fn things_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    entries.map(|entry| entry.unwrap().path()).collect()
 }
 
 /// A Python that is not Dask's: it says its versions, listens as a scheduler does, and as a worker only lives. As the program of a

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::host_agent::{Agent, HOSTS, Setting, cluster, environment, is_alive, pretended, things_in};
+use crate::host_agent::{Agent, HOSTS, Setting, cluster, environment, is_alive, pretended};
 use crate::real::free_ports;
-use crate::served::on_path;
+use crate::served::{on_path, things_in};
 
 /// What is asked for when the fault comes; before it the cluster has two workers, but for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]

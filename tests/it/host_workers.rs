@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use dask_infra::kinds::versions::{PROGRAM, Skew, Versions, skew};
 use serde_json::{Value, json};
 
-use crate::host_agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script, things_in};
+use crate::host_agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script};
 use crate::hostile::dice::Dice;
-use crate::served::on_path;
+use crate::served::{on_path, things_in};
 
 /// What programs in Python compare is what is compared here, in the same words.
 #[test]

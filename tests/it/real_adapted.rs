@@ -1,7 +1,7 @@
 //! `replicas = { min, max }` on hosts with the real `distributed`, its own `Adaptive`, and the real SLURM.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::real::{Part, needs};
 use crate::real_hosts::{self, Here};
 use crate::real_slurm::{self, Login};
-use crate::real_ssh::{Lab, left, sshd_is_there};
+use crate::real_ssh::{Lab, sshd_is_there};
 use crate::served::until;
 
 /// A client that computes while the number of workers goes up and down, a step for each line that it is sent.
@@ -137,8 +137,7 @@ fn workers_follow_the_work_and_no_result_is_lost() {
     here.nothing_to_do();
     client.says("workers 4");
     // Destroyed while it works: nothing is left.
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     assert_eq!(std::fs::read_dir(here.state.path()).unwrap().count(), 0, "a file or folder is left");
 }
 
@@ -187,8 +186,7 @@ fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
     here.nothing_to_do();
     assert_eq!((workers(), noted("work-adapter")), (3, false));
     assert_eq!([here.pid("work-scheduler"), here.pid("work-fixed-worker-0")], before);
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
 }
 
 /// A worker of several processes is one to the file, and several to the scheduler.
@@ -204,8 +202,7 @@ fn processes_of_a_worker_come_and_go_together() {
     here.run(&["status"]).expect(0).says("1 of 1 workers registered, adapts");
     assert_eq!(client.says("gone"), "gone");
     assert_eq!(client.says("again"), "45");
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
 }
 
 /// What starts and retires workers for an adapter is killed on the way up and on the way down, and others apply meanwhile.
@@ -238,8 +235,7 @@ fn who_works_for_the_adapter_may_be_killed_and_others_apply_beside_it() {
     assert_eq!(client.says("held"), squares(&[200]));
     here.nothing_to_do();
     assert_eq!(client.says("gone"), "gone");
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     assert_eq!(std::fs::read_dir(here.state.path()).unwrap().count(), 0, "a file or folder is left");
 }
 
@@ -279,10 +275,7 @@ fn workers_of_several_hosts_follow_the_work() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     lab.run(&["status"]).expect(0).says("2 of 2 workers");
-    lab.run(&["destroy", "--auto-approve"]).expect(0);
-    for index in 0..3 {
-        assert_eq!(left(&lab, index), Vec::<PathBuf>::new());
-    }
+    lab.is_gone();
 }
 
 /// From none to ten jobs and back.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::host_faults::{at_reboot, crontab_in, tool};
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User, until};
+use crate::served::{Said, User, things_in, until};
 
 /// Python with `distributed`, as `tests/real/build` makes it for the operator.
 pub fn python() -> PathBuf {
@@ -63,10 +63,7 @@ impl Here {
 
     /// What is noted of this machine.
     pub fn folder(&self) -> PathBuf {
-        let at = self.state.path().join("dask-infra/at");
-        let machines: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let [machine] = machines.as_slice() else { panic!("{machines:?}") };
-        machine.clone()
+        noted_in(self.state.path())
     }
 
     /// The processes that are noted, by name.
@@ -96,6 +93,20 @@ impl Here {
         let ours = |line: &&str| is_dask(line) && (line.contains(&here) || line.contains(&port));
         listed.lines().filter(ours).map(str::to_owned).collect()
     }
+
+    /// Destroys the stack; no process is left.
+    #[track_caller]
+    pub fn is_gone(&self) {
+        self.run(&["destroy", "--auto-approve"]).expect(0);
+        assert_eq!(self.left(), Vec::<String>::new());
+    }
+}
+
+/// The folder of the only machine that has notes below a state folder.
+pub fn noted_in(state: &Path) -> PathBuf {
+    let machines = things_in(&state.join("dask-infra/at"));
+    let [machine] = machines.as_slice() else { panic!("{machines:?}") };
+    machine.clone()
 }
 
 impl Drop for Here {
@@ -121,8 +132,7 @@ fn a_stack_is_up_computes_and_goes() {
     here.run(&["logs", "work"]).expect(0).says("[process/work-worker-1]");
     here.run(&["why", "work"]).expect(0).says("ready");
     here.run(&["run", "check.sum", "--auto-approve"]).expect(0);
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0, "a file or folder is left");
     here.run(&["destroy", "--auto-approve"]).expect(0);
     here.run(&["status"]).expect(0);
@@ -144,8 +154,7 @@ fn what_is_killed_is_seen_and_started_again() {
     why.says("process work-scheduler").says("`dask-infra apply` starts it again");
     here.apply().expect(0);
     here.nothing_to_do();
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
 }
 
 /// A client holds results while the number of workers goes up and down: what only one worker has is moved before it ends.
@@ -251,8 +260,7 @@ fn processes_run_as_they_are_told() {
     here.user.edit("processes = 2", "processes = 1");
     here.apply().expect(0);
     here.nothing_to_do();
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "its scratch folder went with it");
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
@@ -383,8 +391,7 @@ fn a_job_runs_to_its_end_and_leaves_its_log() {
     here.run(&["plan", "--detailed-exitcode"]).expect(0).says("--replace dask_job.train");
     here.run(&["why", "train"]).expect(0).says("exit code 1").says("no data");
     here.run(&["logs", "train"]).expect(0).says("total 45").says("no data");
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
 
@@ -426,6 +433,5 @@ fn checks_measure_the_network_and_use_gpus() {
     here.apply().expect(1).says("less than 1000000000 MB/s").says("connections are too slow");
     here.user.edit("replicas = 2", "replicas = 1");
     here.apply().expect(1).says("there is 1 worker, and two are needed");
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
 }

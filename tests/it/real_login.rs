@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use crate::real::{Cluster, Part, free_ports, needs};
-use crate::real_ssh::{Lab, left, sshd_is_there};
+use crate::real_ssh::{Lab, sshd_is_there};
 use crate::served::until;
 
 #[test]
@@ -51,5 +51,5 @@ fn a_login_node_is_reached_by_ssh() {
     lab.nothing_to_do();
     lab.run(&["destroy", "--auto-approve"]).expect(0);
     until("its node has cleaned up", || cluster.jobs().is_empty());
-    assert_eq!(left(&lab, 0), Vec::<PathBuf>::new());
+    assert_eq!(lab.left(0), Vec::<PathBuf>::new());
 }

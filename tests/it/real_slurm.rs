@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::real::{Cluster, Part, free_ports, needs};
 use crate::real_adapted::{Client, squares};
+use crate::real_hosts::noted_in;
 use crate::served::{Said, User, until};
 
 pub(crate) fn python() -> PathBuf {
@@ -88,10 +89,7 @@ impl Login {
     }
 
     pub(crate) fn folder(&self) -> PathBuf {
-        let at = self.state.path().join("dask-infra/at");
-        let machines: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let [machine] = machines.as_slice() else { panic!("{machines:?}") };
-        machine.clone()
+        noted_in(self.state.path())
     }
 
     /// Nothing is left of it: no job, no process, no file.

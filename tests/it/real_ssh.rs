@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User, until};
+use crate::served::{Said, User, things_in, until};
 
 /// Privileged programs are not on every `PATH`.
 const SSHD: &str = "/usr/sbin/sshd";
@@ -108,6 +108,18 @@ impl Lab {
 
     pub fn state(&self, index: usize) -> PathBuf {
         self.at(&format!("state{index}"))
+    }
+
+    /// What of a host is there.
+    pub fn left(&self, index: usize) -> Vec<PathBuf> {
+        things_in(&self.state(index))
+    }
+
+    /// Destroys the stack; nothing is left on any host.
+    #[track_caller]
+    pub fn is_gone(&self) {
+        self.run(&["destroy", "--auto-approve"]).expect(0);
+        assert_eq!((0..3).flat_map(|index| self.left(index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
     }
 
     /// Starts the server of a host, which answers when this returns.
@@ -254,8 +266,7 @@ fn a_stack_is_spread_over_hosts_computes_and_goes() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     lab.run(&["logs", "work.group.more"]).expect(0).says("work-more_n2-worker-0");
-    lab.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
+    lab.is_gone();
 }
 
 /// The host with the scheduler is done while the others still retire their workers.
@@ -267,8 +278,7 @@ fn a_destroy_waits_for_hosts_without_the_scheduler() {
     }
     let lab = Lab::new("replicas = 4, hosts = [\"n2\", \"n3\"]", "");
     lab.run(&["apply", "--auto-approve"]).expect(0);
-    lab.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
+    lab.is_gone();
 }
 
 #[test]
@@ -302,19 +312,6 @@ fn what_cannot_be_reached_is_not_called_gone() {
     lab.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
-/// What of a host is there.
-pub fn left(lab: &Lab, index: usize) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    let mut folders = vec![lab.state(index)];
-    while let Some(folder) = folders.pop() {
-        let inner: Vec<PathBuf> =
-            fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
-        folders.extend(inner.iter().filter(|path| path.is_dir()).cloned());
-        found.extend(inner);
-    }
-    found
-}
-
 #[test]
 fn a_host_that_leaves_the_file_is_emptied() {
     needs!(&[Part::Operator]);
@@ -337,7 +334,7 @@ fn a_host_that_leaves_the_file_is_emptied() {
     lab.serve(2);
     lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("dask_cluster.work");
     lab.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(left(&lab, 2), Vec::<PathBuf>::new());
+    assert_eq!(lab.left(2), Vec::<PathBuf>::new());
     lab.nothing_to_do();
     lab.run(&["status"]).expect(0).says("3 of 3 workers");
     // It is not visited any more.
@@ -353,13 +350,13 @@ fn a_host_that_leaves_the_file_is_emptied() {
     lab.user.edit("\ngone = [\"n[2-9]\"]", "");
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
     lab.run_anew(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(left(&lab, 0), Vec::<PathBuf>::new());
+    assert_eq!(lab.left(0), Vec::<PathBuf>::new());
 
     // It comes back after all: the file has it again, and destroys what it has.
     lab.serve(1);
     lab.user.edit("]\n\n[environment", &format!(", {second}]\n\n[environment"));
     lab.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(left(&lab, 1), Vec::<PathBuf>::new());
+    assert_eq!(lab.left(1), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -377,8 +374,7 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
     lab.run(&["logs", "work"]).expect(0).says("work_node2-worker-0");
     let third = format!(", {{ name = \"n3\", address = \"127.0.0.1\", port = {} }}", lab.ports[2]);
     lab.user.edit(&third, "");
-    lab.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!((0..3).flat_map(|index| left(&lab, index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
+    lab.is_gone();
 }
 
 /// The program runs on the scheduler's host, with workers of all hosts, and what it leaves is its log there.

@@ -106,8 +106,7 @@ fn clients_and_workers_of_other_versions_are_refused() {
     fs::write(&file, format!("{text}{}", job("python"))).unwrap();
     here.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.train"]).expect(0).says("45");
     assert!(marker.exists());
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
 
@@ -225,8 +224,7 @@ fn workers_install_packages_when_they_start() {
     here.apply().expect(0);
     here.nothing_to_do();
     assert_eq!(imported(&here), ["none"]);
-    here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    here.is_gone();
     let left = Command::new("find")
         .arg(here.state.path())
         .args(["-mindepth", "1", "-printf", "%p %T@\n"])

@@ -298,6 +298,12 @@ impl Drop for Applying {
     }
 }
 
+/// What stands in a folder; nothing where there is none.
+pub fn things_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
 /// Looks again and again, for a minute: what is simulated has a clock of its own.
 #[track_caller]
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
