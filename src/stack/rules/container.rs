@@ -26,7 +26,6 @@ pub(super) fn containers_can_run(context: &mut Context<'_>) {
 /// What adapts a number runs in the environment of its cluster, and starts processes of the host.
 pub(super) fn containers_have_numbers(context: &mut Context<'_>) {
     let stack = context.stack;
-    let mut found = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
         let Replicas::Given(Given { max: Some(_), .. }) = cluster.worker.replicas else { continue };
         let named = match &cluster.environment {
@@ -41,10 +40,7 @@ pub(super) fn containers_have_numbers(context: &mut Context<'_>) {
         let help = "what decides runs in the environment, and starts processes of the host, which it cannot do from a container: give a \
                     number and change it with `scale`, or an environment of `packages` or `path`";
         let container = FieldPath::keys(["environment", name]).key("container");
-        found.push(wrong(message, place, "between bounds", help).at_value(container, "an image"));
-    }
-    for finding in found {
-        context.say(finding);
+        context.say(wrong(message, place, "between bounds", help).at_value(container, "an image"));
     }
 }
 
