@@ -215,7 +215,12 @@ fn a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error() {
     login.apply().expect(1).says("sbatch refused it").says("invalid partition");
     // Longer than the partition allows.
     login.user.edit("partition = \"nowhere\"", "partition = \"short\"\ntime_limit = \"1h\"");
-    login.apply().expect(1).says("its time limit is longer than the partition allows");
+    login.apply().expect(1).says("can never start").says("`time_limit`");
+    // SLURM's first word for it may be `PartitionConfig`.
+    until("SLURM has looked at its queue again", || {
+        login.run(&["why", "work"]).out.contains("PartitionTimeLimit")
+    });
+    login.run(&["why", "work"]).expect(0).says("its time limit is longer than the partition allows");
     login.user.edit("\ntime_limit = \"1h\"", "\ntime_limit = \"10m\"");
     login.apply().expect(0);
     login.nothing_to_do();

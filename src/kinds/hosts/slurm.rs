@@ -53,11 +53,12 @@ const REASONS: &[Reason] = &[
         "its partition is not active",
         "ask who runs the cluster, or name another `partition`",
     ),
+    // SLURM 22.05 says it of a job whose time limit is too long, too, until it has looked at its queue again (`sched_interval`, 60 s).
     never(
         "PartitionConfig",
-        "the partition has no node as large as it needs, or does not admit it",
-        "`sinfo -o '%P %c %m %l'` shows the CPUs, memory and time limit of each partition; ask for less `cpu` or `memory`, or name \
-         another `partition`",
+        "the partition has no node as large as it needs, does not give it so much time, or does not admit it",
+        "`sinfo -o '%P %c %m %l'` shows the CPUs, memory and time limit of each partition; ask for less `cpu` or `memory`, shorten \
+         `time_limit`, or name another `partition`",
     ),
     never(
         "PartitionTimeLimit",
