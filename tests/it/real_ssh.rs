@@ -119,7 +119,10 @@ impl Lab {
     #[track_caller]
     pub fn is_gone(&self) {
         self.run(&["destroy", "--auto-approve"]).expect(0);
-        assert_eq!((0..3).flat_map(|index| self.left(index)).collect::<Vec<_>>(), Vec::<PathBuf>::new());
+        assert_eq!(
+            (0..self.ports.len()).flat_map(|index| self.left(index)).collect::<Vec<_>>(),
+            Vec::<PathBuf>::new()
+        );
     }
 
     /// Starts the server of a host, which answers when this returns.
@@ -203,10 +206,19 @@ impl Lab {
     }
 
     fn run_by(&self, user: &User, connections: &Path, words: &[&str]) -> Said {
+        Said::of(&self.command_of(user, connections, words).output().unwrap())
+    }
+
+    /// The program, not started yet.
+    pub fn command(&self, words: &[&str]) -> Command {
+        self.command_of(&self.user, self.connections.path(), words)
+    }
+
+    fn command_of(&self, user: &User, connections: &Path, words: &[&str]) -> Command {
         let mut command = user.command(words);
         command.env("DASK_INFRA_SSH", self.at("ssh")).env("XDG_RUNTIME_DIR", connections);
         command.stdin(Stdio::null());
-        Said::of(&command.output().unwrap())
+        command
     }
 
     #[track_caller]

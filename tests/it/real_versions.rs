@@ -2,6 +2,7 @@
 //! sent, and what workers install by Dask's plugin.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use crate::real::{Cluster, Part, free_ports, needs, versions};
 use crate::real_hosts::Here;
 use crate::real_ssh::{Lab, sshd_is_there};
-use crate::served::{Said, User, until};
+use crate::served::{Applying, Said, User, until};
 
 /// `dask==V distributed==V`, as packages of an environment.
 fn release(version: &str) -> String {
@@ -296,6 +297,52 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     for index in 0..2 {
         until("nothing is left", || fs::read_dir(lab.state(index)).unwrap().count() == 0);
     }
+}
+
+/// The command and a worker are killed while pip of the worker waits for an index.
+#[test]
+fn a_kill_while_pip_installs_is_mended() {
+    needs!(&[Part::Operator, Part::Wheels]);
+    if !sshd_is_there() {
+        return;
+    }
+    let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
+    let wheels = Part::Wheels.folder().display().to_string();
+    let env = format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{wheels}\" }}");
+    let index = TcpListener::bind("127.0.0.1:0").unwrap();
+    index.set_nonblocking(true).unwrap();
+    // What the index does not have is among the wheels, if it is not there at all.
+    let slow = format!(
+        "env = {{ PIP_INDEX_URL = \"http://{}/\", PIP_RETRIES = \"0\", PIP_FIND_LINKS = \"{wheels}\" }}",
+        index.local_addr().unwrap()
+    );
+    let more = format!("[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n2\"]\n{slow}\n");
+    let mut lab =
+        Lab::of(free_ports::<2>().to_vec(), &format!("replicas = 1, hosts = [\"n1\"], {env}"), &more);
+    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
+    lab.user.edit(&path, &format!("packages = {}\npip_install = []", release(&new)));
+    lab.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
+    for host in 0..2 {
+        lab.variables.insert(host, format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels}"));
+        lab.end(host);
+        lab.serve(host);
+    }
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
+    let applying = Applying::of(lab.command(&["apply", "--auto-approve"]));
+    let mut asks = None;
+    until("pip asks the index", || {
+        asks = index.accept().ok();
+        asks.is_some()
+    });
+    applying.signal("KILL");
+    lab.kill(1, MORE_ON_N2);
+    drop((applying, asks, index));
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.nothing_to_do();
+    let all = [MORE_ON_N2, "work_n1-worker-0"].map(|name| (name.to_owned(), version.clone()));
+    assert_eq!(on_workers(&lab.run(&["connect", "--json"]).expect(0)), all);
+    lab.is_gone();
 }
 
 /// Nodes share an environment, and each job runs pip before it takes work.
