@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 /// A scratch folder and the processes started in it. Dropping it kills them and removes the folder;
@@ -151,12 +152,18 @@ impl Drop for Ward {
     }
 }
 
-/// Ports of the loopback interface that nobody listens on. Somebody else may take one before it is used:
-/// who starts a server there tries again with others.
+/// Ports of the loopback interface that nobody listens on, and each only once. They lie below those that Linux gives to connections and
+/// to who asks for any (32,768 to 60,999 unless it is told otherwise), which come and go at any moment.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    // All at once, or the same port would come twice.
-    let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    held.map(|listener| listener.local_addr().unwrap().port())
+    const FIRST: u32 = 12_000;
+    const NUMBER: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Two processes begin at different ones.
+    let begin = std::process::id().wrapping_mul(97);
+    let mut all = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
+        .map(|next| u16::try_from(FIRST + begin.wrapping_add(next) % NUMBER).unwrap())
+        .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    std::array::from_fn(|_| all.next().unwrap())
 }
 
 /// Processes of a group that are alive, as `ps` shows them.

@@ -69,6 +69,9 @@ SILENT = 15
 # A scheduler that was started to answer, and workers that were started to register: imports take up to ten seconds on a
 # machine that does other things, for each process.
 UP = 180
+# A job to start that is to take over from those that go: SLURM frees what one before it had, and looks at its queue. One that still waits
+# then may wait for hours, or for what they have.
+QUEUED = 30
 # Retiring moves what workers hold: gigabytes, over a network.
 RETIRE = 120
 TERMINATE = 15

@@ -201,12 +201,14 @@ class Clusters:
 
     def wait_for_workers(self, cluster, leader, names):
         """Until workers are registered, as far as they live: before that they can take nothing over."""
-        until = time.monotonic() + UP
-        while names and time.monotonic() < until:
+        began = time.monotonic()
+        while names and time.monotonic() < began + UP:
+            may_queue = time.monotonic() < began + QUEUED
             with self.store.locked():
                 live = self.led(cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
-                waited = {one for pod in pods if pod and self.lives(pod) for one in members(pod)}
+                comes = [pod for pod in pods if pod and self.lives(pod) and (may_queue or not self.is_queued(pod))]
+                waited = {one for pod in comes for one in members(pod)}
                 alive = leader is None or self.lives(leader)
             known = self.identity(live, leader, ANSWER) if live and alive else {}
             if not alive or waited <= {str(one.get("id")) for one in known.get("workers", {}).values()}:

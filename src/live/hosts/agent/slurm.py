@@ -199,6 +199,10 @@ class Slurm:
         job = self.job_of(pod)
         return job is not None and is_there(job) and not self.is_begun_anew(pod, job)
 
+    def is_queued(self, pod):
+        job = self.job_of(pod)
+        return job is not None and waits(job)
+
     def scheduler_file(self, name):
         """Where a scheduler that is a job writes down what it is."""
         return self.store.at("scripts", name + ".json")
