@@ -111,13 +111,13 @@ fn counted(dashboard: u16) -> Option<usize> {
     usize::try_from(counts["workers"].as_u64()?).ok()
 }
 
-/// From the start of `apply` until it says that the workers are registered.
-fn by_us() -> Duration {
+/// From the start of `apply` until it says that the workers are registered, which are told by these terms.
+fn by_us(worker: &str) -> Duration {
     let user = User::empty();
     let [port, dashboard] = free_ports::<2>();
     let text = format!(
         "[stack]\nname = \"bench\"\n\n[local]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.bench]\n\
-         scheduler = {{ port = {port}, dashboard_port = {dashboard} }}\nworker = {{ replicas = {WORKERS}, threads = 1 }}\n",
+         scheduler = {{ port = {port}, dashboard_port = {dashboard} }}\nworker = {{ {worker}, threads = 1 }}\n",
         Part::Operator.program("python").display(),
     );
     std::fs::write(user.path().join("stack.toml"), text).unwrap();
@@ -162,9 +162,11 @@ fn main() {
     row("LocalCluster, 4 workers", dask, None);
     let hand = best(by_hand);
     row("dask scheduler and 4 times dask worker", hand, Some(("LocalCluster", dask)));
-    let us = best(by_us);
-    row("apply of [local], 4 workers", us, Some(("LocalCluster", dask)));
-    row("", us, Some(("processes by hand", hand)));
+    let together = best(|| by_us(&format!("processes = {WORKERS}")));
+    row("apply of [local], a worker of 4 processes", together, Some(("LocalCluster", dask)));
+    let each = best(|| by_us(&format!("replicas = {WORKERS}")));
+    row("apply of [local], 4 workers", each, Some(("LocalCluster", dask)));
+    row("", each, Some(("processes by hand", hand)));
     let one = spread(1, many);
     let all = spread(many, many);
     for (what, one, all) in

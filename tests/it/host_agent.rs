@@ -63,7 +63,7 @@ impl Agent {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut requests = child.stdin.take().unwrap();
-        write!(requests, "{}\n{source}", source.chars().count()).unwrap();
+        requests.write_all(dask_infra::live::hosts::sent(&source).as_bytes()).unwrap();
         let mut answers = BufReader::new(child.stdout.take().unwrap());
         let mut hello = String::new();
         answers.read_line(&mut hello).unwrap();
@@ -311,6 +311,56 @@ fn it_says_what_it_serves_and_a_look_leaves_nothing() {
         assert_eq!((found, &body["kind"]), (status, &kind), "{path}: {body}");
     }
     assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+}
+
+/// What was compiled is kept for as long as there is something, and believed only when it is whole and the user's own.
+#[test]
+fn the_agent_is_compiled_once() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let base = state.path().join("dask-infra");
+    let compiled = || {
+        let files = fs::read_dir(&base).into_iter().flatten().map(|entry| entry.unwrap().path());
+        files.filter(|file| file.is_file()).collect::<Vec<_>>()
+    };
+    let serves = || {
+        let mut agent = Agent::start(state.path());
+        assert_eq!(agent.get(&format!("{HOSTS}/environments/main")).0, 200);
+    };
+    let python = pretended(state.path());
+    Agent::start(state.path()).with_environment(&python);
+    assert_eq!(compiled(), Vec::<PathBuf>::new(), "there was nothing yet");
+    serves();
+    let files = compiled();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let inode = |file: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(file).unwrap());
+    let (whole, first) = (fs::read(file).unwrap(), inode(file));
+    serves();
+    assert_eq!(inode(file), first, "it was used");
+    let mut broken = whole.clone();
+    *broken.last_mut().unwrap() ^= 1;
+    for text in [&broken[..], &whole[..whole.len() / 2], &[]] {
+        fs::write(file, text).unwrap();
+        serves();
+        assert_eq!(fs::read(file).unwrap(), whole);
+    }
+    // Not through a link, and not what others can write.
+    let elsewhere = state.path().join("elsewhere");
+    fs::rename(file, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, file).unwrap();
+    serves();
+    assert!(!fs::symlink_metadata(file).unwrap().is_symlink());
+    fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+    let before = inode(file);
+    serves();
+    assert_ne!(inode(file), before);
+    let mut agent = Agent::start(state.path());
+    let path = format!("{HOSTS}/environments/main");
+    assert_eq!(agent.ask("DELETE", &path, None).0, 200);
+    agent.until(&path, |status, _| status == 404);
+    assert!(!base.exists(), "{:?}", things_in(&base));
 }
 
 #[test]

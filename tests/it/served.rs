@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -216,6 +216,9 @@ impl User {
         ] {
             command.env_remove(name);
         }
+        if let Some(python) = python() {
+            command.env("DASK_INFRA_PYTHON", python);
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(gke) = &self.gke {
             command.env("DASK_INFRA_GKE_ENDPOINT", gke).env("GOOGLE_CLOUD_PROJECT", "demo");
@@ -230,6 +233,18 @@ impl User {
     pub fn run(&self, words: &[&str]) -> Said {
         Said::of(&self.command(words).output().unwrap())
     }
+}
+
+/// The interpreter that `python3` ends in: launchers of versions take longer than all else that a command does.
+fn python() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let asked =
+            Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+        let found = PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
+        found.is_absolute().then_some(found)
+    });
+    found.as_deref()
 }
 
 /// An apply that goes on, and what it says. Killed when the test fails.

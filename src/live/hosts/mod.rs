@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 mod fleet;
 mod ssh;
@@ -28,6 +29,7 @@ use crate::resource::{Host, Reach};
 /// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one
 /// serves; the others define what it uses.
 pub const AGENT: &str = concat!(
+    include_str!("agent/load.py"),
     include_str!("agent/base.py"),
     "\nRULES = ",
     include_str!("../../kinds/versions.json"),
@@ -52,9 +54,20 @@ pub const AGENT: &str = concat!(
     include_str!("agent/serve.py"),
 );
 
-/// Reads the agent from its input and becomes it: nothing is written to the host's disk but for reboots, and no list of processes
-/// shows it. It hands its text on to what it starts.
+/// What reads the agent.
+const LOAD: &str = concat!(
+    include_str!("agent/load.py"),
+    "\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
+);
+
+/// Reads a program from its input and becomes it: the text is written to the host's disk only for reboots, and no list of processes
+/// shows it. The agent hands its text on to what it starts.
 pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
+
+/// What [`START`] reads, for the text of an agent.
+pub fn sent(agent: &str) -> String {
+    [LOAD, agent].map(|text| format!("{}\n{text}", text.chars().count())).concat()
+}
 
 /// Chooses the Python that runs the agent.
 const PYTHON: &str = "DASK_INFRA_PYTHON";
@@ -76,8 +89,15 @@ const REMEDY: &str =
 /// The agent of a host. It is started when it is first needed, and again when it ended.
 pub struct Agent {
     host: Host,
-    running: Mutex<Option<Running>>,
+    slot: Mutex<Slot>,
     places: Places,
+}
+
+#[derive(Default)]
+struct Slot {
+    running: Option<Running>,
+    /// When its last start failed, and how: who waited for that one needs none of their own.
+    failed: Option<(Instant, ApiError)>,
 }
 
 /// Which folder of which machine is whose: two names of one are no two hosts.
@@ -94,7 +114,7 @@ struct Running {
 
 impl Agent {
     fn of(host: Host, places: Places) -> Self {
-        Self { host, running: Mutex::new(None), places }
+        Self { host, slot: Mutex::default(), places }
     }
 
     /// Sends one request, once.
@@ -125,10 +145,21 @@ impl Agent {
 
     /// One after the other: the agent looks at files and processes, which takes no time that would be worth sharing.
     async fn exchanged(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
-        let mut slot = self.running.lock().await;
-        let mut running = match slot.take() {
-            Some(running) => running,
-            None => self.start(request).await?,
+        let asked = Instant::now();
+        let mut slot = self.slot.lock().await;
+        let mut running = match (slot.running.take(), &slot.failed) {
+            (Some(running), _) => running,
+            // Another start would take as long again where a host is silent.
+            (None, Some((at, error))) if *at > asked => {
+                return Err(ApiError { request: request.title(), ..error.clone() });
+            }
+            (None, _) => match self.start(request).await {
+                Ok(running) => running,
+                Err(error) => {
+                    slot.failed = Some((Instant::now(), error.clone()));
+                    return Err(error);
+                }
+            },
         };
         running.last += 1;
         let id = running.last;
@@ -143,7 +174,7 @@ impl Agent {
         match answer {
             Ok(Some(answer)) if answer["id"] == id => {
                 let status = answer["status"].as_u64().and_then(|status| u16::try_from(status).ok());
-                *slot = Some(running);
+                slot.running = Some(running);
                 Ok((status.unwrap_or(500), answer["body"].clone()))
             }
             Ok(_) => Err(request.unanswered(running.complaint(&self.host).await)),
@@ -184,7 +215,7 @@ impl Agent {
         let answers = BufReader::new(answers).lines();
         let complaints = BufReader::new(complaints);
         let mut running = Running { _child: child, requests, answers, complaints, last: 0 };
-        let source = format!("{}\n{AGENT}", AGENT.chars().count());
+        let source = sent(AGENT);
         let hello = tokio::time::timeout(HELLO, running.hello(&source, &nonce)).await;
         match hello {
             Ok(Ok(Some(hello))) => match hello["error"].as_str() {

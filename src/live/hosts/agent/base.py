@@ -52,8 +52,6 @@ COMPONENT_LABEL = "dask.org/component"
 SCHEDULER = "DASK_SCHEDULER_ADDRESS"
 # In the environment of every process that is started here; children inherit it.
 MARK = "DASK_INFRA_PROCESS"
-# The folder below that of a user's states.
-STATE = "dask-infra"
 # What processes get of the environment of who applies: a shell's other variables would make two applies differ, and may
 # hold secrets.
 PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER")

@@ -113,6 +113,7 @@ class Pods:
             host = address_of(worker["interface"])
             at = url_host(host)
         address = "%s://%s:%d" % (protocol or "tcp", scheduler_at, port)
+        variables = dict(worker.get("env", {}))
         if worker.get("gpus"):
             if "dask-cuda" not in environment["status"].get("extras", {"dask-cuda": None}):
                 message = "the environment %s has no package `dask-cuda`, which starts workers with GPUs"
@@ -121,10 +122,14 @@ class Pods:
             # Source: `cli.py` of dask-cuda 26.10.
             command = [python, "-m", "dask", "cuda", "worker", address, "--name", name]
         else:
+            processes = worker.get("processes", 1)
             command = [
-                python, "-m", "distributed.cli.dask_worker", address, "--name", name,
-                "--nworkers", str(worker.get("processes", 1)),
+                python, "-m", "distributed.cli.dask_worker", address, "--name", name, "--nworkers", str(processes),
             ]
+            if processes > 1:
+                # They are forks of one process that has imported distributed, where each would import it: four are up in two thirds
+                # of the time. Its own tests run so. Source: `get_mp_context` of distributed 2026.8.0, measured with benches/hosts.rs.
+                variables.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")
         command += ["--nthreads", str(worker.get("threads", 1))] + spoken
         if is_of_slurm(what):
             command += worker_options(worker)
@@ -137,7 +142,7 @@ class Pods:
         if worker.get("resources"):
             pairs = ["%s=%s" % pair for pair in sorted(worker["resources"].items())]
             command += ["--resources", ",".join(pairs)]
-        return command, dict(worker.get("env", {}))
+        return command, variables
 
     def spawn(self, pod, command, variables, said=None):
         """To be called with the lock."""

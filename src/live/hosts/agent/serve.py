@@ -264,12 +264,6 @@ def has_hung_up():
     return bool(look.poll(0))
 
 
-def folder():
-    given = os.environ.get("XDG_STATE_HOME", "")
-    base = given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, STATE)
-
-
 def serve():
     # The terminal's Ctrl-C is for dask-infra, which ends this program by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -14,11 +14,6 @@ def machine():
     return {"machine": known, "processes": os.readlink("/proc/self/ns/pid")}
 
 
-def is_safe(status):
-    """Whether only the user writes what is in a folder."""
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
 def check_folder(path):
     """A folder that others can write would have this program signal processes and run programs of their choice."""
     status = os.lstat(path)
@@ -132,6 +127,9 @@ class Store:
                 os.rmdir(folder)
         for folder in (os.path.dirname(self.root), self.base):
             with contextlib.suppress(OSError):
+                if folder == self.base and all(name.startswith(COMPILED) for name in os.listdir(folder)):
+                    for name in os.listdir(folder):
+                        os.unlink(os.path.join(folder, name))
                 os.rmdir(folder)
 
     def file(self, plural, namespace, name):
