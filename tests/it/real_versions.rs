@@ -173,8 +173,7 @@ fn lost(here: &Here) {
 fn workers_install_packages_when_they_start() {
     needs!(&[Part::Operator, Part::Wheels]);
     let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
-    let env =
-        format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{}\" }}", Part::Wheels.folder().display());
+    let env = by_wheels();
     let mut here = Here::new(&format!("replicas = 1, {env}"), "");
     here.variables = offline();
     let path = format!("path = \"{}\"", crate::real_hosts::python().display());
@@ -249,6 +248,30 @@ fn on_workers(connected: &Said) -> Vec<(String, String)> {
 
 const MORE_ON_N2: &str = "work-more_n2-worker-0";
 
+/// Where the packages of a test are, as variables of a section.
+fn by_wheels() -> String {
+    format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{}\" }}", Part::Wheels.folder().display())
+}
+
+/// Two hosts with a worker each, whose environments lie apart. `more` are the keys of the second worker, `installed` is `pip_install`.
+fn apart(more: &str, installed: &str) -> Lab {
+    let env = by_wheels();
+    let group = format!("[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n2\"]\n{more}\n");
+    let worker = format!("replicas = 1, hosts = [\"n1\"], {env}");
+    let mut lab = Lab::of(free_ports::<2>().to_vec(), &worker, &group);
+    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
+    let packages = release(&versions()["distributed"]);
+    lab.user.edit(&path, &format!("packages = {packages}\npip_install = {installed}"));
+    lab.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
+    for index in 0..2 {
+        let wheels = Part::Wheels.folder();
+        lab.variables.insert(index, format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={}", wheels.display()));
+        lab.end(index);
+        lab.serve(index);
+    }
+    lab
+}
+
 /// Each host has an environment of its own: where pip fails is said, and mended when it works there.
 #[test]
 fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
@@ -256,26 +279,14 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     if !sshd_is_there() {
         return;
     }
-    let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
-    let wheels = Part::Wheels.folder().display().to_string();
-    let env = format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{wheels}\" }}");
+    let version = versions()["more_itertools"].clone();
     let nowhere = "env = { PIP_NO_INDEX = \"1\" }";
-    let more = format!("[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n2\"]\n{nowhere}\n");
-    let mut lab =
-        Lab::of(free_ports::<2>().to_vec(), &format!("replicas = 1, hosts = [\"n1\"], {env}"), &more);
-    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
-    lab.user.edit(&path, &format!("packages = {}\npip_install = [\"more-itertools\"]", release(&new)));
-    lab.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
-    for index in 0..2 {
-        lab.variables.insert(index, format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels}"));
-        lab.end(index);
-        lab.serve(index);
-    }
+    let lab = apart(nowhere, "[\"more-itertools\"]");
     let failed = format!("{MORE_ON_N2}: pip failed");
     let said = lab.run(&["apply", "--auto-approve"]).expect(1).says("`pip_install`").says(&failed);
     said.says("No matching distribution found for more-itertools");
     lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("they are installed again");
-    lab.user.edit(nowhere, &env);
+    lab.user.edit(nowhere, &by_wheels());
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     let all =
@@ -306,27 +317,16 @@ fn a_kill_while_pip_installs_is_mended() {
     if !sshd_is_there() {
         return;
     }
-    let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
-    let wheels = Part::Wheels.folder().display().to_string();
-    let env = format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{wheels}\" }}");
+    let version = versions()["more_itertools"].clone();
     let index = TcpListener::bind("127.0.0.1:0").unwrap();
     index.set_nonblocking(true).unwrap();
     // What the index does not have is among the wheels, if it is not there at all.
     let slow = format!(
-        "env = {{ PIP_INDEX_URL = \"http://{}/\", PIP_RETRIES = \"0\", PIP_FIND_LINKS = \"{wheels}\" }}",
-        index.local_addr().unwrap()
+        "env = {{ PIP_INDEX_URL = \"http://{}/\", PIP_RETRIES = \"0\", PIP_FIND_LINKS = \"{}\" }}",
+        index.local_addr().unwrap(),
+        Part::Wheels.folder().display()
     );
-    let more = format!("[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n2\"]\n{slow}\n");
-    let mut lab =
-        Lab::of(free_ports::<2>().to_vec(), &format!("replicas = 1, hosts = [\"n1\"], {env}"), &more);
-    let path = format!("path = \"{}\"", crate::real_hosts::python().display());
-    lab.user.edit(&path, &format!("packages = {}\npip_install = []", release(&new)));
-    lab.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
-    for host in 0..2 {
-        lab.variables.insert(host, format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels}"));
-        lab.end(host);
-        lab.serve(host);
-    }
+    let lab = apart(&slow, "[]");
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
     let applying = Applying::of(lab.command(&["apply", "--auto-approve"]));
