@@ -10,6 +10,18 @@ use super::ward::{Ward, free_ports};
 /// The port where the operator looks for a cluster's scheduler.
 pub const TCP_COMM: u16 = 8786;
 
+/// kopf looks again only after a minute whether the timers of an object that is deleted have ended, and until then its finalizer
+/// stays: each deletion of a DaskCluster or a DaskAutoscaler would take that long. Source: `settings.background.cancellation_polling`
+/// of kopf 1.45, `stop_daemons` in its `daemons.py`.
+const SETTINGS: &str = "\
+import kopf
+
+
+@kopf.on.startup()
+def look_soon(settings: kopf.OperatorSettings, **_):
+    settings.background.cancellation_polling = 0.25
+";
+
 /// A running operator that watches all namespaces. Dropping it kills it: finalizers stay.
 pub struct Operator {
     /// How long it took to answer its liveness probe.
@@ -33,7 +45,7 @@ impl Operator {
             "--all-namespaces",
             "--standalone",
         ]);
-        command.arg(format!("--liveness={liveness}"));
+        command.arg(format!("--liveness={liveness}")).arg(ward.write("settings.py", SETTINGS));
         command.env("KUBECONFIG", &access.kubeconfig);
         // Dask writes a configuration into HOME, Kubernetes clients write certificates into TMPDIR.
         command.env("HOME", ward.folder()).env("TMPDIR", ward.folder());
