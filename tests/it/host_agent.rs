@@ -417,7 +417,11 @@ fn an_environment_that_cannot_be_used_says_why() {
     fs::rename(pretended(home.path()), &python).unwrap();
     agent.apply(&path, "", &environment(&python));
     let ready = agent.until(&path, settled);
-    assert_eq!(ready["status"]["versions"], json!({ "python": "3.12.1", "distributed": "2026.8.0" }));
+    assert_eq!(
+        ready["status"]["versions"],
+        json!({ "python": "3.12.1", "distributed": "2026.8.0" }),
+        "{ready:#}"
+    );
     fs::remove_file(&python).unwrap();
     let gone = agent.get(&path).1;
     assert_eq!(gone["status"]["phase"], "Failed", "{gone}");
@@ -899,6 +903,58 @@ fn a_change_that_cannot_be_completed_says_why() {
     assert!(live["status"]["message"].as_str().unwrap().contains("/scratch/c-worker-0"), "{live:#}");
     fs::remove_file(agent.folder().join("scratch")).unwrap();
     agent.apply(&path, "", &cluster(1, ports));
+    let live = agent.settled("clusters/c", 1);
+    assert_eq!(live["status"]["message"], Value::Null);
+    agent.destroy();
+}
+
+/// What failed has not ended yet, and the next request for the same is not taken for what failed.
+#[test]
+fn what_is_asked_for_again_meanwhile_is_done() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (held, seen) = (home.path().join("held"), home.path().join("seen"));
+    let hold = |indent: &str| {
+        let body = format!("{indent}    open('{}', 'w').close(); time.sleep(0.02)\n", seen.display());
+        format!("{indent}while os.path.exists('{}'):\n{body}", held.display())
+    };
+    let failed = "                again = refused and why.status == 503 and time.monotonic() < until\n";
+    let made = "            self.collect()\n\n    def python_of";
+    let setting = Setting {
+        faster: &[
+            (failed, &format!("{failed}{}", hold("                "))),
+            (made, &format!("            self.collect()\n{}\n    def python_of", hold("        "))),
+        ],
+        ..Setting::default()
+    };
+    let holds = || {
+        let _ = fs::remove_file(&seen);
+        fs::write(&held, "").unwrap();
+    };
+    let mut agent = Agent::start_with(state.path(), &setting);
+    holds();
+    let path = format!("{HOSTS}/environments/main");
+    let python = home.path().join("nothing");
+    agent.apply(&path, "", &environment(&python));
+    agent.until(&path, |_, live| live["status"]["phase"] == "Failed" && seen.exists());
+    fs::rename(pretended(home.path()), &python).unwrap();
+    fs::remove_file(&held).unwrap();
+    holds();
+    agent.apply(&path, "", &environment(&python));
+    agent.until(&path, |_, live| live["status"]["phase"] == "Ready");
+    fs::remove_file(&held).unwrap();
+    // A file where a folder should be.
+    let (path, body) = (format!("{HOSTS}/clusters/c"), cluster(1, crate::real::free_ports::<2>()));
+    let scratch = agent.folder().join("scratch");
+    fs::write(&scratch, "").unwrap();
+    holds();
+    agent.apply(&path, "", &body);
+    agent.until(&path, |_, _| seen.exists());
+    fs::remove_file(scratch).unwrap();
+    agent.apply(&path, "", &body);
+    fs::remove_file(&held).unwrap();
     let live = agent.settled("clusters/c", 1);
     assert_eq!(live["status"]["message"], Value::Null);
     agent.destroy();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::host_agent::script;
 use crate::real::{Cluster, Part, free_ports, needs};
 use crate::real_adapted::{Client, squares};
 use crate::real_hosts::noted_in;
@@ -272,6 +273,40 @@ fn a_submission_that_nobody_noted_is_not_made_twice() {
     let after = login.cluster.jobs();
     assert_eq!(after.len(), 3, "{after:?}");
     assert!(before.iter().all(|job| after.contains(job)), "{before:?} {after:?}");
+    login.is_gone();
+}
+
+/// Its controller refuses every second request, as one that is busy does; half of the submissions that fail were made all the same.
+#[test]
+fn a_controller_that_stumbles_loses_and_doubles_nothing() {
+    needs!(&[Part::Slurm]);
+    let mut login = Login::new("partition = \"cpu\"", "replicas = 2", "");
+    let tools = tempfile::tempdir().unwrap();
+    let counted = tools.path().join("calls");
+    fs::write(&counted, "").unwrap();
+    for (name, made) in [
+        ("squeue", ""),
+        ("scancel", ""),
+        ("sbatch", "[ $(($(wc -l < \"$calls\") % 4)) != 1 ] || \"$real\" \"$@\" > /dev/null"),
+    ] {
+        let real = PathBuf::from("/usr/bin").join(name);
+        assert!(real.exists(), "{}", real.display());
+        let text = format!(
+            "#!/bin/sh\ncalls={}.{name} real={}\necho >> \"$calls\"\n[ $(($(wc -l < \"$calls\") % 2)) = 1 ] || exec \"$real\" \"$@\"\n\
+             {made}\necho '{name}: error: Socket timed out on send/recv operation' >&2\nexit 1\n",
+            counted.display(),
+            real.display()
+        );
+        script(&tools.path().join(name), &text);
+    }
+    login.tools = Some(tools.path().to_owned());
+    login.apply().expect(0);
+    login.nothing_to_do();
+    assert_eq!(login.cluster.jobs().len(), 2);
+    login.run(&["scale", "work", "3", "--auto-approve"]).expect(0);
+    assert_eq!(login.cluster.jobs().len(), 3);
+    login.run(&["scale", "work", "1", "--auto-approve"]).expect(0);
+    until("one is left", || login.cluster.jobs().len() == 1);
     login.is_gone();
 }
 

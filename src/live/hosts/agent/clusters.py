@@ -61,12 +61,21 @@ class Clusters:
         return is_alive(read_json(self.store.at("run", cluster)))
 
     def converged(self, cluster, file):
-        try:
-            self.bring(cluster, file)
-        except Exception as why:
-            error = why.message if isinstance(why, Refused) else "%s: %s" % (type(why).__name__, why)
+        until = time.monotonic() + AWAY
+        while True:
             with self.store.locked():
-                self.store.write(file, {"error": error})
+                asked = read_json(file)
+            try:
+                return self.bring(cluster, file)
+            except Exception as why:
+                refused = isinstance(why, Refused)
+                error = why.message if refused else "%s: %s" % (type(why).__name__, why)
+                again = refused and why.status == 503 and time.monotonic() < until
+            with self.store.locked():
+                # What was asked for meanwhile has not failed.
+                if not again and asked == read_json(file):
+                    return self.store.write(file, {"error": error})
+            time.sleep(1)
 
     def bring(self, cluster, file):
         tried, kept, begun, met = set(), set(), False, False

@@ -30,8 +30,10 @@ class Environments:
         live = self.store.get("environments", name)
         if self.seen_environment(live)["status"]["phase"] == "Ready":
             return
-        internal = live.setdefault("internal", {})
-        if is_alive(internal.get("maker")) and live.get("status", {}).get("digest") == live["spec"].get("digest"):
+        internal, status = live.setdefault("internal", {}), live.get("status", {})
+        # One that has failed may not have ended yet.
+        is_made = status.get("phase") == "Making" and status.get("digest") == live["spec"].get("digest")
+        if is_made and is_alive(internal.get("maker")):
             return
         self.end_maker(live)
         # It is looked for again when it is there.

@@ -115,10 +115,11 @@ def detach(work):
 
 
 def detach_once(store, file, work):
-    """Detaches a function unless the one before, which the file names, still runs; to be called with the lock."""
-    if is_alive(read_json(file)):
-        return
-    process = detach(work)
+    """Detaches a function unless the one before, which the file names, still runs: then it is noted that there is more to do. To be
+    called with the lock."""
+    noted = read_json(file)
+    running = is_alive(noted)
+    process = dict(noted, asked=time.time_ns()) if running else detach(work)
     try:
         store.write(file, process)
     except OSError as error:

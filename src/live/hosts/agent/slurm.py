@@ -6,6 +6,8 @@ not submitted twice. Text of squeue is read, not its JSON, whose fields differ b
 
 # Seconds. The commands of SLURM give up by themselves after MessageTimeout, 10 by default and up to 100 in the field.
 COMMAND = 40
+# Between two tries.
+PAUSES = (0.2, 1)
 # How old a look at the queue may be.
 RECENT = 1
 # A job that was cancelled goes after KillWait (30 by default), and after its node has cleaned up.
@@ -44,6 +46,15 @@ def slurm_command(name, *words, **given):
     return run
 
 
+def ask_slurm(name, *words):
+    """Runs one of SLURM's programs that may be run twice, again where it fails: a controller that is busy refuses single requests."""
+    for pause in PAUSES + (None,):
+        run = slurm_command(name, *words)
+        if run.returncode == 0 or pause is None or "Invalid job id" in run.stderr:
+            return run
+        time.sleep(pause)
+
+
 def unknown(message):
     """SLURM says nothing: what is there is unknown, not absent."""
     remedy = "what runs goes on; try again when `squeue` answers on the login node, or ask who runs the cluster"
@@ -65,7 +76,7 @@ def queue():
     """All jobs of this user that SLURM knows, those too that ended within MinJobAge (5 minutes by default)."""
     asked = time.time()
     columns = "%i|%T|%r|%N|%V|%S|%j|%k"
-    run = slurm_command("squeue", "-h", "-t", "all", "-u", pwd.getpwuid(os.geteuid()).pw_name, "-o", columns)
+    run = ask_slurm("squeue", "-h", "-t", "all", "-u", pwd.getpwuid(os.geteuid()).pw_name, "-o", columns)
     if run.returncode:
         raise unknown("squeue: %s" % complaint(run))
     jobs = []
@@ -86,7 +97,7 @@ def is_there(job):
 
 def own_place():
     """The address of this host that SLURM's controller sees: that of the cluster's network, on a login node with several."""
-    run = slurm_command("scontrol", "show", "config")
+    run = ask_slurm("scontrol", "show", "config")
     known = dict(re.findall(r"^(SlurmctldHost\[0\]|SlurmctldPort)\s*=\s*(\S+)", run.stdout, re.M))
     if run.returncode or len(known) < 2:
         raise unknown("scontrol: %s" % complaint(run))
@@ -313,7 +324,7 @@ class Slurm:
             busy = {job["id"] for uid in uids for job in jobs.get(uid, []) if job["state"] != "COMPLETING"} & set(left)
             new = sorted(set(left) - asked)
             if new:
-                run = slurm_command("scancel", "--quiet", *new)
+                run = ask_slurm("scancel", "--quiet", *new)
                 if run.returncode and "Invalid job id" not in run.stderr:
                     raise unknown("scancel: %s" % complaint(run))
                 asked |= set(new)

@@ -112,8 +112,10 @@ class Status:
             if message:
                 status["message"] = message
         noted = read_json(self.store.at("run", cluster))
-        if noted and "message" not in status and not status["converging"]:
-            status["message"] = noted.get("error") or "the last change was interrupted before it was complete"
+        if noted and not status["converging"]:
+            # Why it was not mended, behind what there is to mend.
+            said = noted.get("error") or "the last change was interrupted before it was complete"
+            status["message"] = "; ".join(filter(None, [status.get("message"), said]))
         return status
 
     def ask_schedulers(self):
