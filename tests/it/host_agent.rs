@@ -165,8 +165,8 @@ impl Drop for Agent {
 
 /// A Python that is not Dask's: it says its versions, listens as a scheduler does, and as a worker only lives. As the program of a
 /// job (`--work`) it notes in `ran` that it ran and where its scheduler is, and ends once `enough` is there. Beside it
-/// `requests` lists what schedulers were asked, `workers/` who is registered; `refuses`, `busy` have a scheduler retire
-/// nobody, or answer with an error once.
+/// `requests` lists what schedulers were asked, `workers/` who is registered; `refuses`, `busy`, `mute` have a scheduler retire
+/// nobody, answer with an error once, or never listen.
 const PRETENDED: &str = r#"#!/usr/bin/env python3
 import http.server, json, os, signal, socket, sys, threading, time
 here, words = os.path.dirname(os.path.abspath(__file__)), sys.argv[1:]
@@ -179,6 +179,8 @@ os.makedirs(workers, exist_ok=True)
 if any("importlib" in word for word in words):
     print(json.dumps({"python": "3.12.1", "distributed": "2026.8.0", "dask-cuda": "26.10.0"}))
 elif "distributed.cli.dask_scheduler" in words:
+    if there("mute"):
+        time.sleep(3600)
     host, port = after("--host"), int(after("--port"))
     comm = socket.create_server((host, port))
     def hang_up():
@@ -218,6 +220,10 @@ elif "--work" in words:
     while not there("enough"):
         time.sleep(0.02)
 else:
+    if words[0] == "-c" and "--nworkers" in words:
+        if sys.stdin.readline() != "\n":
+            sys.exit("nobody told it to go on")
+        words[:2] = ["-m"]
     print(*words, flush=True)
     if "--name" in words:
         gpus = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
@@ -269,6 +275,52 @@ pub(crate) fn cluster(workers: u32, ports: [u16; 2]) -> Value {
         "scheduler": { "host": "127.0.0.1", "port": ports[0], "dashboardPort": ports[1] },
         "worker": { "replicas": workers, "threads": 1 },
     } })
+}
+
+/// Workers are started with their scheduler, wait for it, and do not outlive what waits for it.
+#[test]
+fn workers_of_a_scheduler_that_never_answers_end() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let python = pretended(home.path());
+    let setting = Setting { faster: &[("UP = 180", "UP = 3")], ..Setting::default() };
+    let mut agent = Agent::start_with(state.path(), &setting);
+    agent.with_environment(&python);
+    fs::write(home.path().join("mute"), "").unwrap();
+    let (path, body) = (format!("{HOSTS}/clusters/c"), cluster(2, crate::real::free_ports::<2>()));
+    let pids = |agent: &mut Agent| {
+        agent.apply(&path, "", &body);
+        let live = agent.until(&path, |_, live| live["status"]["workers"]["running"] == 2);
+        assert_eq!(
+            (&live["status"]["converging"], &live["status"]["workers"]["registered"]),
+            (&json!(true), &json!(0))
+        );
+        ["c-worker-0", "c-worker-1"].map(|pod| agent.pid(pod))
+    };
+    let workers = pids(&mut agent);
+    let live = agent.settled("clusters/c", 0);
+    let message = live["status"]["message"].as_str().unwrap();
+    assert!(message.contains("does not answer on port") && message.contains("within 3 s"), "{live:#}");
+    assert_eq!(live["status"]["workers"]["present"], 0, "{live:#}");
+    assert!(!workers.into_iter().any(is_alive));
+    // What waits is killed: they see it, and nobody has to find them.
+    let workers = pids(&mut agent);
+    let note = fs::read_to_string(agent.folder().join("run/c")).unwrap();
+    let converger = serde_json::from_str::<Value>(&note).unwrap()["pid"].to_string();
+    assert!(Command::new("kill").args(["-9", &converger]).status().unwrap().success());
+    let live = agent.settled("clusters/c", 0);
+    let message = live["status"]["message"].as_str().unwrap();
+    assert!(message.contains("nobody told it to go on") && message.contains("was interrupted"), "{live:#}");
+    assert!(!workers.into_iter().any(is_alive));
+    fs::remove_file(home.path().join("mute")).unwrap();
+    let scheduler = agent.pid("c-scheduler").to_string();
+    assert!(Command::new("kill").args(["-9", &scheduler]).status().unwrap().success());
+    agent.apply(&path, "", &body);
+    agent.settled("clusters/c", 2);
+    agent.destroy();
+    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
 }
 
 /// An apply writes its record while its lock is being renewed, and looks at the lock no more.

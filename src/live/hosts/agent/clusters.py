@@ -78,6 +78,14 @@ class Clusters:
             time.sleep(1)
 
     def bring(self, cluster, file):
+        early = {}
+        try:
+            self.bring_with(cluster, file, early)
+        finally:
+            self.end_early(early)
+
+    def bring_with(self, cluster, file, early):
+        """`early` are the workers that were started before their scheduler was known, and where they are told."""
         tried, kept, begun, met = set(), set(), False, False
         has_jobs = any(pod["internal"].get("slurm") for pod in self.pods(CLUSTER_LABEL, cluster))
         leader, uninstalled = cluster + "-scheduler", self.uninstalled(cluster)
@@ -133,12 +141,20 @@ class Clusters:
                         self.start(cluster, name, wanted[name])
                     continue
                 waits = not lost and not known and (leader in alive or away)
-                if not (pods and lost) and not dead and not goes and not waits and not installs:
+                if known:
+                    tell(early)
+                elif waits and not dead:
+                    names = [name for name in missing if self.may_start_early(live, wanted[name])]
+                    tried.update(names)
+                    early.update(self.start_early(cluster, names, wanted))
+                if not (pods and lost) and not dead and not goes and not waits and not installs and not early:
                     self.finish(cluster)
                     self.store.remove("run", os.path.basename(file))
                     self.collect()
                     return
-            if lost or dead:
+            if early and (dead or not waits):
+                self.end_early(early)
+            elif lost or dead:
                 left = self.stop([pods[name] for name in (sorted(pods) if lost else sorted(dead))])
                 if left:
                     raise Refused(500, "Failed", "%s cannot be ended: its processes do not react to SIGKILL" % ", ".join(left))

@@ -1,6 +1,23 @@
 """Processes as pods: started, ended and forgotten."""
 
 
+# Runs a worker once there is a line to read: meanwhile it imports what takes most of the time of a start, and so does the server that its
+# processes are forks of, where it has one.
+WAITS_FOR_LINE = """
+import contextlib, os, runpy, sys
+with open(os.dup(0)) as line:
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    with contextlib.suppress(Exception):
+        from distributed.utils import get_mp_context
+        if get_mp_context().get_start_method() == "forkserver":
+            from multiprocessing.forkserver import ensure_running
+            ensure_running()
+    if not line.readline():
+        sys.exit("what started it ended before its scheduler answered")
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
 class Pods:
     def process_of(self, pod):
         """The process of a pod; one whose start was not noted in time is found by its mark."""
@@ -11,8 +28,8 @@ class Pods:
             process = next(filter(is_first, marked(pod["metadata"]["uid"])), None)
         return process
 
-    def start(self, cluster, name, what):
-        """Starts a process; to be called with the lock."""
+    def start(self, cluster, name, what, said=None):
+        """Starts a process, which may wait for what it is told; to be called with the lock."""
         if self.store.get("pods", name, "default"):
             raise Refused(409, "Conflict", "there is another process of the name %s" % name)
         uid = str(uuid.uuid4())
@@ -62,7 +79,35 @@ class Pods:
             self.store.put("pods", pod)
         if scratch:
             os.makedirs(scratch, mode=0o700, exist_ok=True)
-        self.spawn(pod, command, variables, program() if what["component"] == ADAPTER else None)
+        if said:
+            # As it is written down, it can be run by hand.
+            command = [command[0], "-c", WAITS_FOR_LINE] + command[2:]
+        self.spawn(pod, command, variables, program() if what["component"] == ADAPTER else said)
+
+    def may_start_early(self, live, what):
+        """Whether a worker may run before its scheduler is known: it has its scheduler's environment, and that has all it needs."""
+        if what["component"] != "worker" or is_of_slurm(what) or own_gpus(what) or live["spec"].get("pipInstall"):
+            return False
+        found = self.environment(what["environment"]["name"]) or {}
+        return "slurm" not in what["scheduler"] and not found.get("status", {}).get("container")
+
+    def start_early(self, cluster, names, wanted):
+        """Starts workers that wait for a line before they connect; to be called with the lock. Gives for each where to write it, by
+        whose end they end, too."""
+        early = {}
+        for name in names:
+            read, early[name] = os.pipe()
+            with os.fdopen(read) as said:
+                self.start(cluster, name, wanted[name], said)
+        return early
+
+    def end_early(self, early):
+        """Ends and forgets workers that waited in vain; not to be called with the lock."""
+        if early:
+            with self.store.locked():
+                pods = list(filter(None, (self.store.get("pods", name, "default") for name in early)))
+            tell(early, "")
+            self.stop(pods)
 
     def scratch(self, name, uid, worker):
         """The folder for what a worker writes to disk."""
@@ -248,6 +293,15 @@ class Pods:
         self.forget_log(name)
         self.remove_scratch(pod)
         self.store.drop("pods", name, pod["metadata"].get("namespace"))
+
+
+def tell(early, line="\n"):
+    """Lets workers that were started early go on, or end."""
+    for pipe in early.values():
+        with contextlib.suppress(BrokenPipeError):
+            os.write(pipe, line.encode())
+        os.close(pipe)
+    early.clear()
 
 
 def members(pod):
