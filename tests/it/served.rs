@@ -319,12 +319,13 @@ pub fn things_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Looks again and again, for a minute: what is simulated has a clock of its own.
+/// Looks again and again, for a minute: what is simulated has a clock of its own. A look may be a program, and what takes long is
+/// looked at less often, up to four times a second: others need the processor.
 #[track_caller]
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let last = Instant::now() + Duration::from_secs(60);
+    let begun = Instant::now();
     while !is() {
-        assert!(Instant::now() < last, "not in time: {what}");
-        sleep(Duration::from_millis(20));
+        assert!(begun.elapsed() < Duration::from_secs(60), "not in time: {what}");
+        sleep((begun.elapsed() / 20).clamp(Duration::from_millis(20), Duration::from_millis(250)));
     }
 }
