@@ -1,21 +1,12 @@
 //! Autopilot clusters and node auto-provisioning on a served sandbox: nodes come with Pods and requests and go with them, and
 //! nothing asks for their pools.
 
-use std::fs;
-
-use dask_infra::sandbox::{Options, Scale};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::served::{Served, User, until};
 
-const SCALE: Scale = Scale { time_scale: 1200.0 };
-
 const GPU: &str = "cloud.google.com/gke-accelerator";
-
-fn served() -> Served {
-    Served::with(Options { scale: SCALE, ..Options::default() })
-}
 
 /// The nodes with GPUs.
 fn gpu_nodes(served: &Served) -> Vec<Value> {
@@ -26,7 +17,7 @@ fn gpu_nodes(served: &Served) -> Vec<Value> {
 
 #[test]
 fn nodes_come_with_pods_and_go_with_them() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_stack("autopilot", Some(&served.gke));
     let said = user.run(&["apply", "--auto-approve"]).expect(0);
     said.says("at least $0.10/h").says("price unknown: Pods").says("DI0366");
@@ -61,11 +52,11 @@ fn nodes_come_with_pods_and_go_with_them() {
 
 #[test]
 fn an_imported_cluster_is_used_and_adopted() {
-    let served = served();
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     let stack = "[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1\"\n[cluster]\nname = \"c\"\n\
                  autopilot = true\n[namespace.team]\n";
-    fs::write(user.path().join("stack.toml"), stack).unwrap();
+    user.write(stack);
     user.run(&["apply", "--auto-approve"]).expect(0);
     let other = User::empty_at(&served.gke);
     other.run(&["import", "--project", "demo", "--cluster", "c", "--out", "stack.toml"]).expect(0);
@@ -122,9 +113,8 @@ worker = { replicas = 2, accelerator = "nvidia-l4", gpus = 1, cpu = "1" }
 
 #[test]
 fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
-    let served = served();
-    let user = User::empty_at(&served.gke);
-    fs::write(user.path().join("stack.toml"), format!("{PROVISIONED}{DASK}")).unwrap();
+    let served = Served::fast();
+    let user = User::at(&served, format!("{PROVISIONED}{DASK}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["status"]).expect(0).says("workers: 2 desired, 2 created, 2 ready");
@@ -175,7 +165,7 @@ fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
 
 #[test]
 fn a_request_without_a_pool_gets_one_of_its_own() {
-    let served = served();
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     let work = r#"
 [job.train]
@@ -189,7 +179,7 @@ parallelism = 2
 [provisioning_request.train]
 job = "train"
 "#;
-    fs::write(user.path().join("stack.toml"), format!("{PROVISIONED}{work}")).unwrap();
+    user.write(format!("{PROVISIONED}{work}"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("provisioning_request.train");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["status"]).expect(0).says("2 of 2 runs finished");

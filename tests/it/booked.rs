@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-use axum::http::Method;
 use dask_infra::sandbox::kube::run::Scripts;
 use dask_infra::sandbox::{Options, Scale, Stockout};
 use serde_json::{Value, json};
 
-use crate::sandbox_dask::{FAST, kube};
-use crate::served::{ON_GKE, Served, User};
+use crate::served::{FAST, ON_GKE, Served, User};
 
 const RAPIDS: &str = r#"
 [node_pool.a100]
@@ -44,8 +42,7 @@ fn user(options: Options, stack: &str) -> (Served, User) {
 
 fn user_at(scale: Scale, options: Options, stack: &str) -> (Served, User) {
     let served = Served::with(Options { scale, ..options });
-    let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{stack}")).unwrap();
+    let user = User::at(&served, format!("{ON_GKE}{stack}"));
     (served, user)
 }
 
@@ -54,7 +51,7 @@ fn without_machines() -> Options {
 }
 
 fn requests(served: &Served) -> Vec<Value> {
-    kube(served, &Method::GET, REQUESTS, &Value::Null).1["items"].as_array().unwrap().clone()
+    served.get(REQUESTS)["items"].as_array().unwrap().clone()
 }
 
 /// The only request.
@@ -71,7 +68,7 @@ fn path(request: &Value) -> String {
 /// Says whether there are machines for the only request.
 fn capacity(served: &Served, what: &str) {
     let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/capacity": what } } });
-    assert_eq!(kube(served, &Method::PATCH, &path(&request(served)), &patch).0, 200);
+    assert_eq!(served.merge(&path(&request(served)), &patch).0, 200);
 }
 
 /// Has the only request be as it is when nobody came to its nodes.
@@ -86,11 +83,11 @@ fn expire(served: &Served) {
         .into();
     let patch = json!({ "status": { "conditions": conditions } });
     let status = format!("{}/status", path(&live));
-    assert_eq!(kube(served, &Method::PATCH, &status, &patch).0, 200);
+    assert_eq!(served.merge(&status, &patch).0, 200);
 }
 
 fn is_there(served: &Served, path: &str) -> bool {
-    kube(served, &Method::GET, path, &Value::Null).0 == 200
+    served.code(path) == 200
 }
 
 #[test]
@@ -110,7 +107,7 @@ fn workers_wait_for_their_nodes_and_start_when_all_are_there() {
     user.run(&["apply", "--auto-approve"]).expect(0).says("dask_cluster.rapids: created");
     assert_eq!(request(&served)["metadata"]["uid"], first["metadata"]["uid"]);
     let name = first["metadata"]["name"].as_str().unwrap();
-    let pods = kube(&served, &Method::GET, "/api/v1/namespaces/default/pods", &Value::Null).1;
+    let pods = served.get("/api/v1/namespaces/default/pods");
     for pod in pods["items"].as_array().unwrap() {
         let metadata = &pod["metadata"];
         let worker = metadata["labels"]["dask.org/component"] == "worker";
@@ -131,7 +128,7 @@ fn workers_wait_for_their_nodes_and_start_when_all_are_there() {
     assert_eq!(requests(&served).len(), 2, "the old workers keep theirs");
     let second = requests(&served).into_iter().find(|one| one["metadata"]["uid"] != first["metadata"]["uid"]);
     let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/capacity": "there" } } });
-    assert_eq!(kube(&served, &Method::PATCH, &path(&second.unwrap()), &patch).0, 200);
+    assert_eq!(served.merge(&path(&second.unwrap()), &patch).0, 200);
     user.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.rapids"]).expect(0);
     assert_eq!(request(&served)["spec"]["podSets"][0]["count"], 3);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -222,9 +219,9 @@ fn a_request_is_needed_on_the_way_queued_only() {
         if !sold_out {
             // GKE has the definition in every cluster, the sandbox with queued pools only.
             let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            assert_eq!(kube(&served, &Method::POST, all, dask_infra::schema::provisioning_crd()).0, 201);
+            assert_eq!(served.post(all, dask_infra::schema::provisioning_crd()).0, 201);
         }
-        std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{pool}{work}")).unwrap();
+        user.write(format!("{ON_GKE}{pool}{work}"));
         user.run(&["apply", "--auto-approve"]).expect(0).says("job.train: created");
         let expect = if sold_out { "in use" } else { "not needed" };
         user.run(&["status", "provisioning_request.train"]).expect(0).says(expect);

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dask_infra::sandbox::Options;
 use dask_infra::sandbox::faults::{Refuse, Rule, Then};
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::served::{Served, User};
+use crate::served::{FAST, Served, User};
 
 /// Each stands at one place, so that the table says which one came out.
 const CANARIES: [(&str, &str); 30] = [
@@ -352,11 +352,7 @@ fn looks(table: &mut Table, user: &User) {
 
 #[test]
 fn no_secret_comes_out_of_any_command_in_any_format() {
-    let served = Served::with(Options {
-        scale: Scale { time_scale: 1200.0 },
-        requests: vec![echo()],
-        ..Options::default()
-    });
+    let served = Served::with(Options { scale: FAST, requests: vec![echo()], ..Options::default() });
     let tools = tempfile::tempdir().unwrap();
     let user = User::empty_at(&served.gke).rendering(helm(tools.path()));
     let write = |name: &str, text: &str| std::fs::write(user.path().join(name), text).unwrap();
@@ -476,7 +472,7 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
 
     // A cluster by kubeconfig.
     let outside = User::empty();
-    std::fs::write(outside.path().join("stack.toml"), OUTSIDE).unwrap();
+    outside.write(OUTSIDE);
     std::fs::write(outside.path().join("k.yaml"), kubeconfig()).unwrap();
     for words in [
         &["plan"][..],

@@ -7,7 +7,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use axum::http::Method;
 use dask_infra::sandbox::kube::run::Scripts;
 use dask_infra::sandbox::kube::run::capacity::{Capacity, Start};
 use dask_infra::sandbox::{Options, Scale};
@@ -15,22 +14,9 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::sandbox_dask::kube;
-use crate::served::{Applying, Served, User};
+use crate::served::{Applying, ON_GKE, Served, User};
 
-const STACK: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-
+const POOL: &str = r#"
 [node_pool.a100]
 machine_type = "a2-highgpu-2g"
 nodes = { min = 0, max = 4 }
@@ -116,9 +102,7 @@ impl Night {
 
     /// Somebody with the same stack in a folder of their own.
     fn user(&self) -> User {
-        let user = User::empty_at(&self.served.gke);
-        fs::write(user.path().join("stack.toml"), format!("{STACK}{}", self.stack)).unwrap();
-        user
+        User::at(&self.served, format!("{ON_GKE}{POOL}{}", self.stack))
     }
 
     /// Hours of the service pass.
@@ -138,19 +122,19 @@ impl Night {
     }
 
     fn names(&self, path: &str) -> Vec<String> {
-        let found = kube(&self.served, &Method::GET, path, &Value::Null).1;
+        let found = self.served.get(path);
         let items = found["items"].as_array().cloned().unwrap_or_default();
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
     fn uid(&self, path: &str) -> Value {
-        kube(&self.served, &Method::GET, path, &Value::Null).1["metadata"]["uid"].clone()
+        self.served.get(path)["metadata"]["uid"].clone()
     }
 
     /// Zones of the nodes that are paid for.
     fn paid(&self) -> Vec<String> {
         let path = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3Da100";
-        let found = kube(&self.served, &Method::GET, path, &Value::Null).1;
+        let found = self.served.get(path);
         let zone = |node: &Value| {
             node["metadata"]["labels"]["topology.kubernetes.io/zone"].as_str().unwrap().to_owned()
         };
@@ -159,7 +143,7 @@ impl Night {
 
     /// Whether the one request is in a state.
     fn is(&self, state: &str) -> bool {
-        let found = kube(&self.served, &Method::GET, REQUESTS, &Value::Null).1;
+        let found = self.served.get(REQUESTS);
         let conditions = found["items"][0]["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|condition| condition["type"] == state && condition["status"] == "True")
     }

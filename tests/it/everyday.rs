@@ -96,14 +96,14 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
         .expect(0)
         .says("Wrote stack.toml")
         .says("my-lab-1");
-    let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let text = user.stack();
     assert!(
         text.contains("project = \"my-lab-1\"") && text.contains("location = \"us-central1-f\""),
         "{text}"
     );
     assert!(user.path().join(".dask-infra/stack.schema.json").is_file());
     said(&mut nobody(&user, &["init", "--from", "rapids-gke"])).expect(1).says("DI0010");
-    assert_eq!(std::fs::read_to_string(user.path().join("stack.toml")).unwrap(), text, "never over a file");
+    assert_eq!(user.stack(), text, "never over a file");
 
     user.run(&["validate"]).expect(0);
     user.run(&["graph"]).expect(0).says("node_pool.scheduler-pool          after cluster");
@@ -344,7 +344,7 @@ fn what_google_refuses_is_told_with_its_cure() {
 fn kubernetes(user: &User, section: &str) {
     let text =
         format!("# a comment\n\n[stack]\nname = \"s\"\n\n[kubernetes]\n{section}\n\n[namespace.team]\n");
-    std::fs::write(user.path().join("stack.toml"), text).unwrap();
+    user.write(text);
 }
 
 fn kubeconfig(folder: &Path, server: &str) {

@@ -116,7 +116,7 @@ fn a_file_in_the_folder_is_read_and_its_mistakes_are_told() {
     let apply = ["--sandbox=box", "apply", "--auto-approve"];
     user.run(&apply).expect(1).says("Required \"container.clusters.create\" permission(s)").says("DI0602");
     // It was to happen once, and another command knows that it has.
-    std::fs::write(user.path().join("stack.toml"), "[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n[cluster]\nname = \"c\"\n[node_pool.a]\nmachine_type = \"e2-standard-2\"\nnodes = 1\n").unwrap();
+    user.write("[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n[cluster]\nname = \"c\"\n[node_pool.a]\nmachine_type = \"e2-standard-2\"\nnodes = 1\n");
     user.run(&apply).expect(0);
     user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
     user.run(&["sandbox", "reset", "--dir", "box"]).expect(0);

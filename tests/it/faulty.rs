@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dask_infra::sandbox::{Options, Sandbox};
-use http::{Method, Request, Response, header};
+use dask_infra::sandbox::Sandbox;
+use http::{Request, Response, header};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower::ServiceExt as _;
 
-use crate::sandbox_dask::FAST;
 use crate::served::{Served, User};
 
 /// What stands between.
@@ -178,7 +177,7 @@ const THEIRS: &str = "/apis/apps/v1/namespaces/default/deployments/theirs";
 
 /// Applied through the front, with a Deployment of others in the cluster.
 fn applied() -> (Served, Front, User) {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let front = Front::of(&served.sandbox);
     let user = User::empty_at(&front.gke);
     let config =
@@ -191,7 +190,7 @@ fn applied() -> (Served, Front, User) {
     let theirs = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "theirs" },
         "spec": { "selector": { "matchLabels": { "a": "b" } }, "template": template } });
     let list = THEIRS.rsplit_once('/').unwrap().0;
-    let (code, said) = crate::sandbox_dask::kube(&served, &Method::POST, list, &theirs);
+    let (code, said) = served.post(list, &theirs);
     assert_eq!(code, 201, "{said}");
     (served, front, user)
 }

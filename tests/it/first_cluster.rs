@@ -50,7 +50,7 @@ fn the_guide_to_a_first_cluster_shows_what_is_printed() {
     let mut run = 0;
     for (language, block) in blocks(&page) {
         if language == "toml" {
-            std::fs::write(user.path().join("stack.toml"), block).unwrap();
+            user.write(block);
         }
         if language != "console" {
             continue;

@@ -3,26 +3,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dask_infra::sandbox::Options;
 use serde_json::{Value, json};
 
 use crate::canary::LOOKS;
-use crate::sandbox_dask::FAST;
-use crate::served::{Said, Served, User};
+use crate::served::{ON_GKE, Said, Served, User};
 
-const STACK: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-
+const STACK: &str = r#"
 [dask_operator]
 version = "2026.3.0"
 
@@ -93,9 +79,9 @@ impl Looking {
 }
 
 fn start() -> Looking {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
-    let user = User::empty_at(&served.gke);
-    for (name, text) in [("stack.toml", STACK), ("m.yaml", MANIFEST), ("other.yaml", OTHER)] {
+    let served = Served::fast();
+    let user = User::at(&served, format!("{ON_GKE}{STACK}"));
+    for (name, text) in [("m.yaml", MANIFEST), ("other.yaml", OTHER)] {
         std::fs::write(user.path().join(name), text).unwrap();
     }
     Looking { served, user, looked_at: 0 }

@@ -3,12 +3,10 @@
 
 use std::fs;
 
-use dask_infra::sandbox::{Options, Scale};
+use dask_infra::sandbox::Options;
 
 use crate::golden::root;
-use crate::served::{Served, User};
-
-const SCALE: Scale = Scale { time_scale: 1200.0 };
+use crate::served::{FAST, Served, User};
 
 /// The stack of a case of plans, with the sections of another one.
 fn stack(user: &User, cases: [&str; 2]) {
@@ -19,12 +17,12 @@ fn stack(user: &User, cases: [&str; 2]) {
     let more = pools.split_once("[node_pool.all]").unwrap().1;
     // The DNS name, which is the way in that is left, has a certificate that nobody trusts here.
     let whole = whole.replacen("[cluster]\n", "[cluster]\nendpoint = \"private\"\n", 1);
-    fs::write(user.path().join("stack.toml"), format!("{whole}\n[node_pool.all]{more}")).unwrap();
+    user.write(format!("{whole}\n[node_pool.all]{more}"));
 }
 
 #[test]
 fn every_key_is_applied_and_comes_back() {
-    let served = Served::with(Options { scale: SCALE, ..Options::default() });
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     stack(&user, ["plan-cluster-keys", "plan-pool-keys"]);
     user.run(&["apply", "--auto-approve"]).expect(0);
@@ -68,11 +66,11 @@ fn every_key_is_applied_and_comes_back() {
 
 #[test]
 fn a_degraded_cluster_is_used_with_a_warning() {
-    let served = Served::with(Options { scale: SCALE, degraded: true, ..Options::default() });
+    let served = Served::with(Options { scale: FAST, degraded: true, ..Options::default() });
     let user = User::empty_at(&served.gke);
     let text = "[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n[cluster]\nname = \"c\"\n\
                 [node_pool.system]\nmachine_type = \"n4-standard-4\"\n[namespace.team]\n";
-    fs::write(user.path().join("stack.toml"), text).unwrap();
+    user.write(text);
     let why = "DEGRADED: Node service account is missing permissions.";
     user.run(&["apply", "--auto-approve"]).expect(0).says(why);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says(why).says("DI0382");

@@ -3,13 +3,11 @@
 
 use std::fs;
 
-use axum::http::Method;
 use dask_infra::sandbox::kube::run::Scripts;
 use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::golden::root;
-use crate::sandbox_dask::kube;
 use crate::served::{ON_GKE, Served, User};
 
 const POOL: &str = r#"
@@ -74,12 +72,12 @@ fn user(options: Options, stack: &str, files: &[&str]) -> (Served, User) {
     let user = User::empty_at(&served.gke);
     fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     files.iter().for_each(|file| guide(&user, file));
-    fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{POOL}{stack}")).unwrap();
+    user.write(format!("{ON_GKE}{POOL}{stack}"));
     (served, user)
 }
 
 fn items(served: &Served, path: &str) -> Vec<Value> {
-    kube(served, &Method::GET, path, &Value::Null).1["items"].as_array().unwrap().clone()
+    served.get(path)["items"].as_array().unwrap().clone()
 }
 
 fn one_line(text: &str) -> String {
@@ -122,7 +120,7 @@ fn the_request_and_its_pods_work_once_the_mistakes_are_mended() {
     user.run(&["status"]).expect(0).says("queued since");
     assert!(items(&served, JOBS).is_empty());
     let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/capacity": "there" } } });
-    assert_eq!(kube(&served, &Method::PATCH, &format!("{REQUESTS}/request"), &patch).0, 200);
+    assert_eq!(served.merge(&format!("{REQUESTS}/request"), &patch).0, 200);
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(items(&served, JOBS)[0]["status"]["succeeded"], 2);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");

@@ -2,26 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-use axum::http::Method;
-use dask_infra::sandbox::Options;
 use serde_json::{Value, json};
 
-use crate::sandbox_dask::{FAST, kube};
-use crate::served::{Applying, Served, User};
+use crate::served::{Applying, ON_GKE, Served, User};
 
-const STACK: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-nodes = 2
+const STACK: &str = r#"nodes = 2
 
 [node_pool.more]
 machine_type = "e2-standard-8"
@@ -57,15 +42,14 @@ struct Lab {
 
 impl Lab {
     fn started() -> Self {
-        let served = Served::with(Options { scale: FAST, ..Options::default() });
-        let user = User::with_ready_stack(Some(&served.gke));
-        std::fs::write(user.path().join("stack.toml"), STACK).unwrap();
+        let served = Served::fast();
+        let user = User::at(&served, format!("{ON_GKE}{STACK}"));
         user.run(&["apply", "--auto-approve"]).expect(0);
         Self { served, user }
     }
 
     fn names(&self, plural: &str) -> Vec<String> {
-        let (_, found) = kube(&self.served, &Method::GET, &format!("{DASK}/{plural}"), &Value::Null);
+        let found = self.served.get(&format!("{DASK}/{plural}"));
         let items = found["items"].as_array().into_iter().flatten();
         items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
@@ -73,7 +57,7 @@ impl Lab {
     /// Nodes that are there, by pool.
     fn nodes(&self, pool: &str) -> usize {
         let path = format!("/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3D{pool}");
-        let (_, found) = kube(&self.served, &Method::GET, &path, &Value::Null);
+        let found = self.served.get(&path);
         found["items"].as_array().map_or(0, Vec::len)
     }
 
@@ -128,7 +112,7 @@ fn all_that_costs_money_goes_and_comes_back() {
     lab.is_settled();
     assert_eq!(lab.names("daskclusters"), ["d", "other"]);
     assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 1));
-    let (_, cluster) = kube(&lab.served, &Method::GET, &format!("{DASK}/daskclusters/d"), &Value::Null);
+    let cluster = lab.served.get(&format!("{DASK}/daskclusters/d"));
     assert_eq!(cluster["spec"]["worker"]["spec"]["containers"][0]["image"], "demo:2");
     assert_eq!(lab.status()["ready"], true, "{}", lab.status());
     user.run(&["start", "--auto-approve"]).expect(0).says("nothing in this stack is stopped");
@@ -162,7 +146,7 @@ fn a_section_stops_by_itself_and_starts_with_what_it_needs() {
 
     // What was deleted by hand is stopped by a note alone.
     let path = format!("{DASK}/daskclusters/other");
-    assert_eq!(kube(&lab.served, &Method::DELETE, &path, &Value::Null).0, 200);
+    assert_eq!(lab.served.delete(&path), 200);
     user.run(&["stop", "other", "--auto-approve"]).expect(0);
     lab.is_settled();
 
@@ -208,10 +192,9 @@ fn pods_of_others_are_lost_with_consent_only() {
             "containers": [{ "name": "c", "image": "web:1" }],
         },
     });
-    assert_eq!(kube(&lab.served, &Method::POST, "/api/v1/namespaces/default/pods", &pod).0, 201);
+    assert_eq!(lab.served.post("/api/v1/namespaces/default/pods", &pod).0, 201);
     let named = || {
-        let (_, pod) =
-            kube(&lab.served, &Method::GET, "/api/v1/namespaces/default/pods/theirs", &Value::Null);
+        let pod = lab.served.get("/api/v1/namespaces/default/pods/theirs");
         pod["spec"]["nodeName"].is_string()
     };
     while !named() {

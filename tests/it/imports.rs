@@ -3,7 +3,6 @@
 
 use std::process::{Command, Output};
 
-use dask_infra::sandbox::{Options, Scale};
 use dask_infra::stack::{self, lower};
 use serde_json::{Value, json};
 
@@ -23,7 +22,7 @@ impl Guide {
         if !on_path("gcloud", "--version") || !on_path("kubectl", "--help") {
             return None;
         }
-        let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
+        let served = Served::fast();
         let user = User::empty_at(&served.gke);
         std::fs::write(user.path().join("token"), "any").unwrap();
         Some(Self { served, user })
@@ -151,7 +150,7 @@ impl Guide {
     }
 
     fn stack(&self) -> String {
-        std::fs::read_to_string(self.user.path().join("stack.toml")).unwrap()
+        self.user.stack()
     }
 }
 
@@ -274,7 +273,7 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
         "[node_pool.scheduler-pool]\nmanage = false  # theirs\n",
         1,
     );
-    std::fs::write(user.path().join("stack.toml"), with).unwrap();
+    user.write(with);
     user.run(&["adopt", "node_pool.scheduler-pool"]).expect(3).says("--auto-approve");
     assert_eq!(guide.gke(), before, "nothing without consent");
     for section in [

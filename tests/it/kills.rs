@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use dask_infra::sandbox::{Options, Scale};
+use dask_infra::sandbox::Options;
 use serde_json::{Value, json};
 
-use crate::served::{Served, User};
+use crate::served::{FAST, Served, User};
 
 /// Kills when nobody says how many.
 const KILLS: usize = 4;
@@ -63,7 +63,7 @@ fn names(served: &Served) -> Vec<String> {
 #[test]
 fn killed_at_any_moment_and_run_again_it_converges() {
     let kills = std::env::var("DASK_INFRA_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let options = Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() };
+    let options = Options { scale: FAST, ..Options::default() };
     let served = Served::with(options);
     let theirs = json!({ "cluster": { "name": "theirs", "initialNodeCount": 1 } }).to_string();
     let clusters = "/v1/projects/demo/locations/us-central1-c/clusters";

@@ -8,14 +8,13 @@ use std::process::Stdio;
 use dask_infra::apply::Outcome;
 use dask_infra::plan::Mode;
 use dask_infra::sandbox::faults::{Refuse, Rule, Then};
-use dask_infra::sandbox::{Options, Quota, Sandbox, Scale, Stockout};
+use dask_infra::sandbox::{Options, Quota, Sandbox, Stockout};
 use serde_json::{Value, json};
 
 use crate::props::bench::{Bench, Stack};
 use crate::props::player::paused;
-use crate::served::{Served, User};
+use crate::served::{FAST, Served, User};
 
-const FAST: Scale = Scale { time_scale: 1200.0 };
 const ZONES: [&str; 3] = ["us-central1-a", "us-central1-b", "us-central1-c"];
 const WAYS: [&str; 3] = ["reservation", "on-demand", "spot"];
 const APPLY: [&str; 2] = ["apply", "--auto-approve"];
@@ -41,12 +40,6 @@ fn out(way: &str, zone: &str) -> Stockout {
 
 fn served(stockouts: Vec<Stockout>) -> Served {
     Served::with(Options { scale: FAST, stockouts, ..Options::default() })
-}
-
-fn user(served: &Served, stack: &str) -> User {
-    let user = User::empty_at(&served.gke);
-    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
-    user
 }
 
 fn pools(served: &Served) -> Vec<Value> {
@@ -184,7 +177,7 @@ fn it_ends_on_the_first_way_that_has_machines_and_leaves_nothing_of_the_others()
     for number in (0..200).step_by(50) {
         let drawn = Drawn::number(number);
         let served = served(drawn.stockouts.clone());
-        let user = user(&served, &drawn.stack());
+        let user = User::at(&served, drawn.stack());
         let said = user.run(&APPLY);
         if drawn.end.is_some() {
             said.expect(0);
@@ -205,7 +198,7 @@ fn killed_between_two_ways_and_run_again_it_converges() {
     for moment in ["trying on-demand in us-central1-b", "trying spot in us-central1-a"] {
         let stockouts = [out("on-demand", ZONES[0]), out("on-demand", ZONES[1]), out("spot", ZONES[0])];
         let served = served(stockouts.to_vec());
-        let user = user(&served, &stack(&ways, zones));
+        let user = User::at(&served, stack(&ways, zones));
         let mut child = user.command(&APPLY).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let seen = lines.any(|said| said.is_ok_and(|said| said.contains(moment)));
@@ -221,7 +214,7 @@ fn killed_between_two_ways_and_run_again_it_converges() {
 #[test]
 fn a_pool_that_an_interrupted_apply_left_without_machines_gives_way() {
     let served = served(vec![out("on-demand", ZONES[2])]);
-    let user = user(&served, &stack(&["on-demand", "spot"], &ZONES[2..]));
+    let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     let mut child = user.command(&APPLY).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.any(|said| said.is_ok_and(|said| said.contains("node_pool.gpu: creat"))));
@@ -244,7 +237,7 @@ fn a_pool_that_an_interrupted_apply_left_without_machines_gives_way() {
 fn it_stays_on_the_way_that_works_until_it_is_told_to_try_again() {
     let once = Stockout { times: Some(1), ..out("on-demand", ZONES[2]) };
     let served = served(vec![once]);
-    let user = user(&served, &stack(&["on-demand", "spot"], &ZONES[2..]));
+    let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     // What is sent is in the plan that was saved.
     user.run(&["plan", "-v", "--out", "p.plan"])
         .expect(0)
@@ -269,7 +262,7 @@ fn it_stays_on_the_way_that_works_until_it_is_told_to_try_again() {
 #[test]
 fn a_number_that_is_the_autoscalers_is_not_scaled() {
     let served = served(vec![out("spot", ZONES[2])]);
-    let user = user(&served, &stack(&["spot", "queued"], &ZONES[2..]));
+    let user = User::at(&served, stack(&["spot", "queued"], &ZONES[2..]));
     user.run(&APPLY).expect(0);
     assert_eq!(had(&served), Some(("queued", json!([ZONES[2]]))));
     user.run(&["scale", "node_pool.gpu", "1", "--auto-approve"])
@@ -283,7 +276,7 @@ fn a_way_without_quota_is_passed_over() {
     let limits = [("NVIDIA_T4_GPUS".to_owned(), 0), ("PREEMPTIBLE_NVIDIA_T4_GPUS".to_owned(), 4)];
     let gke_quota = Quota { limits: limits.into_iter().collect(), ..Quota::default() };
     let served = Served::with(Options { scale: FAST, gke_quota, ..Options::default() });
-    let user = user(&served, &stack(&["on-demand", "spot"], &ZONES[2..]));
+    let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     user.run(&APPLY).expect(0).says("no machines by on-demand in us-central1-c").says("NVIDIA_T4_GPUS");
     assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
@@ -309,7 +302,7 @@ fn a_reservation_that_is_used_up_gives_way() {
     let rule = Rule { path: "*/nodePools".to_owned(), then: Then::Refuse(refused), ..Rule::default() };
     let requests = vec![Rule { method: Some("POST".to_owned()), ..rule }];
     let served = Served::with(Options { scale: FAST, requests, ..Options::default() });
-    let user = user(&served, &stack(&["reservation", "spot"], &ZONES[2..]));
+    let user = User::at(&served, stack(&["reservation", "spot"], &ZONES[2..]));
     user.run(&APPLY).expect(0).says("no machines by reservation t4s in us-central1-c");
     assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
@@ -319,7 +312,7 @@ fn a_reservation_that_is_used_up_gives_way() {
 fn a_pool_that_starts_again_into_a_shortage_goes_on_with_the_next_way() {
     let refused = Stockout { times: Some(1), ..out("on-demand", ZONES[0]) };
     let served = served(vec![]);
-    let user = user(&served, &stack(&["on-demand", "spot"], &ZONES[..1]));
+    let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[..1]));
     user.run(&APPLY).expect(0);
     assert_eq!(had(&served).unwrap().0, "on-demand");
     user.run(&["stop", "node_pool.gpu", "--auto-approve"]).expect(0);

@@ -4,18 +4,12 @@
 use std::process::Command;
 
 use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Scale, Stockout};
+use dask_infra::sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
-use crate::served::{Served, User, on_path};
+use crate::served::{FAST, Served, User, on_path};
 
 /// Fast enough for a test, slow enough that things take time.
-const FAST: Scale = Scale { time_scale: 1200.0 };
-
-fn served() -> Served {
-    Served::with(Options { scale: FAST, ..Options::default() })
-}
-
 const CLUSTER: &str = "/v1/projects/demo/locations/us-central1-c/clusters/rapids-gpu";
 
 fn gke(served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -25,7 +19,7 @@ fn gke(served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) 
 
 #[test]
 fn the_guide_is_planned_applied_changed_and_destroyed() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["validate"]).expect(0);
     let offline = user.run(&["plan", "--offline"]).expect(0).says("Plan: 14 to add").out;
@@ -84,7 +78,7 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
 
 #[test]
 fn gkes_own_driver_needs_no_daemon_set() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.edit("install = \"daemonset\"", "install = \"gke\"");
     let plan = user.run(&["plan"]).expect(0).says("Plan: 13 to add").out;
@@ -130,7 +124,7 @@ fn a_stock_out_leaves_the_pool_and_the_next_apply_goes_on() {
 
 #[test]
 fn a_saved_plan_is_applied_as_it_was_and_refused_when_the_world_moved() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["plan", "--out", "plan"]).expect(0);
     user.run(&["show", "plan"]).expect(0).says("Plan: 14 to add");
@@ -175,7 +169,7 @@ fn kubectl_and_gcloud_see_what_the_stack_says() {
     if !on_path("gcloud", "--version") || !on_path("kubectl", "--help") {
         return;
     }
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["apply", "--auto-approve"]).expect(0);
     let (kubeconfig, config) = (user.path().join("kubeconfig"), user.path().join("gcloud"));

@@ -1,38 +1,14 @@
 //! Objects from YAML files and the stack that we recommend, by the real program against a served sandbox.
 
-use axum::body::Body;
-use axum::http::Request;
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::Value;
-use tower::ServiceExt as _;
 
 use crate::golden::root;
 use crate::served::{Served, User};
 
-const FAST: Scale = Scale { time_scale: 1200.0 };
-
-fn served() -> Served {
-    Served::with(Options { scale: FAST, ..Options::default() })
-}
-
-/// What the sandbox's cluster answers.
-fn kube(served: &Served, path: &str) -> Value {
-    let cluster = served.sandbox.clusters().pop().expect("a cluster");
-    let router = served.sandbox.kubernetes_router(&cluster);
-    let request = Request::get(path).header("authorization", "Bearer any").body(Body::empty()).unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let bytes = runtime.block_on(async {
-        let response = router.oneshot(request).await.unwrap();
-        axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap()
-    });
-    // A path that is not served answers text.
-    serde_json::from_slice(&bytes).unwrap_or_default()
-}
-
 /// Which pool each pod whose name begins so runs on.
 fn pools_of(served: &Served, namespace: &str, start: &str) -> Vec<String> {
-    let nodes = kube(served, "/api/v1/nodes");
-    let pods = kube(served, &format!("/api/v1/namespaces/{namespace}/pods"));
+    let nodes = served.get("/api/v1/nodes");
+    let pods = served.get(&format!("/api/v1/namespaces/{namespace}/pods"));
     let pool = |node: &Value| {
         let nodes = nodes["items"].as_array().unwrap();
         let found = nodes.iter().find(|found| found["metadata"]["name"] == *node);
@@ -62,7 +38,7 @@ fn guides_yaml() -> String {
 
 #[test]
 fn the_guides_yaml_is_mended_as_told_and_does_what_the_section_does() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     guide(&user, &guides_yaml().replace("nvidia.com/gpu: \"1\"", "nvidia.com/gpu: 1"));
     let said = user.run(&["apply", "--auto-approve"]).expect(1);
@@ -90,7 +66,7 @@ fn the_guides_yaml_is_mended_as_told_and_does_what_the_section_does() {
 
 #[test]
 fn the_lean_stack_brings_gpu_nodes_for_pods_that_ask_for_them() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     std::fs::copy(root().join("stacks/rapids-gke-lean/stack.toml"), user.path().join("stack.toml")).unwrap();
     let said = user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
@@ -104,7 +80,7 @@ fn the_lean_stack_brings_gpu_nodes_for_pods_that_ask_for_them() {
 
 #[test]
 fn objects_come_and_go_with_their_files() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let case = root().join("tests/cases/plan-manifest");
     for file in ["app.yaml", "gadgets.yaml", "job.yaml"] {
@@ -118,8 +94,8 @@ fn objects_come_and_go_with_their_files() {
         .unwrap();
     user.run(&["apply", "--auto-approve"]).expect(0).says("Apply complete");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    assert_eq!(kube(&served, "/apis/example.com/v1/gadgets/one")["spec"]["size"], 3);
-    let deployment = kube(&served, "/apis/apps/v1/namespaces/team/deployments/web");
+    assert_eq!(served.get("/apis/example.com/v1/gadgets/one")["spec"]["size"], 3);
+    let deployment = served.get("/apis/apps/v1/namespaces/team/deployments/web");
     assert_eq!(deployment["status"]["availableReplicas"], 2);
 
     std::fs::write(&path, format!("{base}[manifest.app]\nfile = [\"app.yaml\", \"job.yaml\"]\n")).unwrap();
@@ -128,14 +104,14 @@ fn objects_come_and_go_with_their_files() {
         .expect(0)
         .says("2 destroyed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
-    assert_eq!(kube(&served, "/apis/example.com/v1/gadgets/one")["spec"], Value::Null);
+    assert_eq!(served.get("/apis/example.com/v1/gadgets/one")["spec"], Value::Null);
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
 /// What takes the GPUs of a pool comes after the check that needs one of them to be free, whatever kind it is.
 #[test]
 fn what_asks_for_gpus_waits_for_the_check_of_its_pool() {
-    let served = served();
+    let served = Served::fast();
     let user = User::with_stack("rapids-gke-lean", Some(&served.gke));
     let deployment = serde_json::json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "own", "namespace": "default" },

@@ -177,7 +177,7 @@ fn key_file(token_uri: &str) -> Value {
 
 fn user(stack: &str) -> User {
     let user = User::empty();
-    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+    user.write(stack);
     user
 }
 
@@ -424,8 +424,7 @@ fn a_cluster_without_access_by_ip_is_reached_by_its_name_with_a_public_certifica
 #[test]
 fn the_name_of_a_served_cluster_is_trusted_as_a_public_one() {
     let served = Served::with(Options { scale: Scale { time_scale: 6000.0 }, ..Options::default() });
-    let user = User::empty_at(&served.gke);
-    std::fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    let user = User::at(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
     update(&served.sandbox, &json!({ "dnsEndpointConfig": { "allowExternalTraffic": true } }));
     update(&served.sandbox, &json!({ "ipEndpointsConfig": { "enabled": false } }));

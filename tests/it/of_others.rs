@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::served::{Served, User};
@@ -50,8 +49,7 @@ fn cluster(served: &Served) -> Value {
 
 #[test]
 fn what_others_own_is_used_and_left_as_it_is() {
-    let scale = Scale { time_scale: 1200.0 };
-    let served = Served::with(Options { scale, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     user.run(&["validate"]).expect(0);
     user.run(&["plan"]).expect(1).says("GKE cluster shared does not exist").says("stack.toml:17:8");
@@ -91,15 +89,13 @@ fn what_others_own_is_used_and_left_as_it_is() {
 
 #[test]
 fn a_stack_in_which_nothing_is_managed_checks() {
-    let scale = Scale { time_scale: 1200.0 };
-    let served = Served::with(Options { scale, ..Options::default() });
+    let served = Served::fast();
     platform(&served);
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
-    let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let text = user.stack();
     let (head, rest) = text.split_once("\n[dask_operator]\n").unwrap();
     let (_, check) = rest.split_once("\n[check.cuda]\n").unwrap();
-    let stack =
-        |check: &str| std::fs::write(user.path().join("stack.toml"), format!("{head}{check}")).unwrap();
+    let stack = |check: &str| user.write(format!("{head}{check}"));
     stack("\n");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("read: RUNNING");
     stack(&format!("\n[check.cuda]\n{check}"));

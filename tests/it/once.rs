@@ -3,13 +3,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use axum::http::Method;
 use dask_infra::apply::Outcome;
 use dask_infra::kinds;
 use dask_infra::live::Request;
 use dask_infra::plan::Mode;
 use dask_infra::resource::{self, Api, KindId};
-use dask_infra::sandbox::Options;
 use dask_infra::sandbox::faults::{Rule, Then};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -19,7 +17,6 @@ use crate::props::cases::check;
 use crate::props::oracle::Look;
 use crate::props::player::{Player, paused};
 use crate::props::script::{Command, Consents, Edit, Kill, Others, Scale, Step};
-use crate::sandbox_dask::{FAST, kube};
 use crate::served::{Served, User};
 
 /// A thing that is made once.
@@ -77,7 +74,7 @@ const JOB: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskjobs/trai
 const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
 
 fn write(user: &User, text: &str) {
-    std::fs::write(user.path().join("stack.toml"), text).unwrap();
+    user.write(text);
 }
 
 /// What is done between the end of what is made once and the next plan.
@@ -119,13 +116,13 @@ fn a_cluster_that_went_when_it_was_idle_does_not_come_back_by_itself() {
 }
 
 fn is_not_made_again_by_itself(made: Made) {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     let goes = || {
-        assert_eq!(kube(&served, &Method::DELETE, made.path(), &Value::Null).0, 200);
+        assert_eq!(served.delete(made.path()), 200);
         // The operator takes its finalizer off.
         let last = Instant::now() + Duration::from_secs(60);
-        while kube(&served, &Method::GET, made.path(), &Value::Null).0 != 404 {
+        while served.code(made.path()) != 404 {
             assert!(Instant::now() < last, "{} is still there", made.path());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -136,16 +133,16 @@ fn is_not_made_again_by_itself(made: Made) {
     for (what, between) in HARMLESS {
         between(made, &user);
         user.run(&["plan", "--detailed-exitcode"]).expect(0).says(made.gone());
-        assert_eq!(kube(&served, &Method::GET, made.path(), &Value::Null).0, 404, "{what}");
+        assert_eq!(served.code(made.path()), 404, "{what}");
     }
     // Nobody knows any more: it asks.
     let allow = format!("replace:{}.learn", made.section());
-    assert_eq!(kube(&served, &Method::DELETE, RECORD, &Value::Null).0, 200);
+    assert_eq!(served.delete(RECORD), 200);
     user.run(&["apply", "--auto-approve"])
         .expect(3)
         .says(&format!("--allow {allow}"))
         .says("may have run before");
-    assert_eq!(kube(&served, &Method::GET, made.path(), &Value::Null).0, 404);
+    assert_eq!(served.code(made.path()), 404);
     user.run(&["apply", "--auto-approve", "--allow", &allow]).expect(0).says("1 replaced");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
     // A new text is a new one.
@@ -156,11 +153,11 @@ fn is_not_made_again_by_itself(made: Made) {
 
 #[test]
 fn a_damaged_record_runs_nothing_again() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     write(&user, &Made::Job.stack("train", "a.py", ""));
     user.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
+    assert_eq!(served.delete(JOB), 200);
     let damaged = serde_json::json!({ "binaryData": { "record": "AAAA" } });
     assert_eq!(served.merge(RECORD, &damaged).0, 200);
     for words in [
@@ -171,13 +168,13 @@ fn a_damaged_record_runs_nothing_again() {
         &["scale", "node_pool.cpu", "2", "--auto-approve"],
     ] {
         user.run(words).expect(1).says("the record of stack s cannot be used").says("kubectl");
-        assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404, "{words:?}");
+        assert_eq!(served.code(JOB), 404, "{words:?}");
     }
     assert_eq!(served.sandbox.clusters().len(), 1);
     // As the message says: without it nobody knows whether the job has run, so it asks.
-    assert_eq!(kube(&served, &Method::DELETE, RECORD, &Value::Null).0, 200);
+    assert_eq!(served.delete(RECORD), 200);
     user.run(&["apply", "--auto-approve"]).expect(3).says("--allow replace:dask_job.train");
-    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404);
+    assert_eq!(served.code(JOB), 404);
     user.run(&["destroy", "--auto-approve"]).expect(0);
     assert!(served.sandbox.clusters().is_empty());
 }

@@ -1,10 +1,7 @@
 //! What belongs to whom in one cluster, told by the real program against a served sandbox: stacks that share, things
 //! of others in our places, what left the file, and a record that is lost or another stack's.
 
-use axum::body::Body;
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 use crate::served::{Served, User};
 
@@ -16,56 +13,22 @@ const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daskclusters.kubernetes.dask.org";
 const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-first";
 
-fn served() -> Served {
-    Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() })
-}
-
 /// A stack that makes a small cluster, and more.
 fn first(more: &str) -> String {
     format!("[stack]\nname = \"first\"\n\n{GKE}\n[cluster]\nname = \"c\"\n\n[node_pool.cpu]\n{POOL}{more}")
 }
 
-fn user(served: &Served, stack: &str) -> User {
-    let user = User::with_ready_stack(Some(&served.gke));
-    write(&user, stack);
-    user
-}
-
-fn write(user: &User, stack: &str) {
-    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
-}
-
-/// A request to the Kubernetes API of the one cluster.
-fn kube(served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let clusters = served.sandbox.clusters();
-    let router = served.sandbox.kubernetes_router(&clusters[0]);
-    let request =
-        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
-    let content = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let answer = router.oneshot(request.body(content).unwrap()).await.unwrap();
-        let status = answer.status().as_u16();
-        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        (status, serde_json::from_slice(&bytes).unwrap_or_default())
-    })
-}
-
-fn get(served: &Served, path: &str) -> (u16, Value) {
-    kube(served, "GET", path, &Value::Null)
-}
-
 fn stranger(served: &Served, namespace: &str) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "theirs" } });
-    let (code, said) = kube(served, "POST", &path, &object);
+    let (code, said) = served.post(&path, &object);
     assert_eq!(code, 201, "{said}");
     format!("{path}/theirs")
 }
 
 /// The stacks whose field managers hold an object.
 fn holders(served: &Served, path: &str) -> Vec<String> {
-    let (code, live) = get(served, path);
+    let (code, live) = (served.code(path), served.get(path));
     assert_eq!(code, 200, "{path}: {live}");
     let entries = live["metadata"]["managedFields"].as_array().unwrap();
     let applied = entries.iter().filter(|entry| entry["operation"] == "Apply");
@@ -77,12 +40,12 @@ fn holders(served: &Served, path: &str) -> Vec<String> {
 
 #[test]
 fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
-    let served = served();
-    let ann = user(&served, &first(OPERATOR));
+    let served = Served::fast();
+    let ann = User::at(&served, first(OPERATOR));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let guest =
         format!("[stack]\nname = \"second\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n{OPERATOR}");
-    let bob = user(&served, &guest);
+    let bob = User::at(&served, &guest);
     bob.run(&["plan"]).expect(0).says("stack first uses it too; this stack shares it");
     bob.run(&["apply", "--auto-approve"]).expect(0);
     bob.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -98,12 +61,12 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     bob.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 
-    write(&ann, &first(""));
+    ann.write(first(""));
     ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:dask_operator");
-    assert_eq!(get(&served, DEPLOYMENT).0, 200, "nothing goes without consent");
+    assert_eq!(served.code(DEPLOYMENT), 200, "nothing goes without consent");
     ann.run(&["apply", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
-        assert_eq!(get(&served, path).0, 404, "{path} went with the last stack");
+        assert_eq!(served.code(path), 404, "{path} went with the last stack");
     }
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
@@ -111,14 +74,14 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
 /// Each sees that the other still uses it, and plans to leave it to the other: then nobody would delete it.
 #[test]
 fn of_two_that_leave_at_once_the_second_deletes() {
-    let served = served();
-    let ann = user(&served, &first(OPERATOR));
+    let served = Served::fast();
+    let ann = User::at(&served, first(OPERATOR));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let guest =
         format!("[stack]\nname = \"second\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n{OPERATOR}");
-    let bob = user(&served, &guest);
+    let bob = User::at(&served, &guest);
     bob.run(&["apply", "--auto-approve"]).expect(0);
-    write(&ann, &first(""));
+    ann.write(first(""));
     ann.run(&["plan", "--out", "leaves", "--allow", "delete:dask_operator"])
         .expect(0)
         .says("only released by this stack");
@@ -129,19 +92,19 @@ fn of_two_that_leave_at_once_the_second_deletes() {
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"], "nothing was done");
     bob.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
-        assert_eq!(get(&served, path).0, 404, "{path} went with the last stack");
+        assert_eq!(served.code(path), 404, "{path} went with the last stack");
     }
 }
 
 #[test]
 fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
-    let served = served();
-    let ann = user(&served, &first("\n[namespace.team]\n"));
+    let served = Served::fast();
+    let ann = User::at(&served, first("\n[namespace.team]\n"));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let third = format!("\n[node_pool.third]\n{POOL}");
-    write(&ann, &first(&format!("\n[namespace.team]\n{third}")));
+    ann.write(first(&format!("\n[namespace.team]\n{third}")));
     ann.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
-    write(&ann, &first("\n[namespace.team]\n"));
+    ann.write(first("\n[namespace.team]\n"));
     ann.run(&["plan"]).expect(0).says("Plan: 1 to destroy").says("node_pool.third");
     ann.run(&["plan", "--out", "saved"]).expect(0);
     let shown: Value = serde_json::from_str(&ann.run(&["show", "--json", "saved"]).expect(0).out).unwrap();
@@ -163,25 +126,25 @@ fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
     let (inside, beside) = (stranger(&served, "team"), stranger(&served, "default"));
-    write(&ann, &first(""));
+    ann.write(first(""));
     ann.run(&["apply", "--auto-approve", "--allow", "delete:namespace.team"])
         .expect(3)
         .says("it would be deleted with its namespace");
-    assert_eq!(get(&served, &inside).0, 200, "what others made stays without consent");
+    assert_eq!(served.code(&inside), 200, "what others made stays without consent");
     let allow = ["--allow", "delete:namespace.team", "--allow", "delete:others.team"];
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
-    assert_eq!((get(&served, &inside).0, get(&served, &beside).0), (404, 200));
+    assert_eq!((served.code(&inside), served.code(&beside)), (404, 200));
     ann.run(&["destroy", "--auto-approve"]).expect(3).says("delete:others.default");
-    assert_eq!(get(&served, &beside).0, 200);
+    assert_eq!(served.code(&beside), 200);
     ann.run(&["destroy", "--auto-approve", "--allow", "delete:others.default"]).expect(0);
     assert_eq!(served.sandbox.clusters().len(), 0);
 }
 
 #[test]
 fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
-    let served = served();
+    let served = Served::fast();
     let whole = first("\n[namespace.team]\n");
-    let ann = user(&served, &whole);
+    let ann = User::at(&served, &whole);
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let words: [&[&str]; 4] =
         [&["plan"], &["apply", "--auto-approve"], &["destroy", "--auto-approve"], &["status"]];
@@ -189,26 +152,26 @@ fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
         (format!("[stack]\nname = \"first\"\n\n{GKE}\n[namespace.team]\n"), "`[gke]` needs `[cluster]`"),
         ("[stack]\nname = \"first\"\n\n[namespace.team]\n".to_owned(), "has no target"),
     ] {
-        write(&ann, &stack);
+        ann.write(&stack);
         for words in words {
             let said = ann.run(words).expect(1).says(says);
             assert!(!said.err.contains("kubeconfig"), "{}", said.err);
         }
     }
     // The cluster stays whatever else leaves the file: only `destroy` deletes it.
-    write(&ann, &format!("[stack]\nname = \"first\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n"));
+    ann.write(format!("[stack]\nname = \"first\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n"));
     ann.run(&["plan"]).expect(0).says("2 to destroy").says("node_pool.cpu").says("namespace.team");
-    write(&ann, &whole);
+    ann.write(&whole);
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
-    let (_, record) = get(&served, RECORD);
+    let record = served.get(RECORD);
     assert!(record["binaryData"]["record"].is_string() && record["data"]["record"].is_null(), "{record}");
-    write(&ann, &whole.replace("name = \"first\"\n", "name = \"first\"\nid = \"another\"\n"));
+    ann.write(whole.replace("name = \"first\"\n", "name = \"first\"\nid = \"another\"\n"));
     ann.run(&["plan"]).expect(3).says("the record of another stack named first (id first), not another");
     ann.run(&["apply", "--auto-approve"]).expect(3).says("rename this stack");
-    write(&ann, &whole);
+    ann.write(&whole);
 
-    assert_eq!(kube(&served, "DELETE", RECORD, &Value::Null).0, 200);
+    assert_eq!(served.delete(RECORD), 200);
     ann.run(&["plan", "--detailed-exitcode"])
         .expect(0)
         .says("No changes")
@@ -221,13 +184,13 @@ const RAPIDS: &str = "/apis/kubernetes.dask.org/v1/namespaces/team/daskclusters/
 
 #[test]
 fn what_is_still_wanted_keeps_its_namespace() {
-    let served = served();
+    let served = Served::fast();
     let cluster = "\n[dask_cluster.rapids]\nnamespace = \"team\"\nimage = \"demo:1\"\nprotect = true\n\
                    worker = { replicas = 1 }\n";
-    let ann = user(&served, &first(&format!("{OPERATOR}\n[namespace.team]\n{cluster}")));
+    let ann = User::at(&served, first(&format!("{OPERATOR}\n[namespace.team]\n{cluster}")));
     ann.run(&["apply", "--auto-approve"]).expect(0);
-    let uid = get(&served, RAPIDS).1["metadata"]["uid"].clone();
-    write(&ann, &first(&format!("{OPERATOR}{cluster}")));
+    let uid = served.get(RAPIDS)["metadata"]["uid"].clone();
+    ann.write(first(&format!("{OPERATOR}{cluster}")));
     let allow = ["--auto-approve", "--allow", "delete:namespace.team"];
     for more in [&[][..], &["--target", "namespace.team"], &["--exclude", "dask_cluster.rapids"]] {
         let words = [&["apply"], &allow[..], more].concat();
@@ -236,11 +199,11 @@ fn what_is_still_wanted_keeps_its_namespace() {
             .says("DI0313")
             .says("DI0305")
             .says("`[namespace.team]`, with `manage = false`");
-        assert_eq!(get(&served, RAPIDS).1["metadata"]["uid"], uid, "{more:?}");
+        assert_eq!(served.get(RAPIDS)["metadata"]["uid"], uid, "{more:?}");
     }
-    write(&ann, &first(&format!("{OPERATOR}\n[namespace.team]\nmanage = false\n{cluster}")));
+    ann.write(first(&format!("{OPERATOR}\n[namespace.team]\nmanage = false\n{cluster}")));
     ann.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(get(&served, RAPIDS).1["metadata"]["uid"], uid);
+    assert_eq!(served.get(RAPIDS)["metadata"]["uid"], uid);
 }
 
 /// A definition of Queues with these versions; the last is stored.
@@ -268,17 +231,17 @@ fn queue(version: &str, name: &str) -> Value {
 
 #[test]
 fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along() {
-    let served = served();
+    let served = Served::fast();
     let kinds = "\n[manifest.kinds]\nfile = \"kinds.yaml\"\n";
     let app = "\n[manifest.app]\nfile = \"app.yaml\"\ndefinitions = \"kinds.yaml\"\n";
-    let ann = user(&served, &first(&format!("{kinds}{app}")));
+    let ann = User::at(&served, first(&format!("{kinds}{app}")));
     let file = |name: &str, text: String| std::fs::write(ann.path().join(name), text).unwrap();
     file("kinds.yaml", queues(&["v1beta1", "v1"]));
     file("app.yaml", queue("v1", "main").to_string());
     ann.run(&["apply", "--auto-approve"]).expect(0);
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let path = "/apis/example.com/v1/namespaces/default/queues";
-    let uid = get(&served, &format!("{path}/main")).1["metadata"]["uid"].clone();
+    let uid = served.get(&format!("{path}/main"))["metadata"]["uid"].clone();
     file("app.yaml", queue("v1beta1", "main").to_string());
     ann.run(&["plan"])
         .expect(0)
@@ -286,33 +249,33 @@ fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along
         .says("1 to change");
     ann.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    assert_eq!(get(&served, &format!("{path}/main")).1["metadata"]["uid"], uid, "it is the same object");
+    assert_eq!(served.get(&format!("{path}/main"))["metadata"]["uid"], uid, "it is the same object");
 
-    let (code, said) = kube(&served, "POST", path, &queue("v1", "theirs"));
+    let (code, said) = served.post(path, &queue("v1", "theirs"));
     assert_eq!(code, 201, "{said}");
-    write(&ann, &first(app));
+    ann.write(first(app));
     let allow = ["--allow", "delete:manifest.kinds"];
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat())
         .expect(3)
         .says("DI0313")
         .says("manifest.app");
-    write(&ann, &first(""));
+    ann.write(first(""));
     let allow = [&allow[..], &["--allow", "delete:manifest.app"]].concat();
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat())
         .expect(3)
         .says("delete:others.default/Queue/theirs")
         .says("it would be deleted with the definition of its kind");
-    assert_eq!(get(&served, &format!("{path}/theirs")).0, 200, "what others made stays without consent");
+    assert_eq!(served.code(&format!("{path}/theirs")), 200, "what others made stays without consent");
     let allow = [&allow[..], &["--allow", "delete:others.default"]].concat();
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
-    assert_eq!(get(&served, path).0, 404);
+    assert_eq!(served.code(path), 404);
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
 #[test]
 fn the_operator_that_others_need_is_not_forgotten() {
-    let served = served();
-    let ann = user(&served, &first(OPERATOR));
+    let served = Served::fast();
+    let ann = User::at(&served, first(OPERATOR));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let pod = json!({ "containers": [{ "name": "a", "image": "demo:1" }] });
     let ports = json!([{ "name": "tcp-comm", "port": 8786, "targetPort": "tcp-comm" }]);
@@ -322,24 +285,24 @@ fn the_operator_that_others_need_is_not_forgotten() {
             "scheduler": { "spec": pod, "service": { "type": "ClusterIP", "selector": {}, "ports": ports } } },
     });
     let path = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters";
-    let (code, said) = kube(&served, "POST", path, &theirs);
+    let (code, said) = served.post(path, &theirs);
     assert_eq!(code, 201, "{said}");
     // It leaves the file and stays; then something else is applied.
-    write(&ann, &first(""));
+    ann.write(first(""));
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0356");
-    write(&ann, &first("\n[namespace.team]\n"));
+    ann.write(first("\n[namespace.team]\n"));
     ann.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
     for more in [&["--target", "namespace.team"][..], &["--target", "dask_operator"]] {
         ann.run(&[&["destroy", "--auto-approve", "--allow", "delete:dask_operator"], more].concat())
             .expect(0);
-        assert_eq!(get(&served, DEPLOYMENT).0, 200, "others need it: {more:?}");
+        assert_eq!(served.code(DEPLOYMENT), 200, "others need it: {more:?}");
     }
-    write(&ann, &first(""));
+    ann.write(first(""));
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0356");
 
-    assert_eq!(kube(&served, "DELETE", &format!("{path}/theirs"), &Value::Null).0, 200);
+    assert_eq!(served.delete(&format!("{path}/theirs")), 200);
     for _ in 0..3000 {
-        if get(&served, &format!("{path}/theirs")).0 == 404 {
+        if served.code(&format!("{path}/theirs")) == 404 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -347,7 +310,7 @@ fn the_operator_that_others_need_is_not_forgotten() {
     ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:dask_operator");
     ann.run(&["apply", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
-        assert_eq!(get(&served, path).0, 404, "{path} is left to nobody");
+        assert_eq!(served.code(path), 404, "{path} is left to nobody");
     }
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }

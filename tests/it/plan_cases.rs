@@ -542,6 +542,26 @@ fn plans() {
     assert!(PLANNED.len() >= 10, "{} cases", PLANNED.len());
 }
 
+/// What goes by requests of its own stands where it is done: after what must be gone before it.
+#[test]
+fn deletes_stand_in_the_order_in_which_they_happen() {
+    let (mut pairs, mut wrong) = (0, Vec::new());
+    for (case, plan) in planned_cases() {
+        let goes = |change: &plan::Change| change.action == Action::Delete && !change.steps.is_empty();
+        for (place, after) in plan.changes.iter().enumerate().filter(|(_, change)| goes(change)) {
+            for before in plan.before(after).filter(|before| goes(&plan.changes[*before])) {
+                pairs += 1;
+                if before > place {
+                    let before = &plan.changes[before].address;
+                    wrong.push(format!("{case}: {before} goes before {}", after.address));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(pairs > 50, "{pairs} pairs");
+}
+
 pub fn ready() -> (Lowered, Sources) {
     read(&root().join("stacks/rapids-gke/stack.toml")).unwrap()
 }

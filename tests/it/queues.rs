@@ -6,32 +6,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use axum::http::Method;
 use dask_infra::kinds::kubernetes::kueue;
 use dask_infra::resource::Identity;
-use dask_infra::sandbox::Options as Sandbox;
 use dask_infra::schema::{self, Schema};
 use dask_infra::stack::lower::lower;
 use dask_infra::stack::{Options, parse_in};
 use serde_json::{Value, json};
 
 use crate::golden::{cases, root};
-use crate::sandbox_dask::{FAST, kube};
-use crate::served::{Applying, Served, User, until};
+use crate::served::{Applying, ON_GKE, Served, User, until};
 
-const STACK: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.system]
-machine_type = "e2-standard-8"
-
+const STACK: &str = r#"
 [node_pool.t4]
 machine_type = "n1-standard-4"
 accelerator = "nvidia-tesla-t4"
@@ -49,7 +34,7 @@ pool = "t4"
 [dask_cluster.one]
 image = "demo:1"
 queue = "research"
-scheduler = { pool = "system" }
+scheduler = { pool = "cpu" }
 worker = { replicas = 3, gpus = 1, pool = "t4" }
 "#;
 
@@ -57,7 +42,7 @@ const TWO: &str = r#"
 [dask_cluster.two]
 image = "demo:1"
 queue = "research"
-scheduler = { pool = "system" }
+scheduler = { pool = "cpu" }
 worker = { replicas = 2, gpus = 1, pool = "t4" }
 "#;
 
@@ -66,26 +51,26 @@ const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloa
 fn user(served: &Served, stack: &str) -> User {
     let user = User::empty_at(&served.gke);
     fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
-    fs::write(user.path().join("stack.toml"), stack).unwrap();
+    user.write(format!("{ON_GKE}{stack}"));
     user
 }
 
 /// How many of a Dask cluster's pods there are, and how many of them Kueue holds back.
 fn pods(served: &Served, cluster: &str) -> (usize, usize) {
     let path = format!("/api/v1/namespaces/default/pods?labelSelector=dask.org%2Fcluster-name%3D{cluster}");
-    let found = kube(served, &Method::GET, &path, &Value::Null).1;
+    let found = served.get(&path);
     let pods = found["items"].as_array().unwrap();
     (pods.len(), pods.iter().filter(|pod| kueue::workload::is_gated(pod)).count())
 }
 
 fn parked(served: &Served, workload: &str, is: bool) {
     let patch = json!({ "spec": { "active": !is } });
-    assert_eq!(kube(served, &Method::PATCH, &format!("{WORKLOADS}/{workload}"), &patch).0, 200);
+    assert_eq!(served.merge(&format!("{WORKLOADS}/{workload}"), &patch).0, 200);
 }
 
 #[test]
 fn a_gang_waits_whole_and_starts_when_another_goes() {
-    let served = Served::with(Sandbox { scale: FAST, ..Sandbox::default() });
+    let served = Served::fast();
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(pods(&served, "one"), (4, 0));
@@ -98,13 +83,8 @@ fn a_gang_waits_whole_and_starts_when_another_goes() {
     let mut apply = Applying::start(&user, &["apply", "--auto-approve"]);
     apply.until("insufficient unused quota for nvidia.com/gpu in flavor t4, 1 more needed");
     assert_eq!(pods(&served, "two"), (3, 3), "none of its pods has started");
-    let phase = kube(
-        &served,
-        &Method::GET,
-        "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/two",
-        &Value::Null,
-    );
-    assert_eq!(phase.1["status"]["phase"], "Running", "what the operator says of it");
+    let phase = served.get("/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/two");
+    assert_eq!(phase["status"]["phase"], "Running", "what the operator says of it");
     let said = user.run(&["status"]);
     let words = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("waits in queue research:") && words.contains("(since 20"), "{}", said.out);
@@ -131,7 +111,7 @@ fn a_gang_waits_whole_and_starts_when_another_goes() {
 
 #[test]
 fn an_apply_leaves_what_waits_and_the_next_one_goes_on() {
-    let served = Served::with(Sandbox { scale: FAST, ..Sandbox::default() });
+    let served = Served::fast();
     let user = user(&served, &format!("{STACK}{TWO}"));
     let said = user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
     let text = format!("{}{}", said.out, said.err).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -148,7 +128,7 @@ fn an_apply_leaves_what_waits_and_the_next_one_goes_on() {
 
 #[test]
 fn a_queue_goes_with_nothing_of_it_left() {
-    let served = Served::with(Sandbox { scale: FAST, ..Sandbox::default() });
+    let served = Served::fast();
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
 
@@ -161,12 +141,12 @@ fn a_queue_goes_with_nothing_of_it_left() {
         },
         "spec": { "containers": [{ "name": "a", "image": "demo:1", "resources": resources }] },
     });
-    assert_eq!(kube(&served, &Method::POST, "/api/v1/namespaces/default/pods", &pod).0, 201);
+    assert_eq!(served.post("/api/v1/namespaces/default/pods", &pod).0, 201);
     served.sandbox.clusters();
 
-    let whole = fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let whole = user.stack();
     let without = whole.split("[queue.research]").next().unwrap().to_owned();
-    fs::write(user.path().join("stack.toml"), without).unwrap();
+    user.write(without);
     let allow = ["--allow", "delete:dask_cluster.one", "--allow", "delete:queue.research"];
     let words: Vec<&str> = ["apply", "--auto-approve"].into_iter().chain(allow).collect();
     let said = user.run(&words).expect(3);
@@ -174,10 +154,9 @@ fn a_queue_goes_with_nothing_of_it_left() {
     assert!(text.contains("it waits in queue research, and would wait forever"), "{text}");
     assert!(text.contains("DI0383"), "{text}");
 
-    assert_eq!(kube(&served, &Method::DELETE, "/api/v1/namespaces/default/pods/theirs", &Value::Null).0, 200);
+    assert_eq!(served.delete("/api/v1/namespaces/default/pods/theirs"), 200);
     user.run(&words).expect(0);
-    let left =
-        |path: &str| kube(&served, &Method::GET, path, &Value::Null).1["items"].as_array().unwrap().len();
+    let left = |path: &str| served.get(path)["items"].as_array().unwrap().len();
     assert_eq!(left(WORKLOADS), 0);
     for kind in ["clusterqueues", "resourceflavors", "localqueues"] {
         assert_eq!(left(&format!("/apis/kueue.x-k8s.io/v1beta2/{kind}")), 0, "{kind}");
@@ -188,7 +167,7 @@ fn a_queue_goes_with_nothing_of_it_left() {
 /// What Kueue keeps while it is used is not replaced, and the stack's own work is not told to be of others.
 #[test]
 fn a_queue_with_own_work_is_not_replaced_and_kueue_goes_with_it() {
-    let served = Served::with(Sandbox { scale: FAST, ..Sandbox::default() });
+    let served = Served::fast();
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
     for what in ["queue.research", "queue.research/ResourceFlavor/t4"] {
@@ -211,18 +190,18 @@ fn a_queue_with_own_work_is_not_replaced_and_kueue_goes_with_it() {
 /// A job says what Kueue says of it: what it waits for, and that it was given up, which no waiting changes.
 #[test]
 fn a_job_in_a_queue_says_what_kueue_says() {
-    let served = Served::with(Sandbox { scale: FAST, ..Sandbox::default() });
+    let served = Served::fast();
     let job = "\n[job.train]\nimage = \"demo:1\"\nargs = [\"train\"]\ngpus = 1\npool = \"t4\"\nparallelism = 2\n\
                queue = \"research\"\n";
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
-    fs::write(user.path().join("stack.toml"), format!("{STACK}{job}")).unwrap();
+    user.write(format!("{ON_GKE}{STACK}{job}"));
     let wait = ["apply", "--auto-approve", "--wait", "1s"];
     user.run(&wait).expect(7).says("1 more needed");
     user.run(&["status", "job.train"]).says("1 more needed");
     user.run(&["why", "job.train"]).says("1 more needed");
 
-    let all = kube(&served, &Method::GET, WORKLOADS, &Value::Null).1;
+    let all = served.get(WORKLOADS);
     let of_job = |workload: &&Value| workload["metadata"]["ownerReferences"][0]["name"] == "train";
     let own = all["items"].as_array().unwrap().iter().find(of_job).unwrap();
     let own = own["metadata"]["name"].as_str().unwrap();
@@ -241,9 +220,10 @@ fn queues_fit_kueues_own_definitions() {
     let env = |_: &str| Some("demo".to_owned());
     let options = Options { env: &env, vars: &BTreeMap::new(), helm: None };
     let data = root().join("tests/data");
-    let loaded = parse_in(&data, "stack.toml", STACK, &options).unwrap_or_else(|failure| {
-        panic!("{}", failure.diagnostics.len());
-    });
+    let loaded =
+        parse_in(&data, "stack.toml", &format!("{ON_GKE}{STACK}"), &options).unwrap_or_else(|failure| {
+            panic!("{}", failure.diagnostics.len());
+        });
     let kueue = loaded.stack.kueue.unwrap();
     let schema = |kind: &str| {
         let definition = kueue.objects.iter().find(|object| object["spec"]["names"]["kind"] == kind)?;

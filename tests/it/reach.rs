@@ -12,7 +12,7 @@ fn served() -> Served {
 }
 
 fn write(user: &User, text: &str) {
-    std::fs::write(user.path().join("stack.toml"), text).unwrap();
+    user.write(text);
 }
 
 const KUBERNETES: &str = "[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"none\"\n\n";

@@ -119,7 +119,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     println!("{name}");
     fs::write(place.user().path().join("base.toml"), BASE).unwrap();
     let stack = format!("extends = \"base.toml\"\n\n{}", place.target());
-    fs::write(place.user().path().join("stack.toml"), stack).unwrap();
+    place.user().write(stack);
     place
         .run(&["plan", "--detailed-exitcode"])
         .expect(2)

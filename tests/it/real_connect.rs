@@ -312,7 +312,7 @@ image = \"demo:1\"
 service = { type = \"LoadBalancer\", public = true, spec = { loadBalancerSourceRanges = [\"198.51.100.0/24\"] } }
 worker = { replicas = 0 }
 ";
-    std::fs::write(user.path().join("stack.toml"), stack(&plane.access().kubeconfig, clusters)).unwrap();
+    user.write(stack(&plane.access().kubeconfig, clusters));
     let _operator = {
         let cloud = plane.client();
         let balanced = tokio::spawn(async move {

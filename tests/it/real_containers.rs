@@ -196,7 +196,7 @@ fn a_whole_life(runtime: &Runtime) {
     fs::remove_dir_all(here.folder().join("objects/configmaps")).unwrap();
     let other = User::empty();
     here.run_as(&other, &["import", "--local"]).expect(0).says("environment.main");
-    let text = fs::read_to_string(other.path().join("stack.toml")).unwrap();
+    let text = other.stack();
     assert!(text.contains(&new) && text.contains(&format!("runtime = \"{name}\"")), "{text}");
     here.run_as(&other, &["plan", "--detailed-exitcode"]).expect(0);
     here.run_as(&other, &["destroy", "--auto-approve"]).expect(0);

@@ -378,7 +378,7 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
     let user = User::empty();
     let write = |rest: &str| {
         let kubeconfig = plane.access().kubeconfig.to_string_lossy().into_owned();
-        std::fs::write(user.path().join("stack.toml"), stack(&kubeconfig, rest)).unwrap();
+        user.write(stack(&kubeconfig, rest));
     };
     // The operator runs here and wants its definitions.
     write("");

@@ -44,8 +44,7 @@ async fn a_stack_is_applied_changed_and_destroyed_on_a_real_cluster() {
     let client = plane.client();
     plane.add_node("node-0", json!({}), 2).await;
     let user = User::empty();
-    std::fs::write(user.path().join("stack.toml"), stack(&plane.access().kubeconfig.to_string_lossy()))
-        .unwrap();
+    user.write(stack(&plane.access().kubeconfig.to_string_lossy()));
 
     // The Deployment of the operator is run by KWOK and does nothing; the operator itself runs here. It wants
     // its definitions, so the rest of the stack comes first.
@@ -55,8 +54,7 @@ async fn a_stack_is_applied_changed_and_destroyed_on_a_real_cluster() {
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let operator = Operator::start(plane.access()).await;
 
-    std::fs::write(user.path().join("stack.toml"), stack(&plane.access().kubeconfig.to_string_lossy()))
-        .unwrap();
+    user.write(stack(&plane.access().kubeconfig.to_string_lossy()));
     user.run(&["plan"]).expect(0).says("Plan: 1 to add");
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");

@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::{Options, Scale};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
@@ -283,8 +282,7 @@ async fn the_stack_is_the_same_in_the_sandbox_and_on_a_real_cluster() {
     let _operator = operator.await.unwrap();
     let real = plane.client();
 
-    let scale = Scale { time_scale: 1200.0 };
-    let served = Served::with(Options { scale, ..Options::default() });
+    let served = Served::fast();
     let here = User::with_ready_stack(Some(&served.gke));
     block_in_place(|| here.run(&["apply", "--auto-approve"])).expect(0).says("14 added");
     let kubeconfig = here.path().join("kubeconfig");

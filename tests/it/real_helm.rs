@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
@@ -17,10 +16,6 @@ use crate::served::{Said, Served, User};
 
 const DASK: &str = "chart = \"dask\"\nrepo = \"https://helm.dask.org\"\nversion = \"2024.1.1\"\n";
 
-fn served() -> Served {
-    Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() })
-}
-
 fn chart(name: &str) -> String {
     format!("chart = \"{}\"\n", root().join("tests/charts").join(name).display())
 }
@@ -28,7 +23,7 @@ fn chart(name: &str) -> String {
 #[test]
 fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     needs!(&[Part::Helm]);
-    let served = served();
+    let served = Served::fast();
     let user = User::with_stack("helm-gpu", Some(&served.gke)).rendering(Part::Helm.program("helm"));
     user.edit(DASK, &chart("dask"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
@@ -50,7 +45,7 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["scale", "helm_release.rapids/worker", "2", "--auto-approve", "--write"]).expect(0);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let text = user.stack();
     assert_eq!(text.matches("replicas = 2").count(), 2, "{text}");
     user.run(&["scale", "no-such-group", "2"]).expect(1);
     // A number in a file of values is scaled, and written there.
@@ -61,7 +56,7 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     let stack = format!("{}{}", &text[..from], &text[to..]);
     let chart = chart("dask");
     let stack = stack.replace(&chart, &format!("{chart}values_files = [\"groups.yaml\"]\n"));
-    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+    user.write(stack);
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
     user.run(&["scale", "gpu-workers", "1", "--auto-approve"]).expect(0).says("spec.replicas: 2 -> 1");
     user.run(&["plan"]).expect(0).says("(groups.yaml:3:15)");
@@ -69,7 +64,7 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     let written = std::fs::read_to_string(user.path().join("groups.yaml")).unwrap();
     assert_eq!(written, in_file.replace("replicas: 2", "replicas: 1"));
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    std::fs::write(user.path().join("stack.toml"), text).unwrap();
+    user.write(text);
     // A group that is taken out of the values goes, and nothing else does.
     user.edit(
         "[[helm_release.rapids.values.additional_worker_groups]]",
@@ -85,7 +80,7 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
 #[test]
 fn hooks_of_an_installation_run_in_their_order_and_once() {
     needs!(&[Part::Helm]);
-    let served = served();
+    let served = Served::fast();
     let user = User::with_stack("helm-gpu", Some(&served.gke)).rendering(Part::Helm.program("helm"));
     let path = user.path().join("stack.toml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -131,7 +126,7 @@ async fn a_chart_of_a_repository_is_fetched_in_its_version() {
         "[stack]\nname = \"s\"\n\n[kubernetes]\ncontext = \"lab\"\n\n[helm_release.rapids]\nchart = \"dask\"\n\
          repo = \"http://{address}\"\nversion = \"1.2.3\"\nvalues.jupyter.enabled = false\n"
     );
-    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+    user.write(stack);
     run(&user, &["plan", "--offline"]).expect(0).says("3 to add");
     user.edit("1.2.3", "9.9.9");
     run(&user, &["plan", "--offline"]).expect(1).says("the chart cannot be fetched").says("9.9.9");
@@ -188,7 +183,7 @@ async fn the_operators_chart_ends_in_the_objects_of_the_built_in_operator() {
         "[stack]\nname = \"real\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
     );
     let own = format!("{base}source = \"chart\"\nchart = \"{}\"\n", sandbox_helm::chart().display());
-    let write = |text: &str| std::fs::write(user.path().join("stack.toml"), text).unwrap();
+    let write = |text: &str| user.write(text);
 
     write(&base);
     run(&user, &["apply", "--auto-approve"]).expect(0).says("9 added");

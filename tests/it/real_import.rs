@@ -116,7 +116,7 @@ async fn what_kubectl_made_is_imported_and_adopted_on_a_real_cluster() {
     let kubeconfig = plane.access().kubeconfig.display().to_string();
     run(&user, &["import", "--kubeconfig", &kubeconfig, "--context", "gone"]).expect(1).says("gone");
     let said = run(&user, &["import", "--kubeconfig", &kubeconfig, "--name", "taken"]).expect(0);
-    let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let text = user.stack();
     assert!(!said.err.contains("warning"), "{}\n{text}", said.err);
     for line in ["context = \"real\"", "[dask_cluster.rapids.group.more]", "[dask_operator]"] {
         assert!(text.contains(line), "no {line:?} in\n{text}");

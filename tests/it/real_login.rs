@@ -1,6 +1,5 @@
 //! `[slurm] login = …`: a login node at the other end of the real sshd, with the real SLURM behind it.
 
-use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -26,7 +25,7 @@ fn login(cluster: &Cluster, scheduler: &str) -> Lab {
         lab.ports[0],
         Part::Slurm.program("python").display()
     );
-    fs::write(lab.user.path().join("stack.toml"), text).unwrap();
+    lab.user.write(text);
     lab
 }
 

@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use dask_infra::sandbox::{Options, Sandbox, Scale};
+use dask_infra::sandbox::{Options, Sandbox};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
 use crate::real_connect::Connecting;
-use crate::served::{Said, Served, User, on_path};
+use crate::served::{FAST, Said, Served, User, on_path};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -37,7 +37,7 @@ const POOL: &str = "/metadata/labels/cloud.google.com~1gke-nodepool";
 /// GKE in front of the control plane; faster than life, and GKE takes seconds still.
 pub fn backed(plane: &ControlPlane) -> Served {
     let kubernetes = Some(plane.access().kubeconfig.clone());
-    Served::with(Options { scale: Scale { time_scale: 1200.0 }, kubernetes, ..Options::default() })
+    Served::with(Options { scale: FAST, kubernetes, ..Options::default() })
 }
 
 fn items(list: &Value) -> &[Value] {

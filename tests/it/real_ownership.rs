@@ -28,7 +28,7 @@ fn run(user: &User, words: &[&str]) -> Said {
 fn write(user: &User, name: &str, plane: &ControlPlane, sections: &str) {
     let kubeconfig = plane.access().kubeconfig.display();
     let head = format!("[stack]\nname = \"{name}\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n");
-    std::fs::write(user.path().join("stack.toml"), head + sections).unwrap();
+    user.write(head + sections);
 }
 
 const SHARED: &str = "[dask_operator]\nversion = \"2026.3.0\"\n\n";

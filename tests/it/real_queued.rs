@@ -98,11 +98,11 @@ impl Lab {
         let (scale, kubernetes) = (Scale { time_scale: 300.0 }, Some(plane.access().kubeconfig.clone()));
         let served = Served::with(Options { scale, scripts, kubernetes, ..Options::default() });
         let (client, user) = (plane.client(), User::empty_at(&served.gke));
-        std::fs::write(user.path().join("stack.toml"), BASE).unwrap();
+        user.write(BASE);
         block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
         let operator = Operator::start(plane.access()).await;
         let kueue = Kueue::start(plane.access()).await;
-        std::fs::write(user.path().join("stack.toml"), format!("{BASE}{QUEUE}")).unwrap();
+        user.write(format!("{BASE}{QUEUE}"));
         block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
         let told = Told::of(include_str!("real_queued.rs"));
         let lab = Lab { _plane: plane, client, _dask: dask, _operator: operator, served, kueue, user, told };
@@ -120,7 +120,7 @@ impl Lab {
     }
 
     fn says(&self, sections: &str) {
-        std::fs::write(self.user.path().join("stack.toml"), format!("{BASE}{QUEUE}{sections}")).unwrap();
+        self.user.write(format!("{BASE}{QUEUE}{sections}"));
     }
 
     fn run(&self, words: &[&str]) -> (i32, String) {

@@ -37,7 +37,7 @@ impl Lab {
         let stand = Stand::start(4).await;
         let kueue = Kueue::start(stand.plane.access()).await;
         stand.add(QUEUE);
-        let base = std::fs::read_to_string(stand.user.path().join("stack.toml")).unwrap();
+        let base = stand.user.stack();
         Lab { stand, kueue, base }
     }
 
@@ -48,8 +48,7 @@ impl Lab {
     /// The stack with these Dask clusters, and nothing else of that kind.
     fn says(&self, clusters: &[(&str, u32)]) {
         let clusters: String = clusters.iter().map(|(name, workers)| cluster(name, *workers)).collect();
-        std::fs::write(self.stand.user.path().join("stack.toml"), format!("{}{clusters}", self.base))
-            .unwrap();
+        self.stand.user.write(format!("{}{clusters}", self.base));
     }
 
     /// An apply that waits no longer than this for its turn: its exit code, and what it says as one line.

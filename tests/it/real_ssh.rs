@@ -89,7 +89,7 @@ impl Lab {
             lab.dask[0],
             lab.dask[1],
         );
-        fs::write(lab.user.path().join("stack.toml"), text).unwrap();
+        lab.user.write(text);
         lab
     }
 

@@ -49,12 +49,12 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     let stack = format!(
         "[stack]\nname = \"truth\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
     );
-    std::fs::write(user.path().join("stack.toml"), &stack).unwrap();
+    user.write(&stack);
     run(&user, &["apply", "--auto-approve"]).expect(0);
     let operator = Operator::start(plane.access()).await;
 
     operator.pause();
-    std::fs::write(user.path().join("stack.toml"), stack + CLUSTER).unwrap();
+    user.write(stack + CLUSTER);
     let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
     let line = applying.until(UNSEEN);
     assert!(line.contains("dask_cluster.d"), "{line}");

@@ -64,7 +64,7 @@ impl Lab {
         let stand = Stand::start(4).await;
         let kueue = Kueue::start(stand.plane.access()).await;
         stand.add(QUEUES);
-        let base = std::fs::read_to_string(stand.user.path().join("stack.toml")).unwrap();
+        let base = stand.user.stack();
         Lab { stand, kueue, base, told: Told::of(include_str!("real_turns.rs")) }
     }
 
@@ -80,7 +80,7 @@ impl Lab {
     /// Applies the queues with these sections.
     fn apply(&mut self, sections: &[&str], more: &[&str], code: i32) {
         let text = format!("{}{}", self.base, sections.concat());
-        std::fs::write(self.stand.user.path().join("stack.toml"), text).unwrap();
+        self.stand.user.write(text);
         let (got, said) = self.run(&[&["apply", "--auto-approve"], more].concat());
         if got != code {
             self.told.wrong(format!("apply {more:?} ends with {got}, not with {code}: {said}"));

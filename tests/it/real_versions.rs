@@ -297,7 +297,7 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     lab.knows_names();
     let other = User::empty();
     lab.run_as(&other, &["import", "--ssh", "n[1-2]"]).expect(0);
-    let written = fs::read_to_string(other.path().join("stack.toml")).unwrap();
+    let written = other.stack();
     assert!(written.contains("pip_install = [\"more-itertools\"]"), "{written}");
     lab.run_as(&other, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
@@ -371,7 +371,7 @@ fn workers_of_slurm_install_packages_or_say_why_not() {
     assert_eq!(workers, [("work-worker-0".to_owned(), version)]);
     let other = User::empty();
     here.run_as(&other, &["import", "--slurm"]).expect(0);
-    let written = fs::read_to_string(other.path().join("stack.toml")).unwrap();
+    let written = other.stack();
     assert!(written.contains("pip_install = [\"more-itertools\"]"), "{written}");
     here.run(&["destroy", "--auto-approve"]).expect(0);
     assert_eq!((here.left(), cluster.jobs()), (Vec::new(), Vec::new()));

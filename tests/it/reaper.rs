@@ -18,7 +18,6 @@ use tokio::task::block_in_place;
 use crate::golden::root;
 use crate::real::{Access, Client, Dask, PATIENCE, Part, Stand, needs};
 use crate::real_dask::{Deployments, pods};
-use crate::sandbox_dask::kube;
 use crate::served::{ON_GKE, Said, Served, User, on_path};
 
 const OPERATOR: &str = "\n[dask_operator]\nversion = \"2026.3.0\"\n";
@@ -38,17 +37,12 @@ const CRON: &str = "/apis/batch/v1/namespaces/default/cronjobs/d-ttl";
 
 fn lab(time_scale: f64, ttl: &str) -> (Served, User) {
     let served = Served::with(Options { scale: Scale { time_scale }, ..Options::default() });
-    let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(
-        user.path().join("stack.toml"),
-        format!("{ON_GKE}{OPERATOR}{}", CLUSTERS.replace("TTL", ttl)),
-    )
-    .unwrap();
+    let user = User::at(&served, format!("{ON_GKE}{OPERATOR}{}", CLUSTERS.replace("TTL", ttl)));
     (served, user)
 }
 
 fn is_there(served: &Served, path: &str) -> bool {
-    kube(served, &Method::GET, path, &Value::Null).0 == 200
+    served.code(path) == 200
 }
 
 /// A time in seconds since 1970.
@@ -59,7 +53,7 @@ fn seconds_of(object: &Value, pointer: &str) -> Option<i64> {
 /// Until a CronJob has looked after a second.
 fn until_looked(served: &Served, cron: &str, after: i64) {
     crate::served::until("it has looked", || {
-        let (_, cron) = kube(served, &Method::GET, cron, &Value::Null);
+        let cron = served.get(cron);
         seconds_of(&cron, "/status/lastScheduleTime").is_some_and(|looked| looked > after)
     });
 }
@@ -156,7 +150,7 @@ fn the_script_deletes_what_is_old_and_nothing_else() {
         { "type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
     ] } });
     let scheduler = "/apis/apps/v1/namespaces/default/deployments/d-scheduler";
-    assert_eq!(kube(&served, &Method::PATCH, &format!("{scheduler}/status"), &admitted).0, 200);
+    assert_eq!(served.merge(&format!("{scheduler}/status"), &admitted).0, 200);
     run_in(CLUSTER, "31536000000", scheduler).expect(0).says("s in use, and stays until");
     run(CLUSTER, "86400").expect(0).says("stays until it is 86400 s old");
     assert!(is_there(&served, CLUSTER));
@@ -171,7 +165,7 @@ fn the_script_deletes_what_is_old_and_nothing_else() {
 
 #[test]
 fn the_time_of_a_cluster_in_a_queue_begins_when_it_is_let_start() {
-    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     std::fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     let cluster = "image = \"demo:1\"\nqueue = \"q\"\nscheduler = { cpu = \"500m\" }\nworker = { replicas = 2, cpu = \"500m\" }\n";
@@ -179,13 +173,13 @@ fn the_time_of_a_cluster_in_a_queue_begins_when_it_is_let_start() {
     // Room for one of them.
     let queue = "[kueue]\nmanifest = \"kueue.yaml\"\n\n[queue.q]\ncpu = \"2\"\n\n[dask_cluster.first]\n";
     let stack = format!("{target}{queue}{cluster}");
-    std::fs::write(user.path().join("stack.toml"), &stack).unwrap();
+    user.write(&stack);
     user.run(&["apply", "--auto-approve"]).expect(0);
     let second = format!("{stack}\n[dask_cluster.d]\nttl = \"10h\"\n{cluster}");
-    std::fs::write(user.path().join("stack.toml"), second).unwrap();
+    user.write(second);
     user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
     // Ten hours are 30 seconds, and it is looked at every five minutes: while it waits its time has not begun.
-    let (_, waits) = kube(&served, &Method::GET, CLUSTER, &Value::Null);
+    let waits = served.get(CLUSTER);
     let made = seconds_of(&waits, "/metadata/creationTimestamp").unwrap();
     until_looked(&served, CRON, made + 31);
     assert!(is_there(&served, CLUSTER), "it was deleted while it waited");
@@ -207,7 +201,7 @@ replicas = 1
 
 #[test]
 fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started() {
-    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let target = format!("{ON_GKE}{OPERATOR}\n");
     let pool = "[node_pool.t4]\nmachine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n\
@@ -215,12 +209,12 @@ fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started
     let workers = "worker = { replicas = 2, gpus = 1, pool = \"t4\" }\n";
     // Ten hours are 30 seconds.
     let cluster = format!("[dask_cluster.d]\nimage = \"demo:1\"\n{workers}");
-    std::fs::write(user.path().join("stack.toml"), format!("{target}{pool}{cluster}")).unwrap();
+    user.write(format!("{target}{pool}{cluster}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     let tasks = |tasks: Value| {
         let path = "/api/v1/namespaces/default/services/d-scheduler";
         let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/tasks": tasks } } });
-        assert_eq!(kube(&served, &Method::PATCH, path, &patch).0, 200);
+        assert_eq!(served.merge(path, &patch).0, 200);
     };
     tasks(json!("3"));
     // It comes to a cluster that is there.
@@ -236,7 +230,7 @@ fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started
 
     let gpus = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3Dt4";
     crate::served::until("its nodes stay", || {
-        let (_, nodes) = kube(&served, &Method::GET, gpus, &Value::Null);
+        let nodes = served.get(gpus);
         nodes["items"].as_array().is_some_and(Vec::is_empty)
     });
 
@@ -262,11 +256,10 @@ fn seconds_without_work(said: &Said) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_asks_a_real_scheduler_and_work_between_two_looks_counts() {
     needs!(&[Part::Operator]);
-    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
-    let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{OPERATOR}{IDLE}")).unwrap();
+    let served = Served::fast();
+    let user = User::at(&served, format!("{ON_GKE}{OPERATOR}{IDLE}"));
     block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
-    let cron = block_in_place(|| kube(&served, &Method::GET, IDLE_CRON, &Value::Null)).1;
+    let cron = block_in_place(|| served.get(IDLE_CRON));
     let asks_at = |address: &str, seconds: &str| {
         let mut command = look(&access(&served, &user), user.path(), Part::Operator.program("python"), &cron);
         command.env("DASK_INFRA_REAPER_SCHEDULER", address).env("DASK_INFRA_REAPER_SECONDS", seconds);

@@ -25,9 +25,9 @@ fn an_apply_that_goes_on_waits_for_what_is_not_ready() {
     let user = User::with_ready_stack(None);
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     user.run(&["--sandbox", "plan", "--refresh-only"]).expect(0).says("No drift.").says("Not compared");
-    let stack = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let stack = user.stack();
     let (before, after) = stack.split_once("/base:").unwrap();
-    std::fs::write(user.path().join("stack.toml"), format!("{before}/base:1{after}")).unwrap();
+    user.write(format!("{before}/base:1{after}"));
     let allow = "replace:dask_cluster.rapids-dask-cluster";
     let replace = ["--sandbox", "apply", "--auto-approve", "--allow", allow];
     killed_at(&user, &replace, "scheduler not ready");

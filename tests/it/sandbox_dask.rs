@@ -1,29 +1,11 @@
 //! Worker groups, autoscalers and jobs on the sandbox: the same stack as on the real operator (`real_dask`), told by
 //! the real program.
 
-use axum::body::{Body, to_bytes};
-use axum::http::{Method, Request};
-use dask_infra::sandbox::{Options, Scale};
-use serde_json::{Value, json};
-use tower::ServiceExt as _;
+use serde_json::json;
 
-use crate::served::{Served, User};
+use crate::served::{ON_GKE, Served, User};
 
-pub const FAST: Scale = Scale { time_scale: 1200.0 };
-
-const STACK: &str = r#"[stack]
-name = "s"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-nodes = 3
+const STACK: &str = r#"nodes = 3
 
 [dask_operator]
 version = "2026.3.0"
@@ -42,38 +24,20 @@ args = ["python", "train.py"]
 wait = true
 "#;
 
-/// Asks the cluster of the sandbox; a body of a PATCH is a merge.
-pub fn kube(served: &Served, method: &Method, path: &str, body: &Value) -> (u16, Value) {
-    let router = served.sandbox.kubernetes_router(&served.sandbox.clusters()[0]);
-    let media = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let request = Request::builder().method(method).uri(path).header("content-type", media);
-    let request = request.body(Body::from(body)).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let response = router.oneshot(request).await.unwrap();
-        let status = response.status().as_u16();
-        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        (status, serde_json::from_slice(&bytes).unwrap_or_default())
-    })
-}
-
 #[test]
 fn groups_numbers_and_jobs_live_on_the_sandbox() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
-    let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    let served = Served::fast();
+    let user = User::at(&served, format!("{ON_GKE}{STACK}"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("dask_job.train").says("14 added");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let groups = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups";
     let jobs = "/apis/kubernetes.dask.org/v1/namespaces/default/daskjobs";
-    let (_, job) = kube(&served, &Method::GET, &format!("{jobs}/train"), &Value::Null);
+    let job = served.get(&format!("{jobs}/train"));
     assert_eq!(job["status"]["jobStatus"], "Successful", "{job}");
 
     // Notebooks scale the group; the number is the file's.
     let scale = json!({ "spec": { "worker": { "replicas": 3 } } });
-    let (code, said) =
-        kube(&served, &Method::PATCH, &format!("{groups}/d-default?fieldManager=kr8s"), &scale);
+    let (code, said) = served.merge(&format!("{groups}/d-default?fieldManager=kr8s"), &scale);
     assert_eq!(code, 200, "{said}");
     user.run(&["plan"]).expect(0).says("spec.worker.replicas: 3 -> 2").says("changed by kr8s");
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
@@ -101,7 +65,7 @@ fn groups_numbers_and_jobs_live_on_the_sandbox() {
     user.edit("train.py", "train2.py");
     user.run(&["apply", "--auto-approve"]).expect(3).says("--allow replace:dask_job.train");
     user.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.train"]).expect(0).says("1 replaced");
-    let (code, _) = kube(&served, &Method::DELETE, &format!("{jobs}/train"), &Value::Null);
+    let code = served.delete(&format!("{jobs}/train"));
     assert_eq!(code, 200);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("was deleted since");
 

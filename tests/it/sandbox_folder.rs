@@ -52,7 +52,7 @@ fn reset_deletes_sandboxes_only() {
     assert_eq!(fs::read_to_string(user.path().join("victim")).unwrap(), "precious");
 
     // A real one, with a gcloud folder that is somebody's and more of the user's own: those stay.
-    fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    user.write(STACK);
     user.run(&["--sandbox=real", "plan"]).expect(0);
     let real = user.path().join("real");
     fs::create_dir(real.join("gcloud")).unwrap();
@@ -78,7 +78,7 @@ fn given_away(folder: &Path) -> bool {
 #[test]
 fn what_another_user_says_in_a_folder_is_not_believed() {
     let user = User::empty();
-    fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    user.write(STACK);
     user.run(&["--sandbox=box", "plan"]).expect(0);
     let folder = user.path().join("box");
     if !given_away(&folder) {
@@ -130,7 +130,7 @@ fn what_a_repository_brought_along_for_clients_is_used_by_none() {
 #[test]
 fn a_full_disk_under_the_sandbox_is_no_success() {
     let user = User::empty();
-    fs::write(user.path().join("stack.toml"), format!("{STACK}\n[manifest.m]\nfile = \"m.yaml\"\n")).unwrap();
+    user.write(format!("{STACK}\n[manifest.m]\nfile = \"m.yaml\"\n"));
     let large = |name: &str| {
         format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\ndata: {{ k: \"{}\" }}\n",

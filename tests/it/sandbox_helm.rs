@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::real::{Part, needs};
@@ -22,8 +21,7 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
-        let scale = Scale { time_scale: 1200.0 };
-        let served = Served::with(Options { scale, ..Options::default() });
+        let served = Served::fast();
         let body = json!({"cluster": {"name": "c", "initialNodeCount": 1}});
         let (code, said) = gke(&served, "POST", &format!("{PARENT}/clusters"), &body);
         assert_eq!(code, 200, "{said}");

@@ -6,8 +6,7 @@ use dask_infra::sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::sandbox_dask::FAST;
-use crate::served::{Said, Served, User};
+use crate::served::{FAST, Said, Served, User};
 
 const CLUSTERS: &str = "/v1/projects/demo/locations/us-central1-c/clusters";
 
@@ -44,7 +43,7 @@ fn without_token(user: &User, words: &[&str]) -> Said {
 
 #[test]
 fn before_a_real_server_only_who_knows_the_token_is_answered() {
-    let real = Served::with(Options { scale: FAST, ..Options::default() });
+    let real = Served::fast();
     let behind = with_cluster(&real.sandbox);
     assert_eq!(real.sandbox.token(), None, "a simulated one asks for nothing");
     let folder = tempfile::tempdir().unwrap();

@@ -2,13 +2,10 @@
 //! holds and nothing else is a law of `props`.
 
 use dask_infra::report::document;
-use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::golden::{golden, root};
 use crate::served::{Served, User};
-
-const FAST: Scale = Scale { time_scale: 1200.0 };
 
 #[test]
 fn the_committed_schema_of_plans_is_current() {
@@ -46,7 +43,7 @@ fn denials(plan: &Value, dear: f64) -> Vec<String> {
 
 #[test]
 fn policies_for_terraform_read_our_plans() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let show = |file: &str| -> Value {
         let out = user.run(&["show", "--json", file]).expect(0).out;
@@ -103,7 +100,7 @@ fn policies_for_terraform_read_our_plans() {
 
 #[test]
 fn what_cannot_be_applied_is_told_apart() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["plan", "--out", "plan"]).expect(0);
     let path = |name: &str| user.path().join(name);
@@ -151,7 +148,7 @@ fn what_cannot_be_applied_is_told_apart() {
 /// Two applies at the same time: the second is refused and named the first; a killed one locks nobody out.
 #[test]
 fn a_second_apply_at_the_same_time_is_refused() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     // More workers than the pool has GPUs: the first apply waits for them until it is killed.
     user.edit("replicas = 2", "replicas = 20");

@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::served::{Served, User};
-use dask_infra::sandbox::{Options, Scale};
+use crate::served::{ON_GKE, Served, User};
 
 const STACK: &str = r#"# The lab's cluster.
 [stack]
@@ -71,10 +70,8 @@ struct Lab {
 
 impl Lab {
     fn started() -> Self {
-        let scale = Scale { time_scale: 1200.0 };
-        let served = Served::with(Options { scale, ..Options::default() });
-        let user = User::with_stack("rapids-gke", Some(&served.gke));
-        fs::write(user.path().join("stack.toml"), STACK).unwrap();
+        let served = Served::fast();
+        let user = User::at(&served, STACK);
         fs::write(user.path().join("web.yaml"), WEB).unwrap();
         user.run(&["apply", "--auto-approve"]).expect(0);
         Self { served, user }
@@ -94,7 +91,7 @@ impl Lab {
     }
 
     fn text(&self) -> String {
-        fs::read_to_string(self.user.path().join("stack.toml")).unwrap()
+        self.user.stack()
     }
 }
 
@@ -205,7 +202,7 @@ fn the_file_that_says_the_number_is_the_one_that_is_edited() {
     let stack = STACK.split("[dask_cluster.free]").next().unwrap();
     fs::write(user.path().join("base.toml"), stack).unwrap();
     let top = "extends = \"base.toml\"\n\n[dask_cluster.d.group.big]\nreplicas = 1 # tonight\n";
-    fs::write(user.path().join("stack.toml"), top).unwrap();
+    user.write(top);
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     let words = |address, number| ["--sandbox", "scale", address, number, "--write", "--auto-approve"];
     // The base may be that of other stacks: what it says is laid over, and stays.
@@ -221,19 +218,7 @@ fn the_file_that_says_the_number_is_the_one_that_is_edited() {
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
-const GPUS: &str = r#"[stack]
-name = "gpus"
-
-[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "gpus"
-
-[node_pool.cpu]
-machine_type = "e2-standard-4"
-
+const GPUS: &str = r#"
 [node_pool.t4]
 machine_type = "n1-standard-4"
 accelerator = "nvidia-tesla-t4"
@@ -251,9 +236,8 @@ worker = { replicas = 1, gpus = 1, pool = "t4" }
 /// was asked to do.
 #[test]
 fn what_is_scaled_to_nothing_is_ready() {
-    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
-    let user = User::with_stack("rapids-gke", Some(&served.gke));
-    fs::write(user.path().join("stack.toml"), GPUS).unwrap();
+    let served = Served::fast();
+    let user = User::at(&served, format!("{ON_GKE}{GPUS}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     for address in ["dask_cluster.d", "node_pool.t4"] {
         let said = user.run(&["scale", address, "0", "--auto-approve"]).expect(0);

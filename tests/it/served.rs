@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use dask_infra::sandbox::serve::Server;
-use dask_infra::sandbox::{Options, Sandbox};
+use dask_infra::sandbox::{Options, Sandbox, Scale};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
 use tower::ServiceExt as _;
+
+pub const FAST: Scale = Scale { time_scale: 1200.0 };
 
 /// The head of a stack: a GKE cluster with a pool of CPUs.
 pub const ON_GKE: &str = r#"[stack]
@@ -46,6 +48,11 @@ pub struct Served {
 static TOKENS: Mutex<BTreeMap<String, tempfile::TempPath>> = Mutex::new(BTreeMap::new());
 
 impl Served {
+    /// Serves one that loses no time.
+    pub fn fast() -> Self {
+        Self::with(Options { scale: FAST, ..Options::default() })
+    }
+
     /// Serves one with these options.
     pub fn with(options: Options) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
@@ -70,18 +77,36 @@ impl Served {
 
     /// What the Kubernetes API of the newest cluster answers to a GET.
     pub fn get(&self, path: &str) -> Value {
-        self.ask(http::Request::get(path).body(Body::empty()).expect("a request")).1
+        self.send("GET", path, &Value::Null).1
+    }
+
+    /// The status of a GET.
+    pub fn code(&self, path: &str) -> u16 {
+        self.send("GET", path, &Value::Null).0
+    }
+
+    /// The status of a DELETE.
+    pub fn delete(&self, path: &str) -> u16 {
+        self.send("DELETE", path, &Value::Null).0
+    }
+
+    /// Creates an object; its status and answer.
+    pub fn post(&self, path: &str, object: &Value) -> (u16, Value) {
+        self.send("POST", path, object)
     }
 
     /// A merge patch, as people and notebooks write; its status and answer.
     pub fn merge(&self, path: &str, patch: &Value) -> (u16, Value) {
-        let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-        self.ask(request.body(Body::from(patch.to_string())).expect("a request"))
+        self.send("PATCH", path, patch)
     }
 
-    fn ask(&self, request: http::Request<Body>) -> (u16, Value) {
+    fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let cluster = self.sandbox.clusters().pop().expect("a cluster");
         let router = self.sandbox.kubernetes_router(&cluster);
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let request = http::Request::builder().method(method).uri(path).header("content-type", media);
+        let request = request.body(body).expect("a request");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let response = router.oneshot(request).await.expect("an answer");
@@ -166,6 +191,13 @@ impl User {
         Self { gke: Some(gke.to_owned()), ..Self::empty() }
     }
 
+    /// Starts with this stack, pointed at a served sandbox.
+    pub fn at(served: &Served, stack: impl AsRef<[u8]>) -> Self {
+        let user = Self::empty_at(&served.gke);
+        user.write(stack);
+        user
+    }
+
     /// Starts with a copy of the ready stack.
     pub fn with_ready_stack(gke: Option<&str>) -> Self {
         Self::with_stack("rapids-gke", gke)
@@ -190,13 +222,22 @@ impl User {
         self.folder.path()
     }
 
+    /// The text of the stack.
+    pub fn stack(&self) -> String {
+        std::fs::read_to_string(self.path().join("stack.toml")).unwrap()
+    }
+
+    /// Writes the stack, over what is there.
+    pub fn write(&self, stack: impl AsRef<[u8]>) {
+        std::fs::write(self.path().join("stack.toml"), stack).unwrap();
+    }
+
     /// Edits the stack; the text must be there.
     #[track_caller]
     pub fn edit(&self, from: &str, to: &str) {
-        let path = self.path().join("stack.toml");
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = self.stack();
         assert!(text.contains(from), "no {from:?} in the stack");
-        std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+        self.write(text.replacen(from, to, 1));
     }
 
     /// The program with these words, not started yet.

@@ -3,18 +3,15 @@
 
 use std::sync::Arc;
 
-use axum::http::Method as Verb;
 use dask_infra::cli::saved;
 use dask_infra::plan::{self, Action, Mode, Plan};
 use dask_infra::resource::{Api, Call, Method, Step};
-use dask_infra::sandbox::Options;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::plan_cases;
 use crate::props::bench::{Bench, Stack};
 use crate::props::cases::check;
-use crate::sandbox_dask::{FAST, kube};
 use crate::served::{Said, Served, User};
 
 const STACK: &str = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
@@ -35,13 +32,13 @@ fn write(user: &User, name: &str, text: &str) {
 
 /// A cluster with a pool and a ConfigMap, and a Secret of others.
 fn applied() -> (Served, User) {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     write(&user, "stack.toml", STACK);
     write(&user, "m.yaml", &config("first"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "precious" } });
-    assert_eq!(kube(&served, &Verb::POST, "/api/v1/namespaces/default/secrets", &secret).0, 201);
+    assert_eq!(served.post("/api/v1/namespaces/default/secrets", &secret).0, 201);
     (served, user)
 }
 
@@ -113,7 +110,7 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
         saved::save(&user.path().join("bad"), &plan).unwrap();
         let Said { code, err, .. } = user.run(&["apply", "bad"]);
         assert_eq!(code, 4, "{what}: {err}");
-        assert_eq!(kube(&served, &Verb::GET, THEIRS, &Value::Null).0, 200, "{what}");
+        assert_eq!(served.code(THEIRS), 200, "{what}");
         assert_eq!(served.get(OURS)["data"], json!({ "k": "first" }), "{what}");
     }
     user.run(&["apply", "good"]).expect(0).says("1 changed");
@@ -141,7 +138,7 @@ fn what_moves_by_itself_makes_no_plan_stale() {
 
 #[test]
 fn what_was_asked_for_by_flags_is_in_the_plan() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let part = ["apply", "--auto-approve", "--target", "check.cuda"];
     user.run(&part).expect(0);
@@ -163,7 +160,7 @@ fn what_was_asked_for_by_flags_is_in_the_plan() {
 
 #[test]
 fn a_cluster_that_came_up_elsewhere_since_is_seen() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::empty_at(&served.gke);
     write(&user, "stack.toml", STACK);
     write(&user, "m.yaml", &config("first"));

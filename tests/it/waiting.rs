@@ -1,13 +1,11 @@
 //! Work that waits: jobs that run to their end, requests for nodes that wait for machines, and an apply that ends while they
 //! do; on the sandbox, told by the real program.
 
-use axum::http::Method;
 use dask_infra::sandbox::kube::run::Scripts;
 use dask_infra::sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
-use crate::sandbox_dask::{FAST, kube};
-use crate::served::{Applying, ON_GKE, Served, User};
+use crate::served::{Applying, FAST, ON_GKE, Served, User};
 
 const QUEUED: &str = r#"
 [node_pool.a100]
@@ -35,19 +33,18 @@ const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/train";
 
 fn user(options: Options, stack: &str) -> (Served, User) {
     let served = Served::with(Options { scale: FAST, ..options });
-    let user = User::with_ready_stack(Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), format!("{ON_GKE}{stack}")).unwrap();
+    let user = User::at(&served, format!("{ON_GKE}{stack}"));
     (served, user)
 }
 
 /// Says whether there are machines for the request.
 fn capacity(served: &Served, what: &str) {
     let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/capacity": what } } });
-    assert_eq!(kube(served, &Method::PATCH, REQUEST, &patch).0, 200);
+    assert_eq!(served.merge(REQUEST, &patch).0, 200);
 }
 
 fn uid(served: &Served, path: &str) -> Value {
-    kube(served, &Method::GET, path, &Value::Null).1["metadata"]["uid"].clone()
+    served.get(path)["metadata"]["uid"].clone()
 }
 
 #[test]
@@ -62,7 +59,7 @@ fn a_job_runs_once_to_its_end() {
 
     // Deleted, it does not run again by itself; asked for, it does.
     let first = uid(&served, JOB);
-    kube(&served, &Method::DELETE, JOB, &Value::Null);
+    served.delete(JOB);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0364");
     user.run(&["run", "train", "--auto-approve", "--allow", "replace:job.train"]).expect(0);
     assert_ne!(uid(&served, JOB), first);
@@ -86,7 +83,7 @@ fn an_apply_ends_while_capacity_is_queued_and_a_later_one_goes_on() {
         .says("Apply queued")
         .says("job.train waits for provisioning_request.train");
     assert!(said.err.contains("provisioning_request.train: left waiting"), "{}", said.err);
-    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404, "nothing of the job is there");
+    assert_eq!(served.code(JOB), 404, "nothing of the job is there");
     let request = uid(&served, REQUEST);
 
     // Nothing is locked, nothing is made twice, and everybody says what it waits for.
@@ -106,7 +103,7 @@ fn an_apply_ends_while_capacity_is_queued_and_a_later_one_goes_on() {
     user.run(&["apply", "--auto-approve"]).expect(0).says("job.train: created");
     assert_eq!(uid(&served, REQUEST), request);
     // Its pods go with their nodes, which are not kept when it has ended.
-    let job = kube(&served, &Method::GET, JOB, &Value::Null).1;
+    let job = served.get(JOB);
     let annotations = &job["spec"]["template"]["metadata"]["annotations"];
     assert_eq!(annotations["autoscaling.x-k8s.io/consume-provisioning-request"], "train");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -137,8 +134,8 @@ fn a_request_that_ended_is_not_ready_and_can_be_made_again_or_cancelled() {
 
     // Cancelled before the machines come: nothing of it is left, nor of the job behind it.
     user.run(&["destroy", "--auto-approve", "--target", "provisioning_request.train"]).expect(0);
-    assert_eq!(kube(&served, &Method::GET, REQUEST, &Value::Null).0, 404);
-    let templates = kube(&served, &Method::GET, "/api/v1/namespaces/default/podtemplates", &Value::Null).1;
+    assert_eq!(served.code(REQUEST), 404);
+    let templates = served.get("/api/v1/namespaces/default/podtemplates");
     assert_eq!(templates["items"], json!([]));
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
@@ -158,7 +155,7 @@ fn a_pool_becomes_one_for_requests_in_steps() {
     let pool = served.sandbox.gke_request("GET", path, "", b"").unwrap().body;
     assert_eq!(pool["queuedProvisioning"]["enabled"], true, "{pool:#}");
     let nodes = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3Da100";
-    assert_eq!(kube(&served, &Method::GET, nodes, &Value::Null).1["items"], json!([]));
+    assert_eq!(served.get(nodes)["items"], json!([]));
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
     let (_served, user) = self::user(Options::default(), POOL);
@@ -198,10 +195,10 @@ fn a_stop_takes_requests_and_jobs_along_and_a_start_asks_again() {
     user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
     let first = uid(&served, REQUEST);
     user.run(&["stop", "--auto-approve"]).expect(0).says("provisioning_request.train");
-    assert_eq!(kube(&served, &Method::GET, REQUEST, &Value::Null).0, 404, "no node comes for it any more");
+    assert_eq!(served.code(REQUEST), 404, "no node comes for it any more");
     // The job that waited for it does not start without it.
     user.run(&["apply", "--auto-approve"]).expect(0).says("dask-infra start job.train");
-    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404);
+    assert_eq!(served.code(JOB), 404);
     user.run(&["start", "provisioning_request.train", "--auto-approve", "--wait", "1s"]).expect(7);
     assert_ne!(uid(&served, REQUEST), first);
     capacity(&served, "there");
@@ -223,7 +220,7 @@ fn a_job_that_runs_is_stopped_and_runs_again() {
     user.run(&["apply", "--auto-approve"]).expect(0);
     let first = uid(&served, JOB);
     user.run(&["stop", "job.train", "--auto-approve"]).expect(0);
-    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404);
+    assert_eq!(served.code(JOB), 404);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes").says("stopped by");
     user.run(&["start", "--auto-approve"]).expect(0).says("job.train: created");
     assert_ne!(uid(&served, JOB), first);

@@ -5,13 +5,10 @@
 
 use std::process::{Command, Stdio};
 
-use axum::http::Method;
-use dask_infra::sandbox::Options;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::sandbox_dask::{FAST, kube};
 use crate::served::{Applying, Said, Served, User};
 
 const CLUSTER: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/d";
@@ -36,18 +33,17 @@ fn hangups_are_ignored() -> bool {
 
 #[test]
 fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
-    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let target = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
         [node_pool.cpu]\nmachine_type = \"e2-standard-8\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n";
-    std::fs::write(user.path().join("stack.toml"), format!("[stack]\nname = \"s\"\n\n{target}{DASK}"))
-        .unwrap();
+    user.write(format!("[stack]\nname = \"s\"\n\n{target}{DASK}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
-    let uid = || kube(&served, &Method::GET, CLUSTER, &Value::Null).1["metadata"]["uid"].clone();
+    let uid = || served.get(CLUSTER)["metadata"]["uid"].clone();
     let tasks = |tasks: Value| {
         let path = "/api/v1/namespaces/default/services/d-scheduler";
         let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/tasks": tasks } } });
-        assert_eq!(kube(&served, &Method::PATCH, path, &patch).0, 200);
+        assert_eq!(served.merge(path, &patch).0, 200);
     };
     let first = uid();
     tasks(json!("3"));
@@ -59,7 +55,7 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
     let line = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(line.contains(&format!("is not idle after 1 s: {BUSY} 3 tasks running")), "{line}");
     assert_eq!(uid(), first, "{line}");
-    let more = kube(&served, &Method::GET, "/api/v1/namespaces/more", &Value::Null).0;
+    let more = served.code("/api/v1/namespaces/more");
     assert_eq!(more, 200, "what need not wait is done");
 
     // Interrupted: nothing is done, and nothing stays locked. A closed terminal is a SIGHUP, which `nohup` has ignored.
@@ -99,7 +95,7 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
 
     // Without its Service it cannot be asked.
     let service = "/api/v1/namespaces/default/services/d-scheduler";
-    assert_eq!(kube(&served, &Method::DELETE, service, &Value::Null).0, 200);
+    assert_eq!(served.delete(service), 200);
     user.edit("demo:2", "demo:3");
     user.run(&words(&[])).expect(1).says("DI0460").says("Service default/d-scheduler does not exist");
 }
@@ -135,10 +131,10 @@ async fn a_real_scheduler_with_a_running_task_is_waited_for() {
     let stack = format!(
         "[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
     );
-    std::fs::write(user.path().join("stack.toml"), &stack).unwrap();
+    user.write(&stack);
     run(&user, &["apply", "--auto-approve"]).expect(0);
     let operator = Operator::start(plane.access()).await;
-    std::fs::write(user.path().join("stack.toml"), stack + DASK).unwrap();
+    user.write(stack + DASK);
     // A worker is ready when its scheduler knows it, and KWOK's pods run none.
     dask.add_workers(&["w"]).await;
     run(&user, &["apply", "--auto-approve"]).expect(0);

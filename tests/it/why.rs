@@ -6,7 +6,7 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::{Options, Scale, Stockout};
+use dask_infra::sandbox::Stockout;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
@@ -41,10 +41,8 @@ worker = { replicas = 1, gpus = 1, pool = "t4" }
 "#;
 
 fn lab() -> (Served, User) {
-    let scale = Scale { time_scale: 1200.0 };
-    let served = Served::with(Options { scale, ..Options::default() });
-    let user = User::with_stack("rapids-gke", Some(&served.gke));
-    std::fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    let served = Served::fast();
+    let user = User::at(&served, STACK);
     (served, user)
 }
 

@@ -263,7 +263,7 @@ impl Clients {
                 "[stack]\nname = \"real\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[namespace.team]\n\n[dask_operator]\nversion = \"2026.3.0\"\n{rest}"
             )
         };
-        let write = |rest: &str| std::fs::write(user.path().join("stack.toml"), stack(rest)).unwrap();
+        let write = |rest: &str| user.write(stack(rest));
         let run = |words: &[&str], code: i32| block_in_place(|| drop(user.run(words).expect(code)));
         // Definitions that a client before made by hand are not taken over without a word.
         let deleted: Vec<&str> = ["delete", "crd", "--all"].to_vec();

@@ -89,7 +89,7 @@ fn a_companys_cluster_is_made_changed_imported_and_destroyed() {
     let other = User::empty();
     let place = ["--project", "demo", "--location", "us-central1", "--cluster", "net"];
     world.run(&other, &[&["import", "--endpoint", "dns"], &place[..]].concat()).expect(0);
-    let text = std::fs::read_to_string(other.path().join("stack.toml")).unwrap();
+    let text = other.stack();
     for line in [
         "endpoint = \"dns\"",
         "network = \"projects/host/global/networks/shared\"",
