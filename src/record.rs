@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::Address;
-use crate::resource::{Gvk, Host, Identity, ObjectId, RecordedKind};
+use crate::resource::{Host, Identity, ObjectId, RecordedKind, gvk};
 
 /// The namespace of records.
 pub const NAMESPACE: &str = "dask-infra";
@@ -174,12 +174,7 @@ impl Record {
     /// The ConfigMap that holds the record of a stack.
     pub fn object(stack: &str) -> ObjectId {
         ObjectId {
-            gvk: Gvk {
-                group: String::new(),
-                version: "v1".into(),
-                kind: "ConfigMap".into(),
-                plural: "configmaps".into(),
-            },
+            gvk: gvk("", "v1", "ConfigMap", "configmaps"),
             namespace: Some(NAMESPACE.into()),
             name: format!("dask-infra-{stack}"),
         }

@@ -99,6 +99,11 @@ impl std::hash::Hash for Gvk {
     }
 }
 
+/// The kind that an API serves so.
+pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
+    Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
+}
+
 impl Gvk {
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::address::{Address, FieldPath};
+use crate::address::Address;
 use crate::resource::{Identity, KindId};
 
 /// `name lane follows…`, lanes: `C`, `P:pool`, `K`; `-` before the lane: nothing to do.
@@ -19,25 +19,9 @@ fn changes(rows: &[&str]) -> Vec<Change> {
             None if lane == "C" => Lane::Cluster,
             None => Lane::Kubernetes,
         };
-        Change {
-            identity: Identity::Check(address.clone()),
-            address,
-            kind: KindId::Object,
-            action,
-            fields: Vec::new(),
-            reasons: Vec::new(),
-            origin: FieldPath::root(),
-            location: None,
-            lane,
-            steps: Vec::new(),
-            climb: None,
-            follows: words.map(|word| word.parse().unwrap()).collect(),
-            fingerprint: None,
-            foreign: false,
-            taken: None,
-            before: serde_json::Value::Null.into(),
-            usual: None,
-        }
+        let follows = words.map(|word| word.parse().unwrap()).collect();
+        let identity = Identity::Check(address.clone());
+        Change { lane, follows, ..Change::of(address, identity, KindId::Object, action) }
     };
     rows.iter().map(change).collect()
 }

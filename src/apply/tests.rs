@@ -13,11 +13,11 @@ use super::*;
 use crate::address::FieldPath;
 use crate::kinds::kind::{Found, Kind, Part, Unasked};
 use crate::live::{ApiError, Class, Request};
-use crate::plan::{Action, Change, Mode};
+use crate::plan::{Action, Change, Inputs, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life,
-    Method, ObjectId, Owner, Packed, Queued, Readiness, Resource, Step, Target, Until,
+    Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Life,
+    Lowered, Method, ObjectId, Owner, Queued, Readiness, Resource, Step, Target, Until, World,
 };
 
 mod away;
@@ -144,30 +144,8 @@ fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
 }
 
 fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, follows: &[usize]) -> Change {
-    let lane = match &identity {
-        Identity::Cluster(_) => Lane::Cluster,
-        Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
-        Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
-    };
-    Change {
-        address: Address::new(name),
-        identity,
-        kind: KindId::Object,
-        action,
-        fields: Vec::new(),
-        reasons: Vec::new(),
-        origin: FieldPath::root(),
-        location: None,
-        lane,
-        steps,
-        climb: None,
-        follows: follows.to_vec(),
-        fingerprint: None,
-        foreign: false,
-        taken: None,
-        before: Packed::default(),
-        usual: None,
-    }
+    let change = Change::of(Address::new(name), identity, KindId::Object, action);
+    Change { steps, follows: follows.to_vec(), ..change }
 }
 
 /// Makes a ConfigMap and waits for it.
@@ -215,37 +193,16 @@ fn plan(changes: Vec<Change>) -> Plan {
         life: Life::Kept,
         create_only: Value::Null,
     });
-    Plan {
-        target: Target {
-            gke: Some(cluster()),
-            endpoint: crate::resource::Endpoint::Auto,
-            hosts: Vec::new(),
-            gone: Vec::new(),
-            context: None,
-            kubeconfig: None,
-            simulated: true,
-        },
+    let lowered = Lowered {
         owner: Owner { stack: "s".into(), id: "i".into() },
-        mode: Mode::Apply,
-        offline: false,
-        desired: desired.collect(),
-        changes,
+        target: Target { gke: Some(cluster()), simulated: true, ..Target::default() },
+        resources: desired.collect(),
         external: Vec::new(),
-        reads: Vec::new(),
-        notes: Vec::new(),
-        hourly: None,
-        allowed: Vec::new(),
-        partial: None,
-        retarget: false,
-        replace: Vec::new(),
-        retry_capacity: false,
         ladders: Vec::new(),
-        record_left: false,
-        barriers: Vec::new(),
-        incomplete: false,
-        when_idle: None,
-        halts: Default::default(),
-    }
+        hourly: None,
+    };
+    let (world, sources) = (World::empty(), Default::default());
+    Inputs::of(lowered, Mode::Apply, &world, &sources).into_plan(changes, Vec::new(), Vec::new(), None)
 }
 
 struct Applied {

@@ -5,7 +5,6 @@
 
 use serde_json::Value;
 
-/// A row of the table.
 struct Row {
     /// Any of these.
     codes: &'static [&'static str],

@@ -229,31 +229,15 @@ mod tests {
     use crate::live::shape::Media;
     use crate::live::{Request, Trust};
     use crate::resource::Api;
-    use crate::resource::{ClusterName, Endpoint};
+    use crate::resource::ClusterName;
 
     fn gke() -> Target {
         let name = ClusterName { project: "p-1".into(), location: "l".into(), cluster: "c".into() };
-        Target {
-            gke: Some(name),
-            endpoint: Endpoint::Auto,
-            hosts: Vec::new(),
-            gone: Vec::new(),
-            context: None,
-            kubeconfig: None,
-            simulated: false,
-        }
+        Target { gke: Some(name), ..Target::default() }
     }
 
     fn kube() -> Target {
-        Target {
-            gke: None,
-            endpoint: Endpoint::Auto,
-            hosts: Vec::new(),
-            gone: Vec::new(),
-            context: Some("lab".into()),
-            kubeconfig: None,
-            simulated: false,
-        }
+        Target { context: Some("lab".into()), ..Target::default() }
     }
 
     fn error(

@@ -151,13 +151,10 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
         let context = access.clone().pinned().context;
         let path = args.kubeconfig.as_ref().map(|given| written(given, file));
         let target = Target {
-            gke: None,
-            endpoint: Endpoint::Auto,
-            hosts: Vec::new(),
-            gone: Vec::new(),
             context: context.clone(),
             kubeconfig: args.kubeconfig.as_ref().map(|path| path.display().to_string()),
             simulated,
+            ..Target::default()
         };
         let link = Link::open(settings, &target, Some(access))?;
         return Ok((Place::Kubeconfig { path, context }, link));
@@ -171,11 +168,8 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
     let target = |name: &ClusterName| Target {
         gke: Some(name.clone()),
         endpoint: args.endpoint.into(),
-        hosts: Vec::new(),
-        gone: Vec::new(),
-        context: None,
-        kubeconfig: None,
         simulated,
+        ..Target::default()
     };
     if args.location.is_some() && args.cluster.is_some() {
         let link = Link::open(settings, &target(&cluster), None)?;
@@ -284,15 +278,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     };
     let kubeconfig = args.kubeconfig.as_ref().map(|path| path.display().to_string());
     let endpoint = args.endpoint.into();
-    let target = Target {
-        gke: cluster.cloned(),
-        endpoint,
-        hosts: Vec::new(),
-        gone: Vec::new(),
-        context,
-        kubeconfig,
-        simulated: false,
-    };
+    let target = Target { gke: cluster.cloned(), endpoint, context, kubeconfig, ..Target::default() };
     let surveyed = survey::survey(api, cluster, &kinds(&args.namespace), args.parallelism).await;
     let Survey { cluster: live, pools, sizes, objects, unread } = match surveyed {
         Ok(survey) => survey,

@@ -85,13 +85,9 @@ pub async fn read(
     parallelism: usize,
 ) -> Result<(Found, Owner), Failure> {
     let target = |hosts: &Hosts| Target {
-        gke: None,
-        endpoint: Endpoint::Auto,
         hosts: machines(hosts),
-        gone: Vec::new(),
-        context: None,
-        kubeconfig: None,
         simulated: settings.access.is_simulated(),
+        ..Target::default()
     };
     let hosts = with_home(settings, given, &target, parallelism).await?;
     let (place, target) = (Place::Hosts(hosts.clone()), target(&hosts));

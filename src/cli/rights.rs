@@ -56,12 +56,7 @@ impl Needs {
             needs.reads(&["container.clusters.connect"]);
         }
         for (plural, kind, read, write) in ALWAYS {
-            let gvk = Gvk {
-                group: String::new(),
-                version: "v1".to_owned(),
-                kind: (*kind).to_owned(),
-                plural: (*plural).to_owned(),
-            };
+            let gvk = gvk("", "v1", kind, plural);
             needs.object(&gvk, read, write);
         }
         resources.iter().for_each(|resource| needs.manages(resource));

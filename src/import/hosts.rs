@@ -47,7 +47,6 @@ pub fn id_of(found: &Found, stack: &str) -> Option<String> {
     })
 }
 
-/// The target of the stack.
 pub fn target(hosts: &Hosts, stack: &mut Stack) {
     match hosts {
         Hosts::Local => stack.local = Some(Local {}),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::address::{Address, FieldPath};
 use crate::kinds::scope::Scope;
 use crate::kinds::short::text_or_table;
-use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Owner, Resource};
+use crate::resource::{Identity, KindId, Life, ObjectId, Owner, Resource, gvk};
 use crate::secrets::given::VARIABLE;
 
 /// A key of a Kubernetes Secret, or an environment variable; never the value itself.
@@ -146,12 +146,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
                 "data": data,
             }),
             identity: Identity::Object(ObjectId {
-                gvk: Gvk {
-                    group: String::new(),
-                    version: "v1".into(),
-                    kind: "Secret".into(),
-                    plural: "secrets".into(),
-                },
+                gvk: gvk("", "v1", "Secret", "secrets"),
                 namespace: Some(namespace.to_owned()),
                 name,
             }),

@@ -20,7 +20,6 @@ pub struct Kind {
     pub rank: u32,
     /// How wanted and live are compared.
     pub compare: Compare,
-    /// The steps of a change.
     pub program: fn(&ChangeContext) -> Vec<Step>,
     /// What is amiss with a live one that no field tells. What is kept although something is becomes an update.
     pub amiss: fn(&ChangeContext) -> Option<Amiss>,
@@ -368,7 +367,6 @@ pub struct ChangeContext<'a> {
     pub inside: Option<&'a BTreeMap<ObjectId, Value>>,
     /// What differs.
     pub fields: &'a [FieldChange],
-    /// Whose.
     pub owner: &'a Owner,
     /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
     pub inline_pool: Option<&'a Value>,

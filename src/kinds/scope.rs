@@ -15,10 +15,8 @@ pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
 /// The name of everything that the operator needs.
 pub const OPERATOR_NAME: &str = "dask-kubernetes-operator";
 
-/// The section of the Dask operator.
 pub const DASK_OPERATOR: &str = "dask_operator";
 
-/// The section of Kueue.
 pub const KUEUE: &str = "kueue";
 
 /// The API group of Kueue.
@@ -30,10 +28,8 @@ pub const DRIVER_INSTALLER: &str = "nvidia-driver-installer";
 /// The API group of what lives on hosts.
 pub const HOSTS_GROUP: &str = "hosts.dask-infra.dev";
 
-/// What a section may know of its neighbours when it becomes resources.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// Whose.
     pub owner: Owner,
     pub target: Target,
     /// The node pools of the file, by key.

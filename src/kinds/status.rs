@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// What a thing says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusLine {
     /// One line for people: `1 of 1 nodes ready, 2 GPUs allocatable`.

@@ -64,7 +64,6 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A connection.
     pub fn new(options: Options) -> Self {
         let Options { gke, cluster, endpoint, kubernetes, hosts, gone, in_process_kubernetes } = options;
         let credentials = Arc::<Credentials>::default();

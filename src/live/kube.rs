@@ -36,7 +36,6 @@ const LARGEST_KUBECONFIG: u64 = 16 * 1024 * 1024;
 /// More of a refusal than anybody reads.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
-/// A cluster by kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeconfigAccess {
     /// The file; without it `KUBECONFIG`, then `~/.kube/config`.

@@ -13,7 +13,6 @@ use super::shape::is_built_in;
 use super::{ApiError, Class, LiveApi};
 use crate::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
 
-/// What carries the mark.
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     pub objects: Vec<(ObjectId, Value)>,

@@ -21,7 +21,6 @@ pub(super) struct Group {
     pub versions: Vec<Version>,
 }
 
-/// A version of a group.
 pub(super) struct Version {
     pub group: String,
     pub name: String,

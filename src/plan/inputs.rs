@@ -56,7 +56,6 @@ pub struct Inputs<'a> {
     /// What is live.
     pub world: &'a World,
     pub target: Target,
-    /// Whose.
     pub owner: Owner,
     pub mode: Mode,
     /// Whether the world is empty because nothing was read.
@@ -108,7 +107,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// The plan that these changes make of them.
-    pub(super) fn into_plan(
+    pub(crate) fn into_plan(
         self,
         changes: Vec<Change>,
         reads: Vec<Read>,

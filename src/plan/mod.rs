@@ -113,6 +113,36 @@ pub struct Change {
     pub usual: Option<Usual>,
 }
 
+impl Change {
+    /// What happens to a thing, without how and why.
+    pub(crate) fn of(address: Address, identity: Identity, kind: KindId, action: Action) -> Self {
+        let lane = match &identity {
+            Identity::Cluster(_) => Lane::Cluster,
+            Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
+            Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
+        };
+        Self {
+            address,
+            identity,
+            kind,
+            action,
+            fields: Vec::new(),
+            reasons: Vec::new(),
+            origin: FieldPath::root(),
+            location: None,
+            lane,
+            steps: Vec::new(),
+            climb: None,
+            follows: Vec::new(),
+            fingerprint: None,
+            foreign: false,
+            taken: None,
+            before: Packed::default(),
+            usual: None,
+        }
+    }
+}
+
 /// Stands between many changes and many others that wait for all of them: an edge for each of both in place of one for
 /// each pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,7 +281,6 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub target: Target,
-    /// Whose.
     pub owner: Owner,
     /// How it was asked for.
     pub mode: Mode,

@@ -19,7 +19,7 @@ use crate::kinds::kubernetes::object::kind_of;
 use crate::kinds::{self, gke};
 use crate::record::Record;
 use crate::resource::{
-    self, ByIdentity, Effect, FieldChange, Identity, KindId, LABEL_STACK, Lane, ObjectId, Packed, Resource,
+    self, ByIdentity, Effect, FieldChange, Identity, KindId, LABEL_STACK, ObjectId, Resource,
 };
 
 /// All that is seen.
@@ -163,24 +163,12 @@ impl<'a> Observed<'a> {
     pub(super) fn proposed(&self, resource: &Resource, action: Action, fields: Vec<FieldChange>) -> Change {
         let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
         let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
+        let Resource { address, identity, kind, .. } = resource;
         Change {
-            address: resource.address.clone(),
-            identity: resource.identity.clone(),
-            kind: resource.kind,
-            action,
             fields,
-            reasons: Vec::new(),
             location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
             origin,
-            lane: lane(&resource.identity),
-            steps: Vec::new(),
-            climb: None,
-            follows: Vec::new(),
-            fingerprint: None,
-            foreign: false,
-            taken: None,
-            before: Packed::default(),
-            usual: None,
+            ..Change::of(address.clone(), identity.clone(), *kind, action)
         }
     }
 
@@ -234,14 +222,6 @@ fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldCha
         drift: None,
         secret: false,
     })
-}
-
-pub(super) fn lane(identity: &Identity) -> Lane {
-    match identity {
-        Identity::Cluster(_) => Lane::Cluster,
-        Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
-        Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
-    }
 }
 
 /// Whose a live thing is.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::booked::Left;
 use super::cascade::is_namespace;
-use super::observe::{fingerprint, lane, which_pool};
+use super::observe::{fingerprint, which_pool};
 use super::planner::Planner;
 use super::reason::{Holder, Reason};
 use super::{Action, Change, Inputs, Mode, Note, diff};
@@ -234,22 +234,11 @@ impl<'a> Planner<'a> {
         let location = wanted.and_then(|_| self.seen.inputs.sources.locate(&origin));
         Change {
             location: location.map(|location| location.to_string()),
-            lane: lane(&identity),
-            address,
-            identity,
-            kind,
-            action: Action::Delete,
-            fields: Vec::new(),
             reasons: Vec::from_iter(reason),
             origin,
-            steps: Vec::new(),
-            climb: None,
-            follows: Vec::new(),
             fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
-            foreign: false,
-            taken: None,
             before: without_secrets(live).into(),
-            usual: None,
+            ..Change::of(address, identity, kind, Action::Delete)
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds::kubernetes::object::gvk;
-use crate::resource::{ClusterName, Facts, KindId, Lane, Seen};
+use crate::resource::{ClusterName, Facts, KindId, Seen};
 
 /// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
 /// what its live text speaks of, and what its resource is said to follow.
@@ -114,24 +114,11 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         facts: Facts::None,
         deadline: 60,
     });
+    let address = Address::new(format!("{}/{place}", drawn.section));
     Change {
-        address: Address::new(format!("{}/{place}", drawn.section)),
-        kind,
-        action: drawn.action,
-        fields: Vec::new(),
-        reasons: Vec::new(),
-        origin: FieldPath::root(),
-        location: None,
-        lane: Lane::Kubernetes,
         steps: if drawn.has_steps { vec![step] } else { Vec::new() },
-        climb: None,
-        follows: Vec::new(),
-        fingerprint: None,
-        foreign: false,
-        taken: None,
         before: before.into(),
-        usual: None,
-        identity,
+        ..Change::of(address, identity, kind, drawn.action)
     }
 }
 

@@ -341,15 +341,7 @@ mod tests {
 
     fn status(rows: Vec<Row>) -> Status {
         let owner = Owner { stack: "s".to_owned(), id: "i".to_owned() };
-        let target = Target {
-            gke: None,
-            endpoint: crate::resource::Endpoint::Auto,
-            hosts: Vec::new(),
-            gone: Vec::new(),
-            context: Some("lab".to_owned()),
-            kubeconfig: None,
-            simulated: true,
-        };
+        let target = Target { context: Some("lab".to_owned()), simulated: true, ..Target::default() };
         Status { owner, target, rows }
     }
 

@@ -13,7 +13,6 @@ pub struct Ladder {
     pub ways: Vec<Way>,
 }
 
-/// One way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Way {
     /// How its machines are bought: `spot`, `reservation r`.

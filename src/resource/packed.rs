@@ -18,7 +18,6 @@ impl Packed {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 
-    /// The text.
     pub fn text(&self) -> &str {
         &self.0
     }

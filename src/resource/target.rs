@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ClusterName, Endpoint};
 
 /// Where a plan would act.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The GKE cluster, when the stack is one of `[gke]`.
     pub gke: Option<ClusterName>,

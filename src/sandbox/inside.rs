@@ -11,7 +11,6 @@ use super::kube::run::logs;
 use super::kube::store::Cluster;
 use super::state::Sandbox;
 
-/// One cluster of a sandbox.
 #[derive(Clone, Debug)]
 pub struct Inside {
     sandbox: Sandbox,

@@ -3,7 +3,6 @@
 
 use super::reference::sentences;
 
-/// A ready stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// Its folder in `stacks/`.

@@ -8,7 +8,6 @@ use crate::served::{Served, User, until};
 
 const GPU: &str = "cloud.google.com/gke-accelerator";
 
-/// The nodes with GPUs.
 fn gpu_nodes(served: &Served) -> Vec<Value> {
     let nodes = served.get("/api/v1/nodes");
     let with = |node: &&Value| !node["metadata"]["labels"][GPU].is_null();

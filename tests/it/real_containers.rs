@@ -106,7 +106,6 @@ impl Runtime {
         names
     }
 
-    /// The container of a process.
     #[track_caller]
     fn of(&self, process: &str) -> String {
         let start = format!("dask-infra-{process}-");

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 /// A cluster behind a lock, with no controller but those that every answer depends on.
 #[derive(Clone)]
 pub struct Held {
-    /// The cluster.
     pub cluster: Arc<Mutex<Cluster>>,
     /// Counts its revisions.
     pub changed: Arc<watch::Sender<u64>>,

@@ -301,7 +301,6 @@ impl Applying {
         Self::of(user.command(words))
     }
 
-    /// Starts a command.
     pub fn of(mut command: Command) -> Applying {
         let out = tempfile::tempfile().unwrap();
         let mut child = command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();

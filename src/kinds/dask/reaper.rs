@@ -55,7 +55,6 @@ pub enum Cause {
 impl Cause {
     pub const ALL: [Self; 2] = [Self::Ttl, Self::IdleStop];
 
-    /// The key.
     pub fn key(self) -> &'static str {
         match self {
             Self::Ttl => "ttl",
@@ -529,19 +528,10 @@ mod tests {
 
     fn scope() -> Scope {
         use crate::kinds::short::DriverInstall;
-        use crate::resource::{Endpoint, Owner, Target};
-        let target = Target {
-            gke: None,
-            endpoint: Endpoint::default(),
-            hosts: Vec::new(),
-            gone: Vec::new(),
-            context: None,
-            kubeconfig: None,
-            simulated: false,
-        };
+        use crate::resource::{Owner, Target};
         Scope {
             owner: Owner { stack: "s".into(), id: "s".into() },
-            target,
+            target: Target::default(),
             pools: Vec::new(),
             driver: DriverInstall::default(),
             sections: Vec::new(),

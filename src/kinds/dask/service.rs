@@ -179,7 +179,6 @@ pub fn is_internal<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>
 }
 
 impl DaskService {
-    /// A Service of one type.
     pub fn of(r#type: ServiceType) -> Self {
         Self { r#type, ..Self::default() }
     }

@@ -11,7 +11,6 @@ use crate::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
 };
 
-/// What is asked for one wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The scheduler of a Dask cluster.
@@ -48,7 +47,6 @@ pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> O
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
 }
 
-/// What a wait asks.
 pub fn asked(wait: &Await) -> Option<Asked> {
     let Identity::Object(object) = &wait.identity else { return None };
     let at = |path: String| Query { api: Api::Kubernetes, path };

@@ -14,7 +14,6 @@ use crate::kinds::scope::Scope;
 use crate::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK};
 use crate::schema::Message;
 
-/// A field of a section.
 pub struct Field<S: 'static> {
     /// As the section has it.
     pub key: &'static str,
@@ -53,7 +52,6 @@ impl Ruled {
 
 /// How a field is compared and changed.
 pub enum Ruled {
-    /// By a rule of its own.
     Own(Rule),
     /// As the list of the API's fields says of what is at this place.
     Listed(&'static str),
@@ -247,12 +245,10 @@ pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange])
     }
 }
 
-/// Text that is given.
 pub fn given(text: &str) -> Option<Value> {
     (!text.is_empty()).then(|| json!(text))
 }
 
-/// A list that is given.
 pub fn list(list: &[String]) -> Option<Value> {
     (!list.is_empty()).then(|| json!(list))
 }

@@ -52,9 +52,7 @@ pub enum PodPort {
 /// The pod behind a door, and the ports in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFound {
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub name: String,
     /// Tells it from another one of the same name.
     pub uid: String,

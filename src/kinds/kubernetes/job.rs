@@ -34,7 +34,6 @@ const FOLLOWED: u32 = 3600;
 /// What the Job controller calls the pods of a Job by. Source: `batch/v1/types.go`, `JobNameLabel`, since Kubernetes 1.27.
 const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
 
-/// The sections of jobs.
 pub const SECTION: &str = "job";
 
 pub const KIND: Kind = Kind {

@@ -20,7 +20,7 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::pod::gpus;
 use crate::kinds::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
 use crate::kinds::section::{Head, Lifecycle, Section};
-use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::resource::{Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, gvk};
 use crate::schema::DASK_GROUP;
 
 pub const SECTION: &str = "manifest";
@@ -179,12 +179,7 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     let api = kinds.api(group, version, object.kind())?;
     let name = Some(object.name()).filter(|name| !name.is_empty())?;
     let namespace = api.namespaced.then(|| object.namespace().to_owned());
-    let gvk = Gvk {
-        group: api.group.clone(),
-        version: api.version.clone(),
-        kind: api.kind.clone(),
-        plural: api.plural.clone(),
-    };
+    let gvk = gvk(&api.group, &api.version, &api.kind, &api.plural);
     let id = ObjectId { gvk, namespace: namespace.clone(), name: name.to_owned() };
     let bundle = object.bundle;
     let section = bundle.address();

@@ -10,10 +10,7 @@ use crate::resource::{
 };
 use crate::schema::{self, DASK_GROUP};
 
-/// The `[…]` of an object of a built-in or Dask kind.
-pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
-    Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
-}
+pub use crate::resource::gvk;
 
 /// The identity and the body of an object with this metadata.
 pub fn made(gvk: Gvk, metadata: Value, spec: Value) -> (Identity, Value) {

@@ -11,7 +11,6 @@ use crate::kinds::json::{count, text};
 pub struct PodState<'v>(pub &'v Value);
 
 impl<'v> PodState<'v> {
-    /// The pods of a LIST.
     pub fn each(list: &'v Value) -> impl Iterator<Item = Self> + Clone {
         list["items"].as_array().into_iter().flatten().map(Self)
     }

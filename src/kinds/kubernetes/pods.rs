@@ -33,7 +33,6 @@ pub struct Container {
     pub pod: String,
     /// The place among the pod's containers; those that run first come first.
     pub place: usize,
-    /// The container.
     pub name: String,
     /// Tells the pod from another one of its name.
     pub uid: String,

@@ -22,7 +22,6 @@ use crate::resource::{
     Resource, Step,
 };
 
-/// The sections of requests.
 pub const SECTION: &str = "provisioning_request";
 
 /// The class of requests that GKE's autoscaler puts in a queue.

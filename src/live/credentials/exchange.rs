@@ -38,7 +38,6 @@ const EARLY: i64 = 300;
 const AGAIN: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1000)];
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// The key of a service account.
 pub struct Key {
     email: String,
     id: Option<String>,

@@ -12,7 +12,6 @@ use super::adc::Kind;
 use super::exchange::{Exchange, Login, Refresh, SCOPES};
 use crate::live::transport::causes;
 
-/// Tokens by Google's library.
 #[derive(Debug)]
 pub struct Library(AccessTokenCredentials);
 

@@ -201,7 +201,6 @@ mod tests {
     use crate::live::Class;
     use crate::resource::Api;
 
-    /// Credentials of a file, and the file.
     fn of(content: &Value, quota_project: Option<&str>) -> (Credentials, tempfile::NamedTempFile) {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -13,7 +13,6 @@ use crate::secrets::{self, HIDDEN, Secrets};
 /// Characters of what a token server says that are shown.
 const SHOWN: usize = 240;
 
-/// Why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The file with the credentials.
@@ -75,8 +74,11 @@ impl fmt::Display for Refused {
 /// Whose credentials they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of a file.
-    File { path: String, kind: Kind, account: Option<String> },
+    File {
+        path: String,
+        kind: Kind,
+        account: Option<String>,
+    },
     /// The metadata server's.
     Machine,
 }

@@ -12,7 +12,6 @@ use crate::kinds::gke::node_pool::capacity::{Node, Share};
 /// How many requests are named one by one.
 const NAMED: usize = 3;
 
-/// A quota as it is.
 #[derive(Clone, Copy)]
 struct Quota {
     limit: i64,

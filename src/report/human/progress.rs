@@ -324,64 +324,28 @@ pub(super) fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::{Address, FieldPath};
-    use crate::plan::Mode;
-    use crate::resource::{Endpoint, Identity, KindId, Lane, Owner, Target};
+    use crate::address::Address;
+    use crate::plan::{Inputs, Mode};
+    use crate::resource::{Identity, KindId, Lane, Lowered, Owner, Target, World};
 
     fn plan() -> Plan {
-        let change = |lane: Lane, name: &str| Change {
-            address: Address::new(name),
-            identity: Identity::Check(Address::new(name)),
-            kind: KindId::Object,
-            action: Action::Create,
-            fields: Vec::new(),
-            reasons: Vec::new(),
-            origin: FieldPath::root(),
-            location: None,
-            lane,
-            steps: Vec::new(),
-            climb: None,
-            follows: Vec::new(),
-            fingerprint: None,
-            foreign: false,
-            taken: None,
-            before: serde_json::Value::Null.into(),
-            usual: None,
+        let change = |lane: Lane, name: &str| {
+            let address = Address::new(name);
+            let identity = Identity::Check(address.clone());
+            Change { lane, ..Change::of(address, identity, KindId::Object, Action::Create) }
         };
-        Plan {
-            target: Target {
-                gke: None,
-                endpoint: Endpoint::Auto,
-                hosts: Vec::new(),
-                gone: Vec::new(),
-                context: None,
-                kubeconfig: None,
-                simulated: true,
-            },
+        let changes =
+            vec![change(Lane::Kubernetes, "namespace.n"), change(Lane::Pool("p".into()), "node_pool.p")];
+        let lowered = Lowered {
             owner: Owner { stack: "s".into(), id: "i".into() },
-            mode: Mode::Apply,
-            offline: false,
-            changes: vec![
-                change(Lane::Kubernetes, "namespace.n"),
-                change(Lane::Pool("p".into()), "node_pool.p"),
-            ],
-            desired: [].into(),
+            target: Target { simulated: true, ..Target::default() },
+            resources: [].into(),
             external: Vec::new(),
-            reads: Vec::new(),
-            notes: Vec::new(),
-            hourly: None,
-            allowed: Vec::new(),
-            partial: None,
-            replace: Vec::new(),
-            retry_capacity: false,
             ladders: Vec::new(),
-            record_left: false,
-            barriers: Vec::new(),
-            incomplete: false,
-            retarget: false,
-            when_idle: None,
-            halts: Default::default(),
-        }
+            hourly: None,
+        };
+        let (world, sources) = (World::empty(), Default::default());
+        Inputs::of(lowered, Mode::Apply, &world, &sources).into_plan(changes, Vec::new(), Vec::new(), None)
     }
 
     #[test]

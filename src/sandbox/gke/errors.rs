@@ -38,7 +38,6 @@ pub enum Code {
 }
 
 impl Code {
-    /// The HTTP code.
     pub fn http(self) -> u16 {
         match self {
             Self::InvalidArgument | Self::FailedPrecondition => 400,

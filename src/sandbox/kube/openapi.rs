@@ -148,7 +148,6 @@ struct Definitions {
     groups: BTreeSet<(String, String)>,
     /// Upstream's names, still to be written.
     todo: BTreeSet<String>,
-    /// The kinds that a definition is of.
     kinds: BTreeMap<String, Vec<Value>>,
     written: Map<String, Value>,
 }

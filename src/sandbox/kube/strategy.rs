@@ -164,7 +164,6 @@ pub const CREATED_AT: Column =
     Column { ty: "date", ..column("Created At", Cell::Text("/metadata/creationTimestamp")) };
 
 impl Cell {
-    /// The cell of an object.
     pub fn show(self, object: &Value, now: Timestamp) -> Value {
         json!(match self {
             Self::Text(pointer) => text(object, pointer).to_owned(),

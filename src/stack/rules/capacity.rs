@@ -214,7 +214,6 @@ const OF_CLUSTERS: &[Clash<Cluster>] = &[
     },
 ];
 
-/// Keys go together.
 pub(super) fn keys_go_together(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
@@ -260,7 +259,6 @@ fn clashes<S>(context: &mut Context<'_>, path: &FieldPath, section: &S, all: &[C
 /// The longest that a node may be asked for to last. Source: GKE's documentation of `maxRunDuration`.
 const WEEK: u64 = 7 * 86_400;
 
-/// Durations are ones.
 pub(super) fn durations_are_valid(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let mut given = vec![(path.key("max_run_duration"), pool.max_run_duration.as_deref(), WEEK)];

@@ -532,8 +532,7 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
             (None, None) => continue,
             (None, Some(_)) => {
                 let message = format!("`{path}` runs on a GPU, not in a Dask cluster");
-                let finding = Diagnostic::error(Code::CheckCluster, message);
-                finding
+                Diagnostic::error(Code::CheckCluster, message)
                     .at_value(path.key("cluster"), "not used")
                     .help("remove it, or set `run = \"dask-sum\"`")
             }
@@ -560,10 +559,8 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
                     true => ("has no Dask cluster to ask", "add `[dask_cluster.NAME]`".to_owned()),
                     false => {
                         let names = listed(keys.iter().copied(), "and");
-                        (
-                            "could ask several Dask clusters",
-                            format!("name one with `cluster`: this file has {names}"),
-                        )
+                        let help = format!("name one with `cluster`: this file has {names}");
+                        ("could ask several Dask clusters", help)
                     }
                 };
                 let message = format!("`{path}` {what}");
@@ -572,6 +569,10 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
         };
         context.say(finding);
     }
+}
+
+/// What `min` of a check says can be held against what it measures.
+pub(super) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
     for (path, check) in context.checks() {
         let Some(min) = &check.min else { continue };
         let finding = if check.run != CheckRun::Bandwidth {
@@ -589,12 +590,16 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
         };
         context.say(finding);
     }
-    // What others own cannot be waited for, and its image may not be known.
+}
+
+/// What others own cannot be waited for, and its image may not be known.
+pub(super) fn images_of_checks_are_known(context: &mut Context<'_>) {
+    let stack: &Stack = context.stack;
+    let on_hosts = stack.is_on_hosts();
     for (path, check) in context.checks().filter(|(_, check)| check.run.program(on_hosts).is_some()) {
-        let mut clusters = stack.dask_cluster.iter();
         let found = match &check.cluster {
             Some(name) => stack.dask_cluster.get_key_value(name),
-            None => clusters.next().filter(|_| stack.dask_cluster.len() == 1),
+            None => stack.dask_cluster.iter().next().filter(|_| stack.dask_cluster.len() == 1),
         };
         let Some((key, cluster)) = found else { continue };
         if !cluster.manage.is_managed() && check.image.is_none() && cluster.image.is_empty() {
@@ -609,7 +614,6 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
 /// Hosts have names, each once, and what is placed is placed on one of them.
 pub(super) fn hosts_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
-    let mut findings = Vec::new();
     let mut names: Vec<String> = Vec::new();
     for (index, host) in stack.ssh.iter().flat_map(|ssh| &ssh.hosts).enumerate() {
         let place = FieldPath::keys(["ssh", "hosts"]).index(index);
@@ -617,38 +621,52 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
         if several.len() > 1 && host.address.is_some() {
             let message = format!("`{}` is several hosts, which cannot have one address", host.name);
             let finding = Diagnostic::error(Code::BadName, message).at_value(place.clone(), "");
-            findings.push(finding.help("give each its own table, or leave `address` out"));
+            context.say(finding.help("give each its own table, or leave `address` out"));
         }
         for host in several {
             if !is_host_name(&host.name) {
                 let message = format!("`{}` cannot be the name of a host", host.name);
                 let finding = Diagnostic::error(Code::BadName, message).at_value(place.clone(), "");
-                findings.push(finding.help("letters, digits, `.`, `-` and `_`, beginning with a letter or a digit; `gpu[1-4]` is `gpu1` to `gpu4`"));
+                context.say(finding.help("letters, digits, `.`, `-` and `_`, beginning with a letter or a digit; `gpu[1-4]` is `gpu1` to `gpu4`"));
             } else if names.contains(&host.name) {
                 let message = format!("the host `{}` is listed twice", host.name);
-                findings.push(
-                    Diagnostic::error(Code::Twice, message)
-                        .at_value(place.clone(), "again here")
-                        .help("remove one"),
-                );
+                let finding = Diagnostic::error(Code::Twice, message).at_value(place.clone(), "again here");
+                context.say(finding.help("remove one"));
             }
             names.push(host.name);
         }
     }
     if stack.ssh.as_ref().is_some_and(|ssh| ssh.hosts.is_empty()) {
-        let message = "`[ssh]` has no hosts";
-        let place = FieldPath::keys(["ssh", "hosts"]);
-        findings.push(Diagnostic::error(Code::NoHost, message).at_value(place, "").help("list one at least"));
+        let finding = Diagnostic::error(Code::NoHost, "`[ssh]` has no hosts");
+        context.say(finding.at_value(FieldPath::keys(["ssh", "hosts"]), "").help("list one at least"));
     }
     for (index, text) in stack.ssh.iter().flat_map(|ssh| &ssh.gone).enumerate() {
         let place = FieldPath::keys(["ssh", "gone"]).index(index);
         for name in host_names(text).into_iter().filter(|name| names.contains(name)) {
             let message = format!("the host `{name}` is in `hosts` and in `gone`");
             let finding = Diagnostic::error(Code::Twice, message).at_value(place.clone(), "no longer exists");
-            findings.push(finding.help("remove it from one of the two"));
+            context.say(finding.help("remove it from one of the two"));
         }
     }
-    let mut placed: Vec<(FieldPath, &String)> = Vec::new();
+    for (place, name) in placed(stack) {
+        if stack.ssh.is_none() {
+            let message = format!("`{place}` can only be used with `[ssh]`");
+            let finding = Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "names a host");
+            context.say(finding.help("remove it, or put it into the stack of `[ssh]`"));
+        } else if !names.contains(name) {
+            let message = format!("there is no host `{name}`");
+            let help = match nearest(name, names.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("`hosts` of `[ssh]` has {}", listed(names.iter().map(String::as_str), "and")),
+            };
+            context.say(Diagnostic::error(Code::NoHost, message).at_value(place, "").help(help));
+        }
+    }
+}
+
+/// The keys that name hosts, with those names.
+fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
+    let mut placed = Vec::new();
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
     placed.extend(home.map(|home| (FieldPath::keys(["ssh", "home"]), home)));
     for (key, job) in &stack.dask_job {
@@ -669,23 +687,7 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
             placed.extend(list.iter().enumerate().map(|(index, name)| (place.index(index), name)));
         }
     }
-    for (place, name) in placed {
-        if stack.ssh.is_none() {
-            let message = format!("`{place}` can only be used with `[ssh]`");
-            let finding = Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "names a host");
-            findings.push(finding.help("remove it, or put it into the stack of `[ssh]`"));
-        } else if !names.contains(name) {
-            let message = format!("there is no host `{name}`");
-            let help = match nearest(name, names.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("`hosts` of `[ssh]` has {}", listed(names.iter().map(String::as_str), "and")),
-            };
-            findings.push(Diagnostic::error(Code::NoHost, message).at_value(place, "").help(help));
-        }
-    }
-    for finding in findings {
-        context.say(finding);
-    }
+    placed
 }
 
 /// Whether a text names a host, and is neither an option of ssh nor two words.

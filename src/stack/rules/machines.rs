@@ -7,7 +7,6 @@ use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::gke::node_pool::takes_hyperdisk_only;
 use crate::stack::{Accelerator, DriverInstall, DriverVersion, NodePool, ReleaseChannel};
 
-/// GPUs of a node.
 #[derive(Clone, Copy)]
 pub(super) struct Gpus {
     /// What Pods can ask for: GPUs, their partitions, or shares of them.

@@ -60,6 +60,8 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     hosts::groups_and_clusters_differ,
     hosts::ports_differ,
     hosts::checks_have_a_cluster,
+    hosts::least_bandwidths_are_numbers,
+    hosts::images_of_checks_are_known,
     sections::dependencies_exist,
     sections::pools_exist,
     sections::namespaces_are_declared,

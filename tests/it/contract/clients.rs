@@ -17,7 +17,6 @@ use crate::real::{Access, ControlPlane, Operator, PATIENCE, Part};
 use crate::sandbox_helm::chart;
 use crate::served::User;
 
-/// `CLIENT SHAPE`.
 pub type Shapes = BTreeSet<String>;
 
 /// What stands between.

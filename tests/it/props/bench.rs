@@ -38,7 +38,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Of a text.
     pub fn of(text: &str) -> Self {
         Self::load(Path::new(""), text).unwrap_or_else(|why| panic!("{why}"))
     }
@@ -275,9 +274,7 @@ pub struct Ended {
 
 /// An apply that is agreed to.
 pub struct Going<'a> {
-    /// Whose.
     pub process: Process,
-    /// Of what.
     pub stack: &'a Stack,
     /// What was agreed to; the consents stand in it.
     pub plan: Plan,
@@ -299,9 +296,7 @@ pub struct Flags {
     pub selection: Selection,
     /// `--replace`: whole addresses or sections.
     pub replace: Vec<String>,
-    /// `--allow`.
     pub allow: Vec<Consent>,
-    /// `--retarget`.
     pub retarget: bool,
 }
 
@@ -316,7 +311,6 @@ pub enum Process {
 
 /// A world.
 pub struct Bench {
-    /// The sandbox.
     pub sandbox: Sandbox,
     /// Whether a world in which one thing is twice is refused.
     pub strict: bool,
@@ -368,7 +362,6 @@ fn twice(world: &World) -> Option<String> {
 }
 
 impl Bench {
-    /// An empty one.
     pub fn empty() -> Self {
         let start = "2026-11-21T09:00:00Z".parse().unwrap();
         let options = Options { scale: SCALE, clock: Clock::Manual(start), ..Options::default() };

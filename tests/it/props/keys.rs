@@ -31,7 +31,6 @@ const fn key(
 const IP: &str = "/controlPlaneEndpointsConfig/ipEndpointsConfig/authorizedNetworksConfig";
 const WINDOW: &str = "/maintenancePolicy/window";
 
-/// Of a cluster.
 pub const CLUSTER: &[Key] = &[
     key(
         &[
@@ -441,7 +440,6 @@ pub const POOL: &[Key] = &[
 /// Which keys a section has: index of the key, and of its value.
 pub type Keys = BTreeMap<usize, usize>;
 
-/// Some keys.
 pub fn some(of: &'static [Key], most: usize) -> impl Strategy<Value = Keys> {
     let one = (0..of.len(), any::<Index>()).prop_map(|(key, says)| (key, says.index(of[key].says.len())));
     prop::collection::vec(one, 0..most).prop_map(|keys| keys.into_iter().collect())

@@ -355,7 +355,6 @@ pub fn actions(plan: &Plan) -> Vec<String> {
 pub struct Tally(std::sync::Mutex<BTreeMap<String, usize>>);
 
 impl Tally {
-    /// Counts one.
     pub fn count(&self, what: impl Into<String>) {
         *self.0.lock().unwrap().entry(what.into()).or_default() += 1;
     }

@@ -29,7 +29,6 @@ enum Fault {
     Forbidden,
     /// `404 page not found`.
     NoPath,
-    /// A page with 404.
     NoPage,
     /// A page with 200.
     Portal,

@@ -26,7 +26,6 @@ pub enum Maker {
     Machine,
 }
 
-/// One thing.
 #[derive(Clone, Debug)]
 pub struct Thing {
     /// `cluster`, `pool` or the kind of an object.
@@ -35,7 +34,6 @@ pub struct Thing {
     pub group: String,
     /// The namespace of an object.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
     /// The cluster that it is in, or that it is.
     pub cluster: Uid,
@@ -43,7 +41,6 @@ pub struct Thing {
     pub maker: Maker,
     /// Every field manager with an `Apply` entry.
     pub appliers: BTreeSet<String>,
-    /// Its owners' uids.
     pub owners: Vec<Uid>,
     /// Whether it is on its way out.
     pub going: bool,
@@ -66,12 +63,10 @@ impl std::fmt::Display for Thing {
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
-    /// By uid.
     pub things: BTreeMap<Uid, Thing>,
 }
 
 impl Look {
-    /// Looks.
     pub fn at(sandbox: &Sandbox) -> Self {
         let mut things = BTreeMap::new();
         let deleted = deleted_pools(sandbox);

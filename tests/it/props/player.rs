@@ -17,15 +17,12 @@ use super::script::{Adopt, Command, Consents, Edit, Others, Scale, Script, Step,
 
 /// What came of a step.
 pub struct Done {
-    /// Before it.
     pub before: Look,
-    /// After it.
     pub after: Look,
     /// What was planned.
     pub plan: Option<Plan>,
     /// Why it was not applied, in the program's words.
     pub refused: Option<String>,
-    /// Consents given.
     pub given: Vec<Consent>,
     /// How the apply ended; `None` when there was none, or the program died.
     pub summary: Option<Summary>,
@@ -64,7 +61,6 @@ pub struct Player {
     pub bench: Bench,
     /// The stack as the file says it; `None` before the first edit.
     pub stack: Option<Stack>,
-    /// The file.
     pub file: Edit,
     /// Whether a command has died.
     pub died: bool,

@@ -7,7 +7,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
@@ -22,15 +21,12 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
-/// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Step {
     /// The stack file says this from now on.
     Edit(Edit),
-    /// `apply`.
     Apply(Command),
-    /// `destroy`.
     Destroy(Command),
     /// `scale ADDRESS NUMBER`.
     Scale(Scale),
@@ -57,13 +53,10 @@ pub struct Edit {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// `--target`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub target: Vec<String>,
-    /// `--exclude`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// `--replace`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<String>,
     /// What is agreed to.
@@ -94,7 +87,6 @@ impl Command {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consents {
-    /// Nothing.
     Nothing,
     /// All that is the stack's own.
     Ours,
@@ -113,17 +105,14 @@ pub struct Kill {
     pub after: bool,
 }
 
-/// A `scale`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scale {
-    /// Of what.
     pub address: String,
     /// How many.
     pub number: u32,
 }
 
-/// An `adopt`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopt {

@@ -27,7 +27,6 @@ pub const CLUSTERS: [&str; 2] = ["rapids", "blue"];
 /// The groups of its manifests: an application, a definition with objects of it.
 pub const MANIFESTS: [&str; 2] = ["app", "queues"];
 
-/// A stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// A cluster of the stack's own, or one of others with `manage = false`.
@@ -51,7 +50,6 @@ pub struct Spec {
 pub enum Slot {
     /// `[node_pool.…]`.
     Pool(usize),
-    /// `[namespace.…]`.
     Namespace(usize),
     /// `[gpu_driver]`.
     Driver,
@@ -61,16 +59,13 @@ pub enum Slot {
     Dask(usize),
     /// `[dask_job.…]`.
     Job,
-    /// `[manifest.…]`.
     Manifest(usize),
-    /// `[check.…]`.
     Check,
 }
 
 /// A section. Which of its fields say something depends on the slot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
-    /// Which.
     pub slot: Slot,
     /// Its key is another one, its live name the same.
     pub renamed: bool,
@@ -82,11 +77,9 @@ pub struct Section {
     pub number: u32,
     /// How the number is given: fixed, autoscaled, `start`.
     pub writer: Writer,
-    /// `protect`.
     pub protect: bool,
     /// `manage = false`.
     pub theirs: bool,
-    /// Labels.
     pub labels: bool,
     /// Taints of a pool; a group of a Dask cluster; objects of a definition.
     pub extra: bool,
@@ -103,11 +96,8 @@ pub struct Section {
 pub enum Passing {
     /// It stays.
     Never,
-    /// `idle_timeout`.
     IdleTimeout,
-    /// `ttl`.
     Ttl,
-    /// `idle_stop`.
     IdleStop,
     /// `ttl` and `idle_stop`.
     Both,
@@ -116,9 +106,7 @@ pub enum Passing {
 /// Who writes a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// The file.
     File,
-    /// An autoscaler.
     Autoscaler,
     /// Notebooks, after the file.
     Start,
@@ -140,21 +128,15 @@ pub enum Change {
 /// One thing of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tweak {
-    /// Its key.
     Key,
-    /// Its namespace.
     Namespace(usize),
     /// Its image, version or text.
     Variant,
-    /// Its number.
     Number(u32),
     /// Who writes the number.
     Writer(Writer),
-    /// `protect`.
     Protect,
-    /// `manage`.
     Manage,
-    /// Labels.
     Labels,
     /// Group, taints, objects.
     Extra,

@@ -14,7 +14,6 @@ use super::pod_spec;
 
 /// Columns that all workloads have.
 pub const CONTAINERS: Column = wide("Containers", Of(|object| of_containers(object, "/name")));
-/// The images of the containers.
 pub const IMAGES: Column = wide("Images", Of(|object| of_containers(object, "/image")));
 /// Which pods are meant.
 pub const SELECTOR: Column = wide("Selector", Of(|object| selector(object.pointer("/spec/selector"))));

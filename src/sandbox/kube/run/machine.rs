@@ -2,7 +2,6 @@
 
 use crate::catalog;
 
-/// What a machine has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Virtual CPUs.

@@ -82,7 +82,6 @@ fn add_env(pod_spec: &mut Value, env: &[(&str, &str)]) {
     }
 }
 
-/// The scheduler's Deployment.
 pub fn scheduler_deployment(cluster: &Value) -> Value {
     let section = &cluster["spec"]["scheduler"];
     let inherited = Inherited::of(cluster, section).reserve(&[
