@@ -12,13 +12,16 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::{Builder, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Portforwarder;
-use kube::client::{AuthError, Body, UpgradeConnectionError};
+use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _, UpgradeConnectionError};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
 use kube::{Client, Config};
 use serde_json::Value;
 use tokio::io::DuplexStream;
+use tower::{BoxError, ServiceBuilder};
 
 use super::answer::Answer;
 use super::credentials::Credentials;
@@ -375,7 +378,7 @@ impl Kubernetes {
             trust,
         };
         config.proxy_url = config.proxy_url.map(proxy::for_kube).transpose()?;
-        let client = Client::try_from(config).map_err(|error| client_trouble(&error))?;
+        let client = client(config).map_err(|error| client_trouble(&error))?;
         Ok(Self { transport: Transport::Network(client), bearer, way })
     }
 
@@ -493,6 +496,28 @@ impl Kubernetes {
             None => Err(request.failed(Class::Other, "the connection has no stream")),
         }
     }
+}
+
+/// The client that kube makes of a configuration, over sockets that send at once where no proxy is between.
+///
+/// On a new connection a client writes twice in a row: the end of the TLS handshake and its first request. Nagle's algorithm holds
+/// the second one back until the first is acknowledged, and Linux delays that by 40 ms (seen with kube-apiserver 1.36). Go's
+/// clients, kubectl among them, turn it off; kube leaves it on.
+fn client(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let mut sockets = HttpConnector::new();
+    sockets.enforce_http(false);
+    sockets.set_nodelay(true);
+    let connector = config.rustls_https_connector_with_connector(sockets)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(Builder::new(TokioExecutor::new()).build(connector));
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
 /// The body of an answer, piece by piece.

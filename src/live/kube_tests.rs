@@ -43,8 +43,7 @@ async fn tls_server() -> (SocketAddr, String, tokio::task::JoinHandle<()>) {
             let Ok(stream) = acceptor.accept(stream).await else { continue };
             let service = hyper_util::service::TowerToHyperService::new(echo());
             let io = hyper_util::rt::TokioIo::new(stream);
-            let connection =
-                hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let connection = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
             let _ = connection.serve_connection(io, service).await;
         }
     });
