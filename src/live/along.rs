@@ -2,11 +2,12 @@
 //! project's other clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::list::{Collections, Once, list, take_few};
+use super::list::{Collections, Listed, Once, list, list_all};
 use super::retry::get;
 use super::served::{Served, Version, groups};
 use super::{ApiError, Class, LiveApi, Request};
@@ -80,17 +81,14 @@ async fn content(
     if *nodes {
         found.extend(requests_for_machines(api).await);
     }
-    let few = take_few(api, &mut collections, parallelism).await;
-    found.extend(few.into_iter().map(|(object, live)| (object, bare(live))));
-    let lists = collections.iter();
-    let lists = lists.map(|(gvk, place)| async move { (gvk, list(api, gvk, place.as_deref()).await) });
-    let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
-    while let Some((gvk, listed)) = lists.next().await {
+    let each = |gvk: &Gvk, listed: Listed| -> Result<(), Infallible> {
         match listed {
             Ok(objects) => found.extend(objects.into_iter().map(|(object, live)| (object, bare(live)))),
             Err(error) => drop(unseen.insert(format!("{}: {error}", gvk.kind))),
         }
-    }
+        Ok(())
+    };
+    let Ok(()) = list_all(api, &collections, parallelism, each).await;
     (found, unseen.into_iter().collect())
 }
 

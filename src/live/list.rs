@@ -101,33 +101,74 @@ fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     named.collect()
 }
 
-/// Objects of kinds that are wanted in many namespaces and are few in all of the cluster. Their collections are taken out: what
-/// is more, or may not be listed so, is left to be listed in each namespace, and so are Secrets, of which nobody needs those of
-/// others.
-pub(super) async fn take_few(
+/// What a LIST came to.
+pub(super) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
+
+/// What is listed at once.
+enum Wanted<'a> {
+    /// One collection.
+    One(&'a Gvk, Option<&'a str>),
+    /// Those of a kind in so many namespaces that it may be few in all of the cluster.
+    Many(&'a Gvk, BTreeSet<&'a str>),
+}
+
+impl<'a> Wanted<'a> {
+    /// Of all collections. Secrets are listed in each namespace: nobody needs those of others.
+    fn of(collections: &'a Collections) -> Vec<Self> {
+        let mut wanted = Vec::new();
+        let mut namespaces: BTreeMap<&Gvk, BTreeSet<&str>> = BTreeMap::new();
+        for (gvk, place) in collections {
+            match place {
+                Some(namespace) if gvk.kind != "Secret" => {
+                    namespaces.entry(gvk).or_default().insert(namespace);
+                }
+                place => wanted.push(Self::One(gvk, place.as_deref())),
+            }
+        }
+        for (gvk, namespaces) in namespaces {
+            if namespaces.len() < MANY {
+                wanted.extend(namespaces.into_iter().map(|namespace| Self::One(gvk, Some(namespace))));
+            } else {
+                wanted.push(Self::Many(gvk, namespaces));
+            }
+        }
+        wanted
+    }
+
+    /// What there is of the kind, or what to list instead.
+    async fn list(self, api: &dyn LiveApi) -> Result<(&'a Gvk, Listed), Vec<Self>> {
+        let (gvk, namespaces) = match self {
+            Self::One(gvk, namespace) => return Ok((gvk, list(api, gvk, namespace).await)),
+            Self::Many(gvk, namespaces) => (gvk, namespaces),
+        };
+        let Some(mut few) = few(api, gvk).await else {
+            return Err(namespaces.into_iter().map(|namespace| Self::One(gvk, Some(namespace))).collect());
+        };
+        few.retain(|(object, _)| object.namespace.as_deref().is_some_and(|one| namespaces.contains(one)));
+        Ok((gvk, Ok(few)))
+    }
+}
+
+/// Lists collections side by side, and hands over what comes of each as it comes. A kind that is wanted in many namespaces and
+/// is few in all of the cluster is asked for once; what is more, or may not be listed so, is listed in each namespace.
+pub(super) async fn list_all<E>(
     api: &dyn LiveApi,
-    collections: &mut Collections,
+    collections: &Collections,
     parallelism: usize,
-) -> Vec<(ObjectId, Value)> {
-    let mut namespaces: BTreeMap<Gvk, BTreeSet<String>> = BTreeMap::new();
-    for (gvk, place) in &*collections {
-        if let Some(namespace) = place.as_ref().filter(|_| gvk.kind != "Secret") {
-            namespaces.entry(gvk.clone()).or_default().insert(namespace.clone());
+    mut found: impl FnMut(&Gvk, Listed) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut wanted = Wanted::of(collections);
+    while !wanted.is_empty() {
+        let lists = std::mem::take(&mut wanted).into_iter().map(|wanted| wanted.list(api));
+        let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
+        while let Some(listed) = lists.next().await {
+            match listed {
+                Ok((gvk, listed)) => found(gvk, listed)?,
+                Err(each) => wanted.extend(each),
+            }
         }
     }
-    namespaces.retain(|_, namespaces| namespaces.len() >= MANY);
-    let lists = namespaces.iter().map(|wanted| async move { (wanted, few(api, wanted.0).await) });
-    let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
-    let mut found = Vec::new();
-    while let Some(((gvk, wanted), few)) = lists.next().await {
-        let Some(few) = few else { continue };
-        let is_wanted = |object: &ObjectId| object.namespace.as_ref().is_some_and(|one| wanted.contains(one));
-        found.extend(few.into_iter().filter(|(object, _)| is_wanted(object)));
-        for namespace in wanted {
-            collections.remove(&(gvk.clone(), Some(namespace.clone())));
-        }
-    }
-    found
+    Ok(())
 }
 
 /// All objects of a kind in the cluster, where two pages hold them. Asked once: what fails is listed otherwise.
@@ -271,18 +312,24 @@ mod tests {
         json!({ "metadata": metadata, "items": items.collect::<Vec<_>>() })
     }
 
-    /// What was found, how many collections are left to be listed, and how many requests were sent.
+    /// What was found, how many namespaces were listed by themselves, and how many requests there were for all of the cluster.
     async fn taken(namespaces: &[&str], kind: (&str, &str), pages: &[Value]) -> (Vec<String>, usize, usize) {
         let path = format!("/api/v1/{}?limit=500", kind.1);
         let paths = [path.clone(), format!("{path}&continue=next")];
         let api = Fixed(paths.into_iter().zip(pages.iter().cloned()).collect(), Mutex::default());
-        let mut collections: Collections =
+        let collections: Collections =
             namespaces.iter().map(|name| (gvk(kind.0, kind.1), Some((*name).to_owned()))).collect();
-        let found = take_few(&api, &mut collections, 4).await;
-        let mut names: Vec<String> = found.into_iter().map(|(object, _)| object.name).collect();
+        let mut names = Vec::new();
+        let found = |_: &Gvk, listed: Listed| -> Result<(), ()> {
+            names.extend(listed.into_iter().flatten().map(|(object, _)| object.name));
+            Ok(())
+        };
+        list_all(&api, &collections, 4, found).await.unwrap();
         names.sort();
-        let asked = api.1.lock().unwrap().len();
-        (names, collections.len(), asked)
+        let asked = api.1.lock().unwrap();
+        let (each, whole): (Vec<&String>, Vec<&String>) =
+            asked.iter().partition(|path| path.contains("/namespaces/"));
+        (names, each.len(), whole.len())
     }
 
     #[tokio::test]

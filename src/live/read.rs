@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::endpoint::endpoint;
-use super::list::{Collections, Once, is_applied_by, list, take_few};
+use super::list::{Collections, Listed, Once, is_applied_by, list_all};
 use super::marked::marked;
 use super::record::{self, Found};
 use super::retry::{Patience, get};
@@ -163,7 +163,7 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
             None => Ok(Found::Nothing),
         }
     };
-    let listed = list_all(api, &read_set.collections, parallelism);
+    let listed = list_each(api, &read_set.collections, parallelism);
     let (kept, listed) = futures::join!(found, listed);
     let (kept, listed) = (kept?, listed?);
     let record = kept.record();
@@ -174,7 +174,7 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
     let mut known = read_set.collections.clone();
     let more = record.map(recorded_collections).unwrap_or_default();
     let more: Collections = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
-    objects.extend(list_all(api, &more, parallelism).await?);
+    objects.extend(list_each(api, &more, parallelism).await?);
     known.extend(more);
     let manager = read_set.owner.field_manager();
     let mut unlisted = BTreeSet::new();
@@ -193,7 +193,7 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
     let instances = defined(&objects.by_id, &known, &manager);
     let instances: Collections =
         instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
-    objects.extend(list_all(api, &instances, parallelism).await?);
+    objects.extend(list_each(api, &instances, parallelism).await?);
     known.extend(instances);
     Ok(Inside {
         objects: objects.by_id,
@@ -260,18 +260,15 @@ fn defined(objects: &BTreeMap<ObjectId, Value>, known: &Collections, manager: &s
     kinds.map(|gvk| (gvk, None)).collect()
 }
 
-async fn list_all(
+/// All objects of collections.
+async fn list_each(
     api: &dyn LiveApi,
     collections: &Collections,
     parallelism: usize,
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
-    let mut rest = collections.clone();
-    let mut objects = take_few(api, &mut rest, parallelism).await;
-    let lists = rest.iter().map(|(gvk, namespace)| list(api, gvk, namespace.as_deref()));
-    let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
-    while let Some(found) = lists.next().await {
-        objects.extend(found?);
-    }
+    let mut objects = Vec::new();
+    let found = |_: &Gvk, listed: Listed| listed.map(|listed| objects.extend(listed));
+    list_all(api, collections, parallelism, found).await?;
     Ok(objects)
 }
 
