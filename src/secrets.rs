@@ -283,15 +283,13 @@ pub fn starred(text: &str, secrets: &Secrets) -> String {
 
 /// A value for people and programs: strings under the names of secrets, in Secrets, or of the shape of one are hidden.
 pub fn masked(value: &Value) -> Value {
-    let mut value = value.clone();
-    hide(&mut value, &mut |_| {});
-    value
+    without(value, &mut |_| {}).unwrap_or_else(|| value.clone())
 }
 
 /// The strings of a value that [`masked`] would hide.
 pub fn found_in(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    hide(&mut value.clone(), &mut |text| found.push(text.to_owned()));
+    without(value, &mut |text| found.push(text.to_owned()));
     found
 }
 
@@ -320,48 +318,60 @@ fn is_reference(table: &Map<String, Value>) -> bool {
     table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
 }
 
-fn hide(value: &mut Value, seen: &mut dyn FnMut(&str)) {
+/// A value without its secrets, each of which is told; `None` where it has none, as most have.
+fn without(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     match value {
         Value::Object(table) => {
-            let hidden: Vec<String> = table.keys().filter(|key| hides(table, key)).cloned().collect();
             let secret = table.get("kind").is_some_and(|kind| kind == "Secret");
-            for (key, value) in table {
-                if hidden.contains(key) {
-                    hide_whole(value, seen);
-                } else if secret && matches!(key.as_str(), "data" | "stringData") {
-                    hide_all(value, seen);
-                } else if value.is_array() && is_secret(key) {
-                    // `passwords: [a, b]`; what `imagePullSecrets` has are tables.
-                    for item in value.as_array_mut().into_iter().flatten() {
-                        if item.is_string() { hide_whole(item, seen) } else { hide(item, seen) }
-                    }
-                } else {
-                    hide(value, seen);
+            let mut hidden = |(key, value): (&String, &Value)| match value {
+                _ if hides(table, key) => Some(whole(value, seen)),
+                _ if secret && matches!(key.as_str(), "data" | "stringData") => all(value, seen),
+                // `passwords: [a, b]`; what `imagePullSecrets` has are tables.
+                Value::Array(items) if is_secret(key) => {
+                    in_items(items, seen, |place| items[place].is_string())
                 }
-            }
+                value => without(value, seen),
+            };
+            let hidden: Vec<(&String, Value)> =
+                table.iter().filter_map(|(key, value)| Some((key, hidden((key, value))?))).collect();
+            with(table, hidden)
         }
-        Value::Array(items) => {
-            let flagged: Vec<bool> = (0..items.len()).map(|place| follows_flag(items, place)).collect();
-            for (item, flagged) in items.iter_mut().zip(flagged) {
-                if flagged { hide_whole(item, seen) } else { hide(item, seen) }
-            }
-        }
+        Value::Array(items) => in_items(items, seen, |place| follows_flag(items, place)),
         Value::String(text) => {
-            if let Some(inner) = tree_in(text) {
-                let mut whole = inner.clone();
-                hide(&mut whole, seen);
-                if whole != inner {
-                    *text = whole.to_string();
-                }
+            let inner = tree_in(text).and_then(|tree| without(&tree, seen).filter(|shown| *shown != tree));
+            let inner = inner.map(|shown| shown.to_string());
+            let shown = inner.as_deref().unwrap_or(text);
+            let places = places(shown, &Secrets::default());
+            if places.is_empty() {
+                return inner.map(Value::String);
             }
-            let places = places(text, &Secrets::default());
-            if !places.is_empty() {
-                places.into_iter().for_each(|place| seen(&text[place]));
-                *text = redacted(text);
-            }
+            places.into_iter().for_each(|place| seen(&shown[place]));
+            Some(redacted(shown).into())
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
+}
+
+/// A list without the items that are secrets as a whole, and those in the others.
+fn in_items(items: &[Value], seen: &mut dyn FnMut(&str), is_secret: impl Fn(usize) -> bool) -> Option<Value> {
+    let mut shown: Option<Vec<Value>> = None;
+    for (place, item) in items.iter().enumerate() {
+        let hidden = if is_secret(place) { Some(whole(item, seen)) } else { without(item, seen) };
+        if let Some(hidden) = hidden {
+            shown.get_or_insert_with(|| items.to_vec())[place] = hidden;
+        }
+    }
+    shown.map(Value::Array)
+}
+
+/// A table with other values under some keys; `None` where there are none.
+fn with(table: &Map<String, Value>, others: Vec<(&String, Value)>) -> Option<Value> {
+    if others.is_empty() {
+        return None;
+    }
+    let mut table = table.clone();
+    table.extend(others.into_iter().map(|(key, other)| (key.clone(), other)));
+    Some(Value::Object(table))
 }
 
 /// A text that is JSON, as kubectl keeps objects in annotations. Longer ones are read as text only.
@@ -370,20 +380,25 @@ fn tree_in(text: &str) -> Option<Value> {
     tree.then(|| serde_json::from_str(text).ok()).flatten()
 }
 
-fn hide_whole(value: &mut Value, seen: &mut dyn FnMut(&str)) {
-    match &*value {
+/// What stands in the place of a secret, which is told.
+fn whole(value: &Value, seen: &mut dyn FnMut(&str)) -> Value {
+    match value {
         Value::String(text) => seen(text),
         other => seen(&other.to_string()),
     }
-    *value = json!(HIDDEN);
+    json!(HIDDEN)
 }
 
-fn hide_all(value: &mut Value, seen: &mut dyn FnMut(&str)) {
+/// The data of a Secret.
+fn all(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     match value {
-        Value::Object(table) => table.values_mut().for_each(|value| hide_all(value, seen)),
-        Value::String(text) if text.is_empty() || text.starts_with(given::VARIABLE) => {}
-        Value::String(_) => hide_whole(value, seen),
-        _ => {}
+        Value::Object(table) => {
+            let hidden = table.iter().filter_map(|(key, value)| Some((key, all(value, seen)?))).collect();
+            with(table, hidden)
+        }
+        Value::String(text) if text.is_empty() || text.starts_with(given::VARIABLE) => None,
+        Value::String(_) => Some(whole(value, seen)),
+        _ => None,
     }
 }
 

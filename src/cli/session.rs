@@ -176,6 +176,7 @@ impl Session {
         let waits = unready::kept(&plan, &read.world);
         let found = look_at(&*link.connection, &read.world, &waits, ask.parallelism).await;
         unready::tell(&mut plan, found);
+        drop_aside(read.world);
         Ok(plan)
     }
 
@@ -403,6 +404,11 @@ pub async fn plan_again(
         now = make(&read.world)?;
     }
     Ok(plan::file::located(now, saved))
+}
+
+/// Gives the memory of a world back beside what follows: piece by piece that is a twentieth of the time of a plan.
+fn drop_aside(world: World) {
+    drop(tokio::task::spawn_blocking(|| drop(world)));
 }
 
 /// The addresses of the stack that are typed or ended so: one, or all of a section.

@@ -220,6 +220,12 @@ fn damaged(why: impl Into<String>) -> Unusable {
 }
 
 fn parse(text: &[u8]) -> Result<Record, Unusable> {
+    if let Ok(record) = serde_json::from_slice::<Record>(text)
+        && record.version == Record::VERSION
+    {
+        return Ok(record);
+    }
+    // An earlier one, or one that cannot be used: why not is told by its parts.
     let mut value: Value =
         serde_json::from_slice(text).map_err(|error| damaged(format!("it is not valid JSON ({error})")))?;
     match value["version"].as_u64() {

@@ -54,7 +54,7 @@ pub fn subresources(group: &str, version: &str, kind: &str) -> Vec<Subresource> 
 
 /// The schema of a built-in kind, lists and request bodies (`PodList`, `Scale`, `Status`) included.
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
-    definition(&self::kind(group, version, kind)?.definition)
+    LINES.schema(&format!("{group}/{version}/{kind}"))
 }
 
 /// Every kind of a group version and the name of its definition, lists and request bodies included.

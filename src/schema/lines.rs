@@ -23,7 +23,9 @@ struct Entry {
 
 #[derive(Deserialize)]
 struct Definition {
-    schema: Node,
+    schema: Option<Node>,
+    /// Of a kind: the line that has its schema.
+    definition: Option<String>,
 }
 
 impl Lines {
@@ -50,11 +52,13 @@ impl Lines {
         self.entries.iter().map(|entry| (entry.name, entry.line))
     }
 
-    /// The schema that a line holds.
+    /// The schema that a line holds, or the one of the definition that it names.
     pub fn schema(&self, name: &str) -> Option<Schema> {
         let entry = self.entry(name)?;
-        let read =
-            || serde_json::from_str::<Definition>(entry.line).ok().map(|found| Schema::new(found.schema));
+        let read = || {
+            let Definition { schema, definition } = serde_json::from_str(entry.line).ok()?;
+            schema.map(Schema::new).or_else(|| self.schema(&definition?))
+        };
         entry.schema.get_or_init(read).clone()
     }
 }
