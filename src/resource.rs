@@ -27,7 +27,7 @@ pub use ladder::{Climb, Ladder, Rung, Way};
 pub use packed::Packed;
 pub use readiness::{Progress, Queued, Readiness};
 pub use target::{Host, Reach, Target};
-pub use world::{DeletionScope, Elsewhere, World};
+pub use world::{DeletionScope, Elsewhere, World, forget_fields};
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -167,9 +167,12 @@ impl Session {
     /// What stands against the plan.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<Plan, Failure> {
         let mut read = self.read(link, ask.parallelism).await;
+        plan::spare(&mut read.world, ask.mode, &self.lowered.external);
         let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
+            // Two plans take twice the memory.
+            drop(plan);
             read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
@@ -383,9 +386,10 @@ pub async fn plan_again(
     given: &Given,
     parallelism: usize,
 ) -> Result<Plan, Failure> {
-    let Plan { target, owner, desired, external, .. } = saved;
+    let Plan { target, owner, mode, desired, external, .. } = saved;
     let wanted = plan::read_set(desired, external, target, owner);
     let mut read = read(&*link.connection, &wanted, parallelism).await;
+    plan::spare(&mut read.world, *mode, external);
     read.world.given = given.clone();
     let sources = Sources::default();
     let in_the_way = read.trouble.as_ref().map(|error| access::diagnose(error, target, &sources, Words::Few));
@@ -400,6 +404,7 @@ pub async fn plan_again(
     };
     let mut now = make(&read.world)?;
     if let Some(scope) = plan::deletion_scope(&now) {
+        drop(now);
         read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, parallelism).await;
         now = make(&read.world)?;
     }

@@ -13,6 +13,7 @@ use super::served::{Served, Version, groups};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
     Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
+    forget_fields,
 };
 
 /// Adds all objects within reach to what was read. What the same reading has listed already is not listed again: the plan
@@ -36,7 +37,7 @@ pub async fn read_scope(
 }
 
 /// All objects within reach that were not listed before, of every kind that the cluster serves, and in words what could not
-/// be listed. The content of Secrets and ConfigMaps is left out.
+/// be listed. The content of Secrets and ConfigMaps is left out, and who wrote which field.
 async fn content(
     api: &dyn LiveApi,
     scope: &DeletionScope,
@@ -154,6 +155,7 @@ fn bare(mut live: Value) -> Value {
             fields.remove(content);
         }
     }
+    forget_fields(&mut live);
     live
 }
 

@@ -8,7 +8,9 @@ use super::{Action, Barrier, Change, Mode, Plan, Read, graph, halt, review, ways
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
-use crate::resource::{External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Target};
+use crate::resource::{
+    External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Seen, Target, World, forget_fields,
+};
 use crate::schema;
 
 /// What must be read to plan these resources.
@@ -54,6 +56,17 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
         record: Some(crate::record::Record::object(&owner.stack)),
         owner: owner.clone(),
     }
+}
+
+/// Leaves out of what was read what no plan of this mode looks at. Where everything goes, only what others own is compared.
+pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
+    let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.inside) else { return };
+    let theirs: BTreeSet<&ObjectId> =
+        external.iter().filter_map(|external| external.resource.identity.object()).collect();
+    inside
+        .iter_mut()
+        .filter(|(object, _)| !theirs.contains(object))
+        .for_each(|(_, live)| forget_fields(live));
 }
 
 /// The plan, or everything that stands against making one, in order of the file.

@@ -52,7 +52,7 @@ pub use along::deletion_scope;
 pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, What, drift};
 pub use inputs::{Inputs, Partial, Selection};
-pub use make::{plan, read_set};
+pub use make::{plan, read_set, spare};
 pub use reason::Reason;
 pub use steps::inline_pool;
 pub use stopped::{Halting, Halts};

@@ -562,6 +562,27 @@ fn deletes_stand_in_the_order_in_which_they_happen() {
     assert!(pairs > 50, "{pairs} pairs");
 }
 
+/// Of the cases that were applied before every third, all of it deleted.
+#[test]
+fn where_everything_goes_nobody_looks_at_who_wrote_which_field() {
+    let applied = cases("plan-").into_iter().filter(|folder| folder.join("before.toml").exists());
+    let mut spared = 0;
+    for folder in applied.step_by(3) {
+        let Case { mut asked, mut world, wanted, sources } = Case::read(&folder);
+        asked.destroy = true;
+        let made = |world: &World| {
+            let made = plan(inputs(wanted.clone(), &sources, world, &asked));
+            made.map(|plan| serde_json::to_string(&plan).unwrap())
+                .map_err(|problems| diag::render(&problems, &sources, Look::PLAIN))
+        };
+        let whole = (made(&world), world.clone());
+        plan::spare(&mut world, Mode::Destroy, &wanted.external);
+        assert_eq!(made(&world), whole.0, "{}", folder.display());
+        spared += usize::from(world != whole.1);
+    }
+    assert!(spared >= 10, "{spared} cases with fields");
+}
+
 pub fn ready() -> (Lowered, Sources) {
     read(&root().join("stacks/rapids-gke/stack.toml")).unwrap()
 }
