@@ -143,7 +143,7 @@ class Clusters:
                 waits = not lost and not known and (leader in alive or away)
                 if known:
                     tell(early)
-                elif waits and not dead:
+                elif waits and not away and not dead:
                     names = [name for name in missing if self.may_start_early(live, wanted[name])]
                     tried.update(names)
                     early.update(self.start_early(cluster, names, wanted))
