@@ -231,7 +231,9 @@ class Slurm:
         """Whether a scheduler's job was requeued: the scheduler that was known is gone."""
         own = pod["internal"].get("scheduler")
         written = own and self.written_down(pod)
-        return bool(own) and (waits(job) or bool(written and written["id"] != own))
+        # A look from before it answered tells that it waited then.
+        waited = waits(job) and self.seen_jobs[0] > pod["internal"].get("answered", 0)
+        return bool(own) and (waited or bool(written and written["id"] != own))
 
     def wait_for_job(self, cluster, pod):
         """Until the job of a scheduler runs and the scheduler answers, as long as it is wanted: SLURM may take days."""
@@ -260,6 +262,7 @@ class Slurm:
                         found = self.store.get("pods", name, "default")
                         if found and found["metadata"]["uid"] == pod["metadata"]["uid"]:
                             found["internal"]["scheduler"] = told["id"]
+                            found["internal"]["answered"] = time.time()
                             self.store.put("pods", found)
                     return
             if waits(job):
