@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::real::{Part, needs};
+use crate::host_agent::{Agent, HOSTS, Setting};
+use crate::real::{Cluster, Part, needs};
 use crate::real_adapted::{Client, squares};
 use crate::real_slurm::{Login, python};
 use crate::served::{User, until};
@@ -168,4 +169,27 @@ fn a_scheduler_that_ended_or_began_anew_is_replaced() {
     assert_ne!(login.cluster.job("work-scheduler"), second);
     assert_eq!(client(&login).says("again"), "45");
     login.is_gone();
+}
+
+/// A look at the queue is used again for a while: what it says of a job may be older than the answer of the scheduler in it.
+#[test]
+fn a_look_from_before_it_answered_is_no_requeue() {
+    needs!(&[Part::Slurm]);
+    let (state, cluster) = (tempfile::tempdir().unwrap(), Cluster::start());
+    let shell = format!("export SLURM_CONF={}", cluster.configuration().display());
+    // All of the start sees one look, from before the scheduler was submitted.
+    let setting =
+        Setting { faster: &[("RECENT = 1\n", "RECENT = 60\n")], shell: &shell, ..Setting::default() };
+    let mut agent = Agent::start_with(state.path(), &setting);
+    agent.with_environment(&python());
+    let slurm = json!({ "directives": ["--partition=cpu", "--ntasks=1", "--mem=400M"] });
+    let body = json!({ "metadata": { "name": "c" }, "spec": {
+        "environment": { "name": "main", "digest": "d1" },
+        "scheduler": { "slurm": slurm },
+        "worker": { "replicas": 1, "threads": 1, "slurm": slurm },
+    } });
+    agent.apply(&format!("{HOSTS}/clusters/c"), "", &body);
+    let live = agent.settled("clusters/c", 1);
+    assert_eq!(live["status"]["scheduler"]["running"], true, "{live:#}");
+    agent.destroy();
 }

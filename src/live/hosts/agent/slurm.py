@@ -46,11 +46,16 @@ def slurm_command(name, *words, **given):
     return run
 
 
+def is_refused_by_slurm(run):
+    """Whether a request came to nothing; a job that SLURM does not know any more needs no cancelling."""
+    return run.returncode != 0 and "Invalid job id" not in run.stderr
+
+
 def ask_slurm(name, *words):
     """Runs one of SLURM's programs that may be run twice, again where it fails: a controller that is busy refuses single requests."""
     for pause in PAUSES + (None,):
         run = slurm_command(name, *words)
-        if run.returncode == 0 or pause is None or "Invalid job id" in run.stderr:
+        if pause is None or not is_refused_by_slurm(run):
             return run
         time.sleep(pause)
 
@@ -328,7 +333,7 @@ class Slurm:
             new = sorted(set(left) - asked)
             if new:
                 run = ask_slurm("scancel", "--quiet", *new)
-                if run.returncode and "Invalid job id" not in run.stderr:
+                if is_refused_by_slurm(run):
                     raise unknown("scancel: %s" % complaint(run))
                 asked |= set(new)
             if not left or (not busy and time.monotonic() > until - CANCELLED + 20):
