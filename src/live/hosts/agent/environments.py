@@ -28,13 +28,11 @@ class Environments:
     def make_environment(self, name):
         """Begins what is not made yet; to be called with the lock."""
         live = self.store.get("environments", name)
-        if self.seen_environment(live)["status"]["phase"] == "Ready":
+        phase, noted = self.seen_environment(live)["status"]["phase"], live.get("status", {})
+        # With another digest it is still to be made.
+        if phase == "Ready" or phase == "Making" and noted.get("digest") == live["spec"].get("digest"):
             return
-        internal, status = live.setdefault("internal", {}), live.get("status", {})
-        # One that has failed may not have ended yet.
-        is_made = status.get("phase") == "Making" and status.get("digest") == live["spec"].get("digest")
-        if is_made and is_alive(internal.get("maker")):
-            return
+        internal = live.setdefault("internal", {})
         self.end_maker(live)
         # It is looked for again when it is there.
         self.gone_images = frozenset()
