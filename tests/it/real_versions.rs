@@ -338,6 +338,12 @@ fn a_kill_while_pip_installs_is_mended() {
     applying.signal("KILL");
     lab.kill(1, MORE_ON_N2);
     drop((applying, asks, index));
+    // Of a worker that is lost meanwhile, pip did not fail.
+    until("nothing is installed any more", || {
+        let planned = lab.run(&["plan"]).expect(0).out;
+        assert!(!planned.contains("CommClosedError"), "{planned}");
+        !planned.contains("being installed")
+    });
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     let all = [MORE_ON_N2, "work_n1-worker-0"].map(|name| (name.to_owned(), version.clone()));

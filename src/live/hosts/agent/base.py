@@ -70,7 +70,8 @@ UP = 180
 # A job to start that is to take over from those that go: SLURM frees what one before it had, and looks at its queue. One that still waits
 # then may wait for hours, or for what they have.
 QUEUED = 30
-# SLURM to be there again: a controller that is busy, or starts again, refuses single requests.
+# To try what may work in a moment: a controller of SLURM that is busy, or starts again, refuses single requests; Dask may lose a worker
+# in the middle of something.
 AWAY = 60
 # Retiring moves what workers hold: gigabytes, over a network.
 RETIRE = 120

@@ -61,7 +61,7 @@ class Clusters:
         return is_alive(read_json(self.store.at("run", cluster)))
 
     def converged(self, cluster, file):
-        until = time.monotonic() + AWAY
+        until = None
         while True:
             with self.store.locked():
                 asked = read_json(file)
@@ -70,6 +70,7 @@ class Clusters:
             except Exception as why:
                 refused = isinstance(why, Refused)
                 error = why.message if refused else "%s: %s" % (type(why).__name__, why)
+                until = until or time.monotonic() + AWAY
                 again = refused and why.status == 503 and time.monotonic() < until
             with self.store.locked():
                 # What was asked for meanwhile has not failed.

@@ -2,7 +2,7 @@
 too. It runs with the environment's Python, as a client of Dask."""
 
 REGISTER = r"""
-import contextlib, json, sys
+import contextlib, json, os, sys
 from distributed import Client, PipInstall
 asked = json.loads(sys.argv[1])
 METRIC = asked["metric"]
@@ -62,7 +62,9 @@ try:
                 if part:
                     client.restart_workers(part, timeout=120)
 except Exception as why:
-    sys.exit("%s: %s" % (type(why).__name__, why))
+    print("%s: %s" % (type(why).__name__, why), file=sys.stderr)
+    # A scheduler that loses a worker meanwhile closes the connection of who asked. What pip itself says is a RuntimeError.
+    sys.exit(os.EX_TEMPFAIL if isinstance(why, OSError) else 1)
 """
 # What heartbeats of workers call it.
 INSTALLED = "dask_infra_pip_install"
@@ -123,6 +125,8 @@ class Plugins:
             )
         except subprocess.TimeoutExpired:
             raise Refused(500, "Failed", "pip did not end within %d minutes" % (PIP // 60)) from None
+        if run.returncode == os.EX_TEMPFAIL:
+            raise Refused(503, "ServiceUnavailable", "Dask lost a connection while pip ran: %s" % without_passwords(run.stderr.strip()[-400:]))
         if run.returncode:
             raise Refused(500, "Failed", complaint_of_pip(run.stderr))
         with self.store.locked():
