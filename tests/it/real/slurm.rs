@@ -8,6 +8,7 @@ use std::process::Command;
 
 use super::parts::SLURMCTLD;
 use super::ward::{Ward, free_ports};
+use crate::served::until;
 
 /// Nodes that the machine pretends to be, and CPUs of each: more than it has.
 const NODES: usize = 4;
@@ -69,13 +70,13 @@ impl Cluster {
         }
         ward.start("munged", &mut munged);
         let socket = ward.folder().join("munge.sock");
-        crate::served::until("munge answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        until("munge answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
         let mut cluster = Self { ward, has_controller: false };
         cluster.start_controller();
         for node in 1..=NODES {
             cluster.start_node(node);
         }
-        crate::served::until("all nodes are idle", || {
+        until("all nodes are idle", || {
             cluster
                 .says("sinfo", &["-h", "-N", "-p", "cpu", "-o", "%T"])
                 .lines()
@@ -98,8 +99,10 @@ impl Cluster {
     }
 
     /// As a controller ends that is shut down.
+    /// As an administrator does: one that is killed forgets jobs that it started a moment before, and later ends them.
     pub fn end_controller(&mut self) {
-        self.ward.end("slurmctld");
+        self.ward.signal("slurmctld", "TERM");
+        until("the controller ends", || self.ward.take_ended().iter().any(|(name, _)| name == "slurmctld"));
         self.has_controller = false;
     }
 
