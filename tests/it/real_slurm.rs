@@ -208,9 +208,16 @@ fn a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error() {
         .expect(0)
         .says("waits: no nodes are free (Resources)")
         .says("wait, or ask for less");
+    let ran = login.cluster.says("squeue", &["-h", "-t", "RUNNING", "-o", "%i"]);
     login.user.edit("cpu = \"3\"", "cpu = \"99\"");
     login.apply().expect(1).says("can never start").says("PartitionConfig").says("sinfo");
     login.run(&["why", "work"]).expect(0).says("can never start");
+    // It is tried with the one that waits, and the one that runs goes on.
+    let runs = || login.cluster.says("squeue", &["-h", "-t", "RUNNING", "-o", "%i"]);
+    assert_eq!(runs(), ran);
+    login.run(&["plan", "--detailed-exitcode"]).expect(2).says("were not restarted");
+    login.apply().expect(1).says("can never start").says("PartitionConfig");
+    assert_eq!(runs(), ran);
     login.user.edit("cpu = \"99\"", "cpu = \"1\"");
     login.user.edit("partition = \"short\"", "partition = \"nowhere\"");
     login.apply().expect(1).says("sbatch refused it").says("invalid partition");

@@ -1,6 +1,7 @@
 //! What SLURM's queue says of processes that are its jobs, in words.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -12,18 +13,22 @@ use crate::resource::{Queued, Readiness};
 struct Reason {
     /// How SLURM's word for it begins.
     word: &'static str,
-    /// Whether it waits for ever.
-    never: bool,
     what: &'static str,
     cure: &'static str,
 }
 
-const fn free(word: &'static str, what: &'static str, cure: &'static str) -> Reason {
-    Reason { word, never: false, what, cure }
+const fn because(word: &'static str, what: &'static str, cure: &'static str) -> Reason {
+    Reason { word, what, cure }
 }
 
-const fn never(word: &'static str, what: &'static str, cure: &'static str) -> Reason {
-    Reason { word, never: true, what, cure }
+/// Those for which a job waits for ever. The agent keeps workers that run when others wait so.
+static NEVER: LazyLock<Vec<&str>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("never.json")).expect("a list of words"));
+
+impl Reason {
+    fn is_for_ever(&self) -> bool {
+        NEVER.contains(&self.word)
+    }
 }
 
 const WAIT: &str = "wait, or ask for less: fewer workers, less `cpu` and `memory`, a shorter `time_limit`";
@@ -31,107 +36,115 @@ const SMALLER: &str = "ask for less of it, or name another `partition` or `qos`"
 
 /// The words that SLURM has for it, the first that fits counts. Source: squeue(1), JOB REASON CODES, of 22.05 to 25.05.
 const REASONS: &[Reason] = &[
-    free("None", "SLURM has not looked at it yet", "wait"),
-    free("Resources", "no nodes are free", WAIT),
-    free("Priority", "others are before it", WAIT),
-    free("BeginTime", "it may not begin yet", "wait"),
-    free("Licenses", "a licence is not free", "wait"),
-    free("Reservation", "its reservation has not begun", "wait"),
-    free(
+    because("None", "SLURM has not looked at it yet", "wait"),
+    because("Resources", "no nodes are free", WAIT),
+    because("Priority", "others are before it", WAIT),
+    because("BeginTime", "it may not begin yet", "wait"),
+    because("Licenses", "a licence is not free", "wait"),
+    because("ReservationDeleted", "its reservation was deleted", "remove `reservation`"),
+    because("Reservation", "its reservation has not begun", "wait"),
+    because(
         "ReqNodeNotAvail",
         "nodes that it needs are not available",
         "`sinfo -R` shows why; wait, or use other nodes",
     ),
-    free(
+    because(
         "Nodes required for job are DOWN, DRAINED or reserved",
         "nodes that it needs are down, drained or reserved",
         "`sinfo -R` shows why; wait, or use other nodes",
     ),
-    free("PartitionDown", "its partition is down", "ask who runs the cluster, or name another `partition`"),
-    free(
+    because(
+        "PartitionDown",
+        "its partition is down",
+        "ask who runs the cluster, or name another `partition`",
+    ),
+    because(
         "PartitionInactive",
         "its partition is not active",
         "ask who runs the cluster, or name another `partition`",
     ),
     // SLURM 22.05 says it of a job whose time limit is too long, too, until it has looked at its queue again (`sched_interval`, 60 s).
-    never(
+    because(
         "PartitionConfig",
         "the partition has no node as large as it needs, does not give it so much time, or does not admit it",
         "`sinfo -o '%P %c %m %l'` shows the CPUs, memory and time limit of each partition; ask for less `cpu` or `memory`, shorten \
          `time_limit`, or name another `partition`",
     ),
-    never(
+    because(
         "PartitionTimeLimit",
         "its time limit is longer than the partition allows",
         "shorten `time_limit`, or name another `partition`",
     ),
-    never("PartitionNodeLimit", "the partition does not give it so many nodes", SMALLER),
-    never(
+    because("PartitionNodeLimit", "the partition does not give it so many nodes", SMALLER),
+    because(
         "BadConstraints",
         "no node has what it demands",
         "`sinfo -o '%N %f'` shows the features of nodes; change `constraint` or `directives`",
     ),
-    never(
+    because(
         "AccountNotAllowed",
         "its account may not use the partition",
         "name another `account` or `partition`",
     ),
-    never(
+    because(
         "QOSNotAllowed",
         "its quality of service may not be used there",
         "name another `qos` or `partition`",
     ),
-    never(
+    because(
         "InvalidAccount",
         "its account does not exist or is not yours",
         "`sacctmgr show assoc user=$USER` lists yours; change `account`",
     ),
-    never(
+    because(
         "InvalidQOS",
         "its quality of service does not exist or is not yours",
         "`sacctmgr show assoc user=$USER format=qos` lists yours; change `qos`",
     ),
-    never("ReservationDeleted", "its reservation was deleted", "remove `reservation`"),
-    never(
+    because(
         "DependencyNeverSatisfied",
         "what it depends on never comes",
         "remove `--dependency` from `directives`",
     ),
-    never("JobHeldUser", "it is held", "`scontrol release JOB` lets it go on"),
-    never("JobHeldAdmin", "an administrator holds it", "ask who runs the cluster"),
-    never(
+    because("JobHeldUser", "it is held", "`scontrol release JOB` lets it go on"),
+    because("JobHeldAdmin", "an administrator holds it", "ask who runs the cluster"),
+    because(
         "launch failed requeued held",
         "it could not be started on its node and is held",
         "ask who runs the cluster; `scontrol release JOB` tries again",
     ),
-    never("QOSMaxCpuPerJob", "its quality of service does not allow a job so many CPUs", SMALLER),
-    never("QOSMaxMemoryPerJob", "its quality of service does not allow a job so much memory", SMALLER),
-    never("QOSMaxNodePerJob", "its quality of service does not allow a job so many nodes", SMALLER),
-    never("QOSMaxGRESPerJob", "its quality of service does not allow a job so many GPUs", SMALLER),
-    never(
+    because("QOSMaxCpuPerJob", "its quality of service does not allow a job so many CPUs", SMALLER),
+    because("QOSMaxMemoryPerJob", "its quality of service does not allow a job so much memory", SMALLER),
+    because("QOSMaxNodePerJob", "its quality of service does not allow a job so many nodes", SMALLER),
+    because("QOSMaxGRESPerJob", "its quality of service does not allow a job so many GPUs", SMALLER),
+    because(
         "QOSMaxWallDurationPerJob",
         "its quality of service does not allow a job so much time",
         "shorten `time_limit`",
     ),
-    never(
+    because(
         "AssocMaxWallDurationPerJob",
         "its account does not allow a job so much time",
         "shorten `time_limit`",
     ),
-    never("AssocMaxCpuPerJob", "its account does not allow a job so many CPUs", SMALLER),
-    never("AssocMaxMemPerJob", "its account does not allow a job so much memory", SMALLER),
-    never(
+    because("AssocMaxCpuPerJob", "its account does not allow a job so many CPUs", SMALLER),
+    because("AssocMaxMemPerJob", "its account does not allow a job so much memory", SMALLER),
+    because(
         "QOSMin",
         "its quality of service demands that a job is larger",
         "ask for more, or name another `qos`",
     ),
-    free(
+    because(
         "QOS",
         "its quality of service has reached a limit",
         "wait until other jobs end, or name another `qos`",
     ),
-    free("Assoc", "its account has reached a limit", "wait until other jobs end, or name another `account`"),
-    free("MaxJobs", "you have as many jobs as you may have", "wait until other jobs end"),
+    because(
+        "Assoc",
+        "its account has reached a limit",
+        "wait until other jobs end, or name another `account`",
+    ),
+    because("MaxJobs", "you have as many jobs as you may have", "wait until other jobs end"),
 ];
 
 fn reason(word: &str) -> Option<&'static Reason> {
@@ -158,7 +171,7 @@ fn counts(tree: &Value) -> BTreeMap<&str, u64> {
 pub(super) fn readiness(queue: &Value) -> Option<Readiness> {
     let waiting = counts(&queue["waiting"]);
     for (word, number) in &waiting {
-        if let Some(reason) = reason(word).filter(|reason| reason.never) {
+        if let Some(reason) = reason(word).filter(|reason| reason.is_for_ever()) {
             let what =
                 format!("{} can never start: {} ({word}); {}", jobs(*number), reason.what, reason.cure);
             return Some(Readiness::Failed(what));
@@ -233,7 +246,7 @@ pub fn cause(job: &Value, log: Option<String>, program: &str) -> Cause {
     let said_by_log = log.map(|log| format!("the end of its log:\n{log}"));
     if state == "PENDING" {
         let known = reason(word);
-        let never = known.is_some_and(|reason| reason.never);
+        let never = known.is_some_and(Reason::is_for_ever);
         let cure = known.map_or(WAIT, |reason| reason.cure).replace("JOB", id);
         let code = if never { "never" } else { "queued" };
         let what = format!("job {id} {}: {}", if never { "can never start" } else { "waits" }, said(word));
@@ -257,6 +270,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_never_ends_is_among_the_reasons() {
+        assert!(
+            NEVER.iter().all(|word| reason(word).is_some_and(|reason| reason.word == *word)),
+            "{NEVER:?}"
+        );
+    }
 
     #[test]
     fn the_queue_is_told_in_words() {

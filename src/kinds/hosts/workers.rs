@@ -27,6 +27,9 @@ const DEADLINE: u32 = 600;
 /// What becomes of the workers when a change rolls over them.
 pub(super) const ROLLING: &str = "workers are restarted";
 
+/// Said of those whose restart was not completed.
+const EARLIER: &str = "run as they did before the last change";
+
 /// `spec.worker`.
 pub(super) fn body(
     replicas: u32,
@@ -200,6 +203,15 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else if count(&status["workers"]["present"]) > wanted {
         let more = count(&status["workers"]["present"]) - wanted;
         format!("{more} more than {wanted} workers are running; they are retired")
+    } else if count(&status["workers"]["outdated"]) > 0 {
+        let how = match text(&status["message"]) {
+            "" => String::new(),
+            said => format!(" ({said})"),
+        };
+        format!(
+            "{} of {wanted} workers {EARLIER}{how}; they are restarted",
+            count(&status["workers"]["outdated"])
+        )
     } else {
         return None;
     };
@@ -259,6 +271,12 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     }
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
+    }
+    if count(&workers["outdated"]) > 0 {
+        return Readiness::Failed(ended(format!(
+            "{} of {wanted} workers {EARLIER}",
+            count(&workers["outdated"])
+        )));
     }
     unlike(status)
 }
@@ -376,6 +394,14 @@ mod tests {
         })
     }
 
+    /// One of two workers was not restarted.
+    fn earlier(converging: bool) -> Value {
+        let mut status = status(true, true, [2, 2, 2], converging);
+        status["workers"]["outdated"] = json!(1);
+        status["message"] = json!("no room");
+        status
+    }
+
     #[test]
     fn a_cluster_is_ready_when_its_workers_are_registered() {
         let waits = |text: &str| Readiness::progressing(text);
@@ -401,6 +427,8 @@ mod tests {
             (status(true, true, [1, 2, 1], false), fails("1 of 2 workers are running")),
             (status(true, true, [2, 3, 2], true), waits("workers that are no longer wanted are ending")),
             (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
+            (earlier(false), fails(&format!("1 of 2 workers {EARLIER}: no room"))),
+            (earlier(true), waits("workers that are no longer wanted are ending")),
             (pip(json!({ "installs": true })), waits(INSTALLS)),
             (pip(json!({ "plugin": "no such package" })), fails("`pip_install`: no such package")),
             (
@@ -428,6 +456,8 @@ mod tests {
             (status(true, true, [1, 2, 1], false), Some("1 of 2 workers not running")),
             (status(false, false, [2, 2, 0], false), Some("the scheduler is not running")),
             (status(true, true, [3, 3, 2], false), Some("1 more than 2 workers are running")),
+            (earlier(false), Some("1 of 2 workers run as they did before the last change (no room)")),
+            (earlier(true), None),
             (status(false, false, [0, 0, 0], true), None),
             (Value::Null, None),
         ] {

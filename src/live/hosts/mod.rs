@@ -34,6 +34,8 @@ pub const AGENT: &str = concat!(
     "\nRULES = ",
     include_str!("../../kinds/versions.json"),
     include_str!("../../kinds/versions.py"),
+    "\nNEVER = ",
+    include_str!("../../kinds/hosts/never.json"),
     include_str!("agent/processes.py"),
     include_str!("agent/fields.py"),
     include_str!("agent/store.py"),

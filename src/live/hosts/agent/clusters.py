@@ -174,7 +174,8 @@ class Clusters:
     def replace(self, cluster, pods, goes, wanted, stay, kept):
         """Ends workers that go on under other terms or not at all. What only they hold moves to others first: of those that
         are started again, half at a time, so that there are others."""
-        changed = [name for name in goes if name in wanted]
+        # Those that wait in SLURM's queue first: nothing is lost with them, and they show whether the new terms can start.
+        changed = sorted((name for name in goes if name in wanted), key=lambda name: not self.is_queued(pods[name]))
         some = [name for name in goes if name not in wanted] or changed[:max(1, len(changed) // 2)]
         # The adapter chose them by what they hold, and chooses others when that is different now.
         adapted = [name for name in some if name not in wanted and self.is_adapted(cluster, pods[name])]
@@ -183,6 +184,8 @@ class Clusters:
         others = {name for name in stay | set(goes) if not is_adapter(pods[name])} - set(some) - {leader}
         if not adapted:
             self.wait_for_workers(cluster, pods.get(leader), others & stay)
+        if some[0] in wanted:
+            self.may_restart([pods[name] for name in some], [pods[name] for name in sorted(others & stay)])
         theirs = {name: set(members(pods[name])) for name in some}
         names = set().union(*theirs.values())
         retired = self.retire(cluster, pods.get(leader), names, bool(others or adapted), bool(adapted))
@@ -225,6 +228,15 @@ class Clusters:
                 raise Refused(500, "Failed", message % (terms_of(live)["dashboardPort"], UP))
             time.sleep(0.1)
 
+    def may_restart(self, some, others):
+        """Those of a group under terms with which nothing starts go on under the old ones."""
+        groups = {pod["metadata"]["labels"].get(GROUP_LABEL) for pod in some}
+        for pod in others:
+            why = self.never_starts(pod) if pod["metadata"]["labels"].get(GROUP_LABEL) in groups else None
+            if why:
+                message = "with these terms %s can never start, as SLURM says %s: those that run were not restarted"
+                raise Refused(500, "Failed", message % (pod["metadata"]["name"], why))
+
     def wait_for_workers(self, cluster, leader, names):
         """Until workers are registered, as far as they live: before that they can take nothing over."""
         began = time.monotonic()
@@ -233,7 +245,8 @@ class Clusters:
             with self.store.locked():
                 live = self.led(cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
-                comes = [pod for pod in pods if pod and self.lives(pod) and (may_queue or not self.is_queued(pod))]
+                comes = [pod for pod in pods if pod and self.lives(pod) and not self.never_starts(pod)
+                         and (may_queue or not self.is_queued(pod))]
                 waited = {one for pod in comes for one in members(pod)}
                 alive = leader is None or self.lives(leader)
             known = self.identity(live, leader, ANSWER) if live and alive else {}

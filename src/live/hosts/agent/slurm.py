@@ -219,6 +219,11 @@ class Slurm:
         job = self.job_of(pod)
         return job is not None and waits(job)
 
+    def never_starts(self, pod):
+        """Why a job waits for ever; None when it does not."""
+        job = self.job_of(pod)
+        return job["reason"] if job and waits(job) and job["reason"].startswith(tuple(NEVER)) else None
+
     def scheduler_file(self, name):
         """Where a scheduler that is a job writes down what it is."""
         return self.store.at("scripts", name + ".json")

@@ -52,9 +52,12 @@ class Status:
         ended = [pod for pod in workers if pod not in alive]
         leader = next((pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler"), None)
         running = leader is not None and self.lives(leader)
+        wanted = self.wanted(cluster)
+        terms = [(pod["internal"].get("text"), wanted.get(pod["metadata"]["name"])) for pod in alive]
+        outdated = sum(what is not None and text != digest(what) for text, what in terms)
         status = {
             "converging": self.is_converging(cluster),
-            "workers": {"running": len(alive), "present": len(workers), "registered": 0},
+            "workers": {"running": len(alive), "present": len(workers), "registered": 0, "outdated": outdated},
             "scheduler": {"running": running, "answers": False},
         }
         if "slurm" in live["spec"]["worker"]:
