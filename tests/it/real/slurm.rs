@@ -98,8 +98,7 @@ impl Cluster {
         self.has_controller = true;
     }
 
-    /// As a controller ends that is shut down.
-    /// As an administrator does: one that is killed forgets jobs that it started a moment before, and later ends them.
+    /// As a controller ends that an administrator shuts down: one that is killed forgets jobs that it started a moment before, and later ends them.
     pub fn end_controller(&mut self) {
         self.ward.signal("slurmctld", "TERM");
         until("the controller ends", || self.ward.take_ended().iter().any(|(name, _)| name == "slurmctld"));
