@@ -14,7 +14,8 @@ use super::super::store::Cluster;
 use super::autoscaler::{as_it_will_be, is_queued, pool_name, size};
 use super::claim::{ENDS, GROUP, LONGEST, OWNER, RESOURCE, consumes};
 use super::market;
-use super::nodes::POOL_LABEL;
+use super::nodes::{POOL_LABEL, zone_of};
+use super::provisioning::{coming_to, is_coming, pods_of};
 use super::round::PoolView;
 use super::scheduler::Host;
 use crate::sandbox::clock::Scale;
@@ -35,7 +36,7 @@ impl Unneeded {
         Self {
             node: Key::new("", "nodes", "", name(node)),
             pool: label(node, POOL_LABEL).to_owned(),
-            zone: label(node, "topology.kubernetes.io/zone").to_owned(),
+            zone: zone_of(node).to_owned(),
         }
     }
 }
@@ -74,11 +75,14 @@ impl Idle {
         let requests: Vec<&Value> = cluster.list(GROUP, RESOURCE).map(|(_, request)| request).collect();
         let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
         let came = |request: &Value| {
-            let takes =
-                |pod: &&&Value| consumes(pod) == Some(name(request)) && namespace(pod) == namespace(request);
-            let mut bound = pods.iter().filter(takes).map(|pod| !text(pod, "/spec/nodeName").is_empty());
-            bound.next().is_some_and(|first| first && bound.all(|other| other))
+            let bound = pods.iter().filter(|pod| {
+                let takes = consumes(pod) == Some(name(request)) && namespace(pod) == namespace(request);
+                takes && !text(pod, "/spec/nodeName").is_empty()
+            });
+            u64::try_from(bound.count()).unwrap_or(u64::MAX) >= pods_of(request)
         };
+        let coming: Vec<&Value> = requests.iter().copied().filter(|request| is_coming(request)).collect();
+        let mut awaited: BTreeMap<(&str, &str), u32> = BTreeMap::new();
         let needed: BTreeSet<String> = pods.iter().filter_map(|pod| holds(pod)).collect();
         let (mut over, mut idle) = (Vec::new(), Vec::new());
         for (_, node) in cluster.list("", "nodes") {
@@ -91,9 +95,21 @@ impl Idle {
                 over.push(Unneeded::of(node));
                 continue;
             }
-            // For pods that have not come yet.
-            let kept =
-                of_request.is_some_and(|request| !is_true(request, "BookingExpired") && !came(request));
+            let kept = match annotation(node, OWNER) {
+                // For pods that have not come yet.
+                Some(_) => {
+                    of_request.is_some_and(|request| !is_true(request, "BookingExpired") && !came(request))
+                }
+                // For a request, which takes its nodes when all of them are there.
+                None => {
+                    let place = (pool_name(view), zone_of(node));
+                    let left =
+                        awaited.entry(place).or_insert_with(|| coming_to(&coming, view, Some(place.1)));
+                    let is_awaited = *left > 0;
+                    *left = left.saturating_sub(1);
+                    is_awaited
+                }
+            };
             if !kept && !needed.contains(name(node)) {
                 idle.push(node);
             }

@@ -71,7 +71,7 @@ fn follow_pools(run: &mut Run<'_>, agents: Agents) {
     }
 }
 
-fn zone_of(node: &Value) -> &str {
+pub(super) fn zone_of(node: &Value) -> &str {
     label(node, "topology.kubernetes.io/zone")
 }
 

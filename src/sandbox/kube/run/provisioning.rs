@@ -100,6 +100,11 @@ fn end(request: &Value, since: Timestamp, run: &Run<'_>) -> Timestamp {
     run.clock.after(since, market::of(told.min(LONGEST)))
 }
 
+/// For how many pods a request asks: one with several sets is refused.
+pub(super) fn pods_of(request: &Value) -> u64 {
+    number(request, "/spec/podSets/0/count").and_then(|count| u64::try_from(count).ok()).unwrap_or(1)
+}
+
 /// Looks at a request: what can never be met fails at once.
 fn accept(run: &mut Run<'_>, request: &Value) {
     let sets = list(request, "/spec/podSets");
@@ -112,8 +117,7 @@ fn accept(run: &mut Run<'_>, request: &Value) {
         let why = format!("podTemplate {}/{named} not found", namespace(request));
         return fail(run, request, "PodTemplateNotFound", &why);
     };
-    let pods = number(set_of_pods, "/count").unwrap_or(1);
-    match chosen(run.pools, &found["template"]["spec"], u64::try_from(pods).unwrap_or(1)) {
+    match chosen(run.pools, &found["template"]["spec"], pods_of(request)) {
         Err((reason, why)) => fail(run, request, reason, &why),
         Ok(_) => set(
             run,
@@ -180,8 +184,7 @@ fn bring(run: &mut Run<'_>, request: &Value, there: bool) {
     let set_of_pods = &request["spec"]["podSets"][0];
     let named = text(set_of_pods, "/podTemplateRef/name");
     let Some(found) = run.get("", "podtemplates", namespace(request), named) else { return };
-    let pods = number(set_of_pods, "/count").and_then(|count| u64::try_from(count).ok()).unwrap_or(1);
-    let places = match chosen(run.pools, &found["template"]["spec"], pods) {
+    let places = match chosen(run.pools, &found["template"]["spec"], pods_of(request)) {
         Err((reason, why)) => return fail(run, request, reason, &why),
         Ok(places) => places,
     };
@@ -251,13 +254,13 @@ fn detail(details: &Value, key: &str) -> u32 {
 }
 
 /// Whether the nodes of a request may have been asked for and are not its own yet.
-fn is_coming(request: &Value) -> bool {
+pub(super) fn is_coming(request: &Value) -> bool {
     let over = ["Provisioned", "Failed", "CapacityRevoked"].iter().any(|kind| is_true(request, kind));
     !over && !is_deleted(request)
 }
 
 /// Nodes that are on their way to requests.
-fn coming_to(requests: &[&Value], view: &PoolView, zone: Option<&str>) -> u32 {
+pub(super) fn coming_to(requests: &[&Value], view: &PoolView, zone: Option<&str>) -> u32 {
     let details = requests.iter().map(|request| &request["status"]["provisioningClassDetails"]);
     details
         .filter(|details| details[POOL] == *pool_name(view))
@@ -326,12 +329,15 @@ mod tests {
     use crate::sandbox::clock::Scale;
     use crate::sandbox::kube::object::Key;
 
-    /// The nodes that GKE would take away now, when all that are idle have been so for long.
-    fn gone(world: &mut World) -> Vec<String> {
+    /// Seconds after which idle nodes go.
+    const LONG: i64 = 601;
+
+    /// The nodes that GKE takes away when those that are idle now stay so for some seconds.
+    fn gone(world: &World, seconds: i64) -> Vec<String> {
         let (clock, mut idle) = (Scale { time_scale: 1.0 }, Idle::default());
+        let later = world.now + SignedDuration::from_secs(seconds);
         idle.surplus(&world.cluster, &world.pools, world.now, &clock);
-        let gone =
-            idle.surplus(&world.cluster, &world.pools, world.now + SignedDuration::from_secs(1), &clock);
+        let gone = idle.surplus(&world.cluster, &world.pools, later, &clock);
         gone.into_iter().map(|unneeded| unneeded.node.name).collect()
     }
 
@@ -397,9 +403,16 @@ mod tests {
         world.pass(60);
         assert_eq!(grow(&mut world), 3, "two pods a node");
         assert_eq!(grow(&mut world), 0, "asked for once");
+        // The last machine takes longer.
+        let late = world.pools[1].target_sizes.values_mut().next().expect("a zone of the pool");
+        *late -= 1;
+        world.pass(300);
+        assert_eq!(state(&world), ["Accepted"]);
+        assert!(gone(&world, LONG).is_empty(), "kept while another one comes");
+        assert_eq!(grow(&mut world), 1);
         world.pass(300);
         assert_eq!(state(&world), ["Accepted", "Provisioned"]);
-        assert!(gone(&mut world).is_empty(), "kept while nobody came");
+        assert!(gone(&world, LONG).is_empty(), "kept while nobody came");
         world.pass(700);
         assert_eq!(state(&world), ["Accepted", "Provisioned", "BookingExpired"]);
         capacity(&mut world, "revoked");
@@ -516,11 +529,11 @@ mod tests {
         world.create(again);
         world.pass(60);
         assert_eq!(grow(&mut world), 2);
-        assert!(gone(&mut world).is_empty());
+        assert!(gone(&world, LONG).is_empty());
         world.pass(7200 - 480);
         assert_eq!(state(&world), ["Accepted", "Provisioned", "BookingExpired"]);
         world.pass(300);
         assert_eq!(state(&world), ["Accepted", "Provisioned", "BookingExpired", "CapacityRevoked"]);
-        assert_eq!(gone(&mut world).len(), 2, "those of the first one, with what runs on them");
+        assert_eq!(gone(&world, 1).len(), 2, "those of the first one, with what runs on them");
     }
 }
