@@ -6,6 +6,7 @@
 //! it: whoever lost the lock cannot write the record any more. What cannot be bound to that version (everything else that is
 //! written) is sent only while [`Lock::may_send`] says that nobody else can have the lock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -152,13 +153,23 @@ pub struct Lock {
     stand: watch::Sender<Stand>,
     /// What the last renewal met; `None` after one that is done.
     met: Mutex<Option<ApiError>>,
+    /// Whether what it stands in may go before it is given back.
+    may_go: AtomicBool,
 }
 
 impl Lock {
     /// Nothing is asked yet.
     pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, locking: Locking) -> Self {
         let (place, stand) = (Record::object(&owner.stack), watch::Sender::new(Stand::Free));
-        Self { api, place, locking, held: Mutex::default(), stand, met: Mutex::default() }
+        Self {
+            api,
+            place,
+            locking,
+            held: Mutex::default(),
+            stand,
+            met: Mutex::default(),
+            may_go: AtomicBool::default(),
+        }
     }
 
     /// Takes it, unless it is held already. Without a ConfigMap that it could stand in, it is made or there is no lock.
@@ -374,6 +385,11 @@ impl Lock {
         Ok(())
     }
 
+    /// The namespace that it stands in is about to be deleted by us: a renewal that finds nothing any more has not lost it.
+    pub fn may_go(&self) {
+        self.may_go.store(true, Ordering::Relaxed);
+    }
+
     /// Sends a write that holds only for the ConfigMap as it was last seen with our lock on it.
     async fn bound(&self, patience: Patience, request: impl Fn(&Held) -> Request) -> Result<(), NotWritten> {
         let (mut tries, start, mut races) = (Tries::new(patience), Instant::now(), 0);
@@ -455,6 +471,7 @@ impl Lock {
                 return Mine::Still;
             }
             Some(Entry { holder, .. }) => format!("{}, process {}", holder.who, holder.pid),
+            None if live.is_none() && self.may_go.load(Ordering::Relaxed) => return Mine::Unknown,
             None => "nobody: the lock was broken".to_owned(),
         };
         // What was given back meanwhile is not lost.

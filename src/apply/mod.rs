@@ -290,8 +290,11 @@ pub async fn apply(
         let write = writer.outcome(&state.outcomes, &state.passes);
         let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
         let written = tokio::select! {
+            biased;
             written = write => written,
             () = stopped => Err(NotKept::Failed("it was interrupted".to_owned())),
+            // Renewed meanwhile, too: after a change that took all of an API's time nothing may be written before that.
+            who = &mut unlocked, if is_locked => Err(NotKept::Lost(who)),
         };
         if let Err(why) = written {
             if let NotKept::Lost(_) = &why {

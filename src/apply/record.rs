@@ -453,6 +453,9 @@ impl<'a> RecordWriter<'a> {
         let place = Record::object(&self.plan.owner.stack);
         let parts = self.parts_by_uid(&place).await?;
         if let Some(uid) = self.alone(&place).await? {
+            if let Some(lock) = &self.lock {
+                lock.may_go();
+            }
             self.delete(namespace_path(), Some(uid)).await?;
         }
         match &self.lock {

@@ -19,6 +19,8 @@ pub enum Trouble {
     Throttled,
     /// The server is not there, or says that it cannot.
     Away,
+    /// The stack's lock could not be renewed in time, which is still tried.
+    Held,
     /// The server met an error of its own.
     Broken,
     /// No answer to a write: sent again, as every write of a plan may be sent twice.
@@ -61,7 +63,8 @@ impl Trouble {
             Class::Throttled => Some(Self::Throttled),
             // The server broke on this request: often for good, as on a body that it cannot handle.
             Class::Unavailable if error.status == Some(500) => Some(Self::Broken),
-            Class::Unavailable | Class::Held | Class::Unreadable => Some(Self::Away),
+            Class::Held => Some(Self::Held),
+            Class::Unavailable | Class::Unreadable => Some(Self::Away),
             Class::Lost => Some(Self::Lost),
             Class::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
                 Some(Self::UnknownPath)
@@ -85,12 +88,14 @@ impl Trouble {
             // As long as an operation may take: an automatic upgrade of a pool is one.
             (Self::Busy, Patience::Writing) => rule(1000, 1.5, 10, 7200),
             (Self::Throttled, Patience::Writing) => rule(1000, 2.0, 30, 600),
-            (Self::Away | Self::Lost, Patience::Writing) => rule(250, 2.0, 8, 120),
+            (Self::Away | Self::Held | Self::Lost, Patience::Writing) => rule(250, 2.0, 8, 120),
             (Self::Broken, Patience::Writing) => rule(250, 2.0, 8, 30),
             (Self::Webhook, Patience::Writing) => rule(500, 1.5, 5, 60),
             (Self::UnknownPath, Patience::Writing) => rule(200, 1.5, 2, 20),
             (Self::Throttled, Patience::Reading) => rule(1000, 2.0, 8, 30),
             (Self::Away | Self::Broken | Self::Lost, Patience::Reading) => rule(250, 2.0, 2, 5),
+            // One renewal may take as long as a lock holds.
+            (Self::Held, Patience::Reading) => rule(250, 2.0, 2, 15),
             (Self::Stale, _) => rule(0, 1.0, 0, 0),
             (Self::Busy | Self::Webhook | Self::UnknownPath, Patience::Reading) => rule(500, 1.5, 2, 0),
         }

@@ -111,6 +111,59 @@ async fn nothing_is_sent_while_the_lock_could_not_be_renewed() {
     assert_eq!(sent(&api), 3);
 }
 
+/// What a host does at last, to take a folder of gigabytes away, lets it answer nothing else for long.
+#[tokio::test(start_paused = true)]
+async fn a_record_goes_although_its_lock_could_not_be_renewed_while_the_last_change_ran() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static LONG: AtomicBool = AtomicBool::new(false);
+    static GONE: AtomicBool = AtomicBool::new(false);
+    let object = object("ConfigMap", "configmaps", "a");
+    let steps = vec![call(Api::Kubernetes, Method::Delete, &object.path(), json!({}))];
+    let namespace =
+        json!({"metadata": {"uid": "u", "managedFields": [{"manager": "dask-infra", "operation": "Apply"}]}});
+    let kept = |reply: Value| -> Answer {
+        Box::new(move |request, _| match GONE.load(Ordering::SeqCst) {
+            false => Ok(reply.clone()),
+            true => Err(refused(request, Class::Conflict, "gone")),
+        })
+    };
+    // It goes at once, and the answers are lost for so long that a renewal comes in between.
+    let slow: Answer = Box::new(|request, before| {
+        GONE.store(true, Ordering::SeqCst);
+        let class = if before < 5 { Class::Lost } else { Class::NotFound };
+        Err(refused(request, class, "no"))
+    });
+    let api = Fake::new()
+        .on(
+            "GET /apis",
+            always(json!({"kind": "APIGroupList", "groups": [{"name": "apps", "versions": []}]})),
+        )
+        .on("GET /api/v1", always(json!({"kind": "APIResourceList", "resources": []})))
+        .on("GET /api/v1/namespaces/dask-infra", always(namespace))
+        .on("GET /api/v1/namespaces/dask-infra/configmaps", always(json!({"items": []})))
+        .on(HERE, in_turn(vec![Err((Class::NotFound, "no"))]))
+        .on(WRITTEN, kept(json!({"metadata": {"uid": "c", "resourceVersion": "7"}})))
+        .on("DELETE /api/v1/namespaces/dask-infra", slow)
+        .on("DELETE /api/v1/namespaces/dask-infra/", in_turn(vec![Err((Class::NotFound, "no"))]))
+        .on(
+            "DELETE /api/v1/namespaces/n/",
+            Box::new(|_, _| {
+                LONG.store(true, Ordering::SeqCst);
+                Ok(json!({}))
+            }),
+        );
+    let api = Arc::new(api);
+    let clock = || paused() + Duration::from_secs(if LONG.load(Ordering::SeqCst) { 16 } else { 0 });
+    let plan = plan(vec![change("a", Identity::Object(object), Action::Delete, steps, &[])]);
+    let applied = run_locked(&plan, &api, lock(&api, clock)).await;
+    assert_eq!(applied.outcomes, [Outcome::Done], "{:?}", applied.events);
+    let warned = |event: &&Event| matches!(event, Event::Warning { .. });
+    assert_eq!(applied.events.iter().find(warned), None);
+    assert_eq!(applied.summary.stopped, Stopped::No);
+    let gone = api.titles().iter().position(|title| title == "DELETE /api/v1/namespaces/dask-infra").unwrap();
+    assert!(api.titles()[gone..].iter().any(|title| title == WRITTEN), "{:?}", api.titles());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_lock_of_a_cluster_that_is_made_anew_goes_with_it() {
     let identity = Identity::Cluster(cluster());
