@@ -249,21 +249,23 @@ async fn gangs_and_jobs_go_through_the_states_of_kueue() {
     let (one, two, job) = ("dask_cluster.one", "dask_cluster.two", "job.train");
     println!("{:?}: all is up", begun.elapsed());
 
-    // Its quota is there, and its nodes are not; a request that fails is asked for once more.
+    // Its quota is there, and its nodes are not.
     lab.says(&gang("one"));
     lab.apply(&["--wait", "2s"], 7);
     lab.comes_to("one", "check Pending").await;
     lab.case("gang-waits-for-nodes", one).await;
     assert_eq!(lab.pods("one").await, (9, 9));
-    lab.capacity("one", "failed").await;
-    lab.comes_to("one", "check Retry").await;
-    lab.case("gang-request-failed", one).await;
 
     // Another one comes to the same queue.
     lab.says(&format!("{}{}", gang("one"), gang("two")));
     lab.apply(&["--wait", "1s"], 7);
     lab.comes_to("two", "QuotaReserved=False").await;
     lab.case("gang-competes", two).await;
+
+    // A request that fails is asked for once more, in half a minute.
+    lab.capacity("one", "failed").await;
+    lab.comes_to("one", "check Retry").await;
+    lab.case("gang-request-failed", one).await;
 
     // Kueue sends the first one to the end of the queue, and the second one has its quota.
     lab.comes_to("two", "check Pending").await;
