@@ -12,7 +12,7 @@ use dask_infra::live::hosts::Fleet;
 use dask_infra::resource::{Api, Host};
 use serde_json::{Value, json};
 
-use crate::served::{on_path, things_in};
+use crate::served::{on_path, things_in, until};
 
 pub(crate) const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
@@ -106,10 +106,15 @@ impl Agent {
     /// Ends a cluster and its environment.
     pub(crate) fn destroy(&mut self) {
         for object in ["clusters/c", "environments/main"] {
-            let path = format!("{HOSTS}/{object}");
-            assert_eq!(self.ask("DELETE", &path, None).0, 200);
-            self.until(&path, |status, _| status == 404);
+            self.delete(&format!("{HOSTS}/{object}"));
         }
+    }
+
+    /// Deletes what is there, until it is gone.
+    #[track_caller]
+    pub(crate) fn delete(&mut self, path: &str) {
+        assert_eq!(self.ask("DELETE", path, None).0, 200);
+        self.until(path, |status, _| status == 404);
     }
 
     pub(crate) fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> (u64, Value) {
@@ -763,7 +768,8 @@ fn a_maker_that_hangs_ends_with_its_environment() {
     assert!(is_alive(pid));
     assert_eq!(agent.ask("DELETE", &path, None).0, 200);
     assert!(!is_alive(pid));
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    agent.until(&path, |status, _| status == 404);
+    until("nothing is left", || things_in(state.path()).is_empty());
 }
 
 #[test]
@@ -794,9 +800,48 @@ fn an_environment_of_two_stacks_is_made_once_and_again_when_it_broke() {
     agent.until(&paths[0], |_, live| live["status"]["phase"] == "Ready");
     assert_eq!(installs(), "venv\npip\nvenv\npip\n");
     for path in &paths {
-        assert_eq!(agent.ask("DELETE", path, None).0, 200);
+        agent.delete(path);
     }
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    until("nothing is left", || things_in(state.path()).is_empty());
+}
+
+/// The folder of an environment may have gigabytes of small files: the host goes on to answer while they are removed, the same
+/// environment can be made anew, and whoever asks next goes on with what was interrupted.
+#[test]
+fn an_environment_is_removed_beside_requests() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let programs = installer(home.path(), "");
+    let held = home.path().join("held");
+    let remove = "                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)\n";
+    let hold = format!(
+        "                while os.path.exists('{}'):\n                    time.sleep(0.02)\n{remove}",
+        held.display()
+    );
+    let setting = Setting { path: Some(&programs), faster: &[(remove, &hold)], ..Setting::default() };
+    let mut agent = Agent::start_with(state.path(), &setting);
+    let [one, two] = ["one-main", "two-main"].map(|name| format!("{HOSTS}/environments/{name}"));
+    let ready = |agent: &mut Agent, path: &str| {
+        agent.apply(path, "", &made(&["dask"]));
+        agent.until(path, |_, live| live["status"]["phase"] == "Ready");
+    };
+    ready(&mut agent, &one);
+    fs::write(&held, "").unwrap();
+    assert_eq!(agent.ask("DELETE", &one, None).0, 200);
+    assert!(agent.get(&one).1["metadata"]["deletionTimestamp"].is_string());
+    ready(&mut agent, &two);
+    assert!(agent.folder().join("environments/d1/bin/python").exists());
+    assert_eq!(agent.get(&one).0, 200, "its folder is still there");
+    let note = fs::read_to_string(agent.folder().join("clears")).unwrap();
+    let remover = serde_json::from_str::<Value>(&note).unwrap()["pid"].as_i64().unwrap();
+    assert!(Command::new("kill").args(["-KILL", &remover.to_string()]).status().unwrap().success());
+    fs::remove_file(&held).unwrap();
+    agent.until(&one, |status, _| status == 404);
+    assert_eq!(agent.get(&two).1["status"]["phase"], "Ready");
+    agent.delete(&two);
+    until("nothing is left", || things_in(state.path()).is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::host_agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script};
 use crate::hostile::dice::Dice;
-use crate::served::{on_path, things_in};
+use crate::served::{on_path, things_in, until};
 
 /// What programs in Python compare is what is compared here, in the same words.
 #[test]
@@ -124,8 +124,8 @@ fn files_make_environments() {
         failed["message"].as_str().unwrap().contains("uv.lock is not that of pyproject.toml"),
         "{failed}"
     );
-    assert_eq!(agent.ask("DELETE", &path, None).0, 200);
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    agent.delete(&path);
+    until("nothing is left", || things_in(state.path()).is_empty());
 }
 
 /// The option of a command that an agent noted.

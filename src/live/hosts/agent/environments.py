@@ -13,6 +13,9 @@ class Environments:
     def seen_environment(self, live):
         """An environment with what is known of it now."""
         internal, spec = live.get("internal", {}), live["spec"]
+        if is_going(live) and not is_alive(read_json(self.store.at("clears"))):
+            # Who removed it was interrupted.
+            self.clear()
         status = dict(live.get("status", {}))
         if status.get("digest") != spec.get("digest"):
             status = {"phase": "Making", "digest": spec.get("digest")}
@@ -194,11 +197,37 @@ class Environments:
     def collect(self):
         """Takes away folders of environments that nothing uses; to be called with the lock."""
         folder = self.store.at("environments")
-        used = {live["spec"].get("digest") for live in self.store.all("environments")}
+        used = {live["spec"].get("digest") for live in self.store.all("environments") if not is_going(live)}
         # What only keeps the log of a program that ended uses none.
         pods = [pod for pod in self.store.all("pods") if not (is_program(pod) and self.outcome(pod))]
         used |= {pod.get("internal", {}).get("environment") for pod in pods}
         for digest in os.listdir(folder) if os.path.isdir(folder) else []:
             if digest not in used:
-                self.store.remove("environments", digest)
+                self.store.discard(digest)
         self.store.forget_made()
+        self.clear()
+
+    def clear(self):
+        """Has a process remove what was discarded, during which this one would answer nothing, and after that forgets environments
+        that are to go; to be called with the lock."""
+        if os.path.isdir(self.store.at("discarded")):
+            detach_once(self.store, self.store.at("clears"), self.cleared)
+        else:
+            self.forget_environments()
+
+    def cleared(self):
+        folder, tried = self.store.at("discarded"), set()
+        while True:
+            with self.store.locked():
+                left = set(os.listdir(folder)) - tried if os.path.isdir(folder) else None
+                if not left:
+                    self.forget_environments()
+                    self.store.remove("clears")
+                    return
+            for name in sorted(left):
+                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+            tried |= left
+
+    def forget_environments(self):
+        for live in filter(is_going, self.store.all("environments")):
+            self.store.drop("environments", live["metadata"]["name"])

@@ -212,7 +212,7 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
             self.keep_boot()
         elif plural == "environments":
             self.end_maker(live)
-            self.store.drop(plural, name)
+            self.store.goes(plural, live)
             self.store.remove("logs", log_name("environment-" + name))
             self.collect()
         elif plural == "pods":

@@ -110,9 +110,9 @@ class Store:
                 os.close(handle)
 
     def prune(self):
-        """Takes empty folders away, but for those that others fill without the lock: a worker begins with an empty scratch
-        space, and a maker with no environment."""
-        filled = self.at("environments"), self.at("scratch"), self.at("making")
+        """Takes empty folders away, but for those that others fill or empty without the lock: a worker begins with an empty
+        scratch space, and a maker with no environment."""
+        filled = self.at("environments"), self.at("scratch"), self.at("making"), self.at("discarded")
         folders = []
         for folder, inner, _ in os.walk(self.root):
             if folder in filled:
@@ -213,6 +213,14 @@ class Store:
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+    def discard(self, digest):
+        """Puts the folder of an environment aside, gigabytes of small files, for `clear` to remove."""
+        try:
+            os.makedirs(self.at("discarded"), mode=0o700, exist_ok=True)
+            os.rename(self.at("environments", digest), self.at("discarded", "%s.%d" % (digest, time.time_ns())))
+        except OSError:
+            self.remove("environments", digest)
 
     @contextlib.contextmanager
     def making(self, digest):
