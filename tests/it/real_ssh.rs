@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User, things_in, until};
+use crate::served::{Said, User, things_below, until};
 
 /// Privileged programs are not on every `PATH`.
 const SSHD: &str = "/usr/sbin/sshd";
@@ -112,7 +112,7 @@ impl Lab {
 
     /// What of a host is there.
     pub fn left(&self, index: usize) -> Vec<PathBuf> {
-        things_in(&self.state(index))
+        things_below(&self.state(index))
     }
 
     /// Destroys the stack; nothing is left on any host.

@@ -304,10 +304,7 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     lab.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
     lab.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(workers(), all("none"));
-    lab.run(&["destroy", "--auto-approve"]).expect(0);
-    for index in 0..2 {
-        until("nothing is left", || fs::read_dir(lab.state(index)).unwrap().count() == 0);
-    }
+    lab.is_gone();
 }
 
 /// The command and a worker are killed while pip of the worker waits for an index.

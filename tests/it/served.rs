@@ -359,6 +359,15 @@ pub fn things_in(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
+/// All that lies in a folder, and below.
+pub fn things_below(folder: &Path) -> Vec<PathBuf> {
+    let inner = |thing: PathBuf| {
+        let below = if thing.is_symlink() { Vec::new() } else { things_below(&thing) };
+        [vec![thing], below].concat()
+    };
+    things_in(folder).into_iter().flat_map(inner).collect()
+}
+
 /// Looks again and again, for a minute: what is simulated has a clock of its own. A look may be a program, and what takes long is
 /// looked at less often, up to four times a second: others need the processor.
 #[track_caller]
