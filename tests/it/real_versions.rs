@@ -9,9 +9,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::real::{Cluster, Part, free_ports, needs, versions};
-use crate::real_hosts::Here;
+use crate::real_hosts::{Here, noted_in};
 use crate::real_ssh::{Lab, sshd_is_there};
-use crate::served::{Applying, Said, User, until};
+use crate::served::{Applying, Said, User, things_below, until};
 
 /// `dask==V distributed==V`, as packages of an environment.
 fn release(version: &str) -> String {
@@ -301,8 +301,22 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     assert!(written.contains("pip_install = [\"more-itertools\"]"), "{written}");
     lab.run_as(&other, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
+    // A worker starts that was not there when the package went.
+    let held = lab.at("held");
+    fs::write(&held, "").unwrap();
+    let hold = format!(
+        "import os, time; exec(\"while os.path.exists('{}') and b'dask_worker' in open('/proc/self/cmdline', 'rb').read(): time.sleep(0.1)\")\n",
+        held.display()
+    );
+    let packages = things_below(&lab.state(1)).into_iter().find(|place| place.ends_with("site-packages"));
+    fs::write(packages.unwrap().join("held.pth"), hold).unwrap();
+    lab.kill(1, MORE_ON_N2);
     lab.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
-    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let applying = Applying::of(lab.command(&["apply", "--auto-approve"]));
+    let note = noted_in(&lab.state(0)).join("plugins/work");
+    until("the scheduler is told", || !fs::read_to_string(&note).unwrap().contains("\"packages\": [\n"));
+    fs::remove_file(held).unwrap();
+    assert_eq!(applying.end(), Some(0));
     assert_eq!(workers(), all("none"));
     lab.is_gone();
 }

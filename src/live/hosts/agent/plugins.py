@@ -1,26 +1,49 @@
-"""Packages that running workers install: Dask's own plugin, registered with the scheduler, so that workers that come later install them,
-too. It runs with the environment's Python, as a client of Dask."""
+"""Packages that running workers install, and those that they take out again: Dask's own plugins, registered with the scheduler, so that
+workers that come later do it, too. It runs with the environment's Python, as a client of Dask."""
 
 REGISTER = r"""
 import contextlib, json, os, sys
-from distributed import Client, PipInstall
+from distributed import Client, InstallPlugin, PipInstall
 asked = json.loads(sys.argv[1])
 METRIC = asked["metric"]
 
-def uninstall(names):
-    import subprocess, sys
-    run = subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes"] + names, capture_output=True, text=True)
-    if run.returncode:
-        raise RuntimeError("pip uninstall failed with %r" % run.stderr)
+def there(names):
+    import importlib, importlib.metadata
+    importlib.invalidate_caches()
+    found = set()
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(name)
+            found.add(name)
+    return found
 
-def place():
-    import sys
-    return sys.prefix
+# Names what came by these plugins: what an environment was made with stays with it.
+def note():
+    return os.path.join(sys.prefix, ".dask-infra-pip-install")
+
+class Uninstall:
+    def __init__(self, names):
+        self.names = set(names)
+
+    def __call__(self):
+        import subprocess
+        try:
+            with open(note()) as file:
+                ours = set(file.read().split())
+        except FileNotFoundError:
+            return
+        some = sorted(there(self.names & ours))
+        if some:
+            run = subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes"] + some, capture_output=True, text=True)
+            if run.returncode:
+                raise RuntimeError("pip uninstall failed with %r" % run.stderr)
+        with open(note(), "w") as file:
+            file.writelines(name + "\n" for name in sorted(ours - self.names))
 
 # Has heartbeats of workers tell how it went: Dask only logs what fails while a worker starts. Seen with distributed 2026.3.0 and 2026.8.0.
 class Told:
-    def __init__(self, name, install):
-        self.name, self.install = name, install
+    def __init__(self, name, install, names):
+        self.name, self.install, self.names = name, install, set(names)
 
     def __call__(self):
         from distributed import Worker
@@ -28,31 +51,33 @@ class Told:
             for worker in Worker._instances:
                 starts = not worker.periodic_callbacks["heartbeat"].is_running()
                 worker.metrics[METRIC] = lambda worker, told=[self.name, why, starts]: told
+        before = there(self.names)
         try:
             self.install()
         except Exception as why:
             tell(str(why)[-2000:])
             raise
+        finally:
+            with open(note(), "a") as file:
+                file.writelines(name + "\n" for name in sorted(there(self.names) - before))
         tell(None)
 
 try:
     with Client(asked["address"], timeout="60s") as client:
-        if asked["old"]:
+        for name in asked["forget"]:
             for forget in (client.unregister_scheduler_plugin, client.unregister_worker_plugin):
                 # One that was registered halfway is not known everywhere.
                 with contextlib.suppress(Exception):
-                    forget(asked["old"])
+                    forget(name)
+        # Before workers are restarted: what one of them still installed goes then.
         if asked["gone"]:
-            client.run_on_scheduler(uninstall, asked["gone"])
-            # One worker for each environment: they share its folder.
-            hosts = {at: one["host"] for at, one in client.scheduler_info(n_workers=-1)["workers"].items()}
-            places = {(hosts[at], prefix): at for at, prefix in client.run(place).items() if at in hosts}
-            if places:
-                client.run(uninstall, asked["gone"], workers=sorted(places.values()))
+            plugin = InstallPlugin(Uninstall(asked["gone"]), restart_workers=False)
+            plugin.name = asked["removal"]
+            client.register_plugin(plugin, name=asked["removal"])
         if asked["packages"]:
             plugin = PipInstall(packages=asked["packages"])
             plugin.name = asked["name"]
-            plugin._install_fn = Told(asked["name"], plugin._install_fn)
+            plugin._install_fn = Told(asked["name"], plugin._install_fn, asked["distributions"])
             client.register_plugin(plugin, name=asked["name"])
         if asked["restart"]:
             workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -104,16 +129,18 @@ class Plugins:
             if not live or is_going(live) or not leader or not self.lacks_plugin(live):
                 return
             environment = self.environment(live["spec"]["environment"]["name"])
-            terms, old = terms_of(live), self.noted_plugin(live).get("packages", [])
+            terms, noted = terms_of(live), self.noted_plugin(live)
         python = (environment or {}).get("status", {}).get("python")
         if not python:
             raise Refused(500, "Failed", "the environment %s is not ready" % live["spec"]["environment"]["name"])
-        wanted = live["spec"].get("pipInstall", [])
-        kept = {distribution(package) for package in wanted}
+        wanted, old, before = live["spec"].get("pipInstall", []), noted.get("packages", []), noted.get("gone", [])
+        kept = distributions(wanted)
+        # A worker that was away while a package went still has it.
+        gone = sorted((distributions(old) | set(before)) - kept)
         asked = {
-            "address": contact(terms),
-            "name": plugin_name(wanted), "metric": INSTALLED, "packages": wanted, "old": plugin_name(old) if old else None,
-            "gone": sorted({distribution(package) for package in old} - kept - {None}),
+            "address": contact(terms), "name": plugin_name(wanted), "metric": INSTALLED, "packages": wanted,
+            "distributions": sorted(kept), "removal": removal_name(gone), "gone": gone,
+            "forget": [plugin_name(old)] * bool(old) + [removal_name(names) for names in (before, gone) if names],
             # What is imported stays as it was.
             "restart": not set(old) <= set(wanted),
         }
@@ -131,7 +158,7 @@ class Plugins:
             raise Refused(500, "Failed", complaint_of_pip(run.stderr))
         with self.store.locked():
             self.store.write(self.store.at("plugins", cluster), {
-                "scheduler": leader["internal"]["scheduler"], "packages": wanted,
+                "scheduler": leader["internal"]["scheduler"], "packages": wanted, "gone": gone,
             })
 
 
@@ -149,10 +176,14 @@ def plugin_name(packages):
     return "dask-infra-" + digest(packages)
 
 
-def distribution(package):
-    """The name in `name[extra]>=1`; nothing where a URL has none."""
-    found = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", package)
-    return None if not found or re.match(r"[a-z0-9+]+://", package) else found.group()
+def removal_name(names):
+    return "dask-infra-without-" + digest(names)
+
+
+def distributions(packages):
+    """The names in `name[extra]>=1`; a URL has none."""
+    found = (re.match(r"(?![a-z0-9+]+://)[A-Za-z0-9][A-Za-z0-9._-]*", package) for package in packages)
+    return {one.group() for one in found if one}
 
 
 def complaint_of_pip(said):
