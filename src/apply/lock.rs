@@ -385,7 +385,7 @@ impl Lock {
         Ok(())
     }
 
-    /// The namespace that it stands in is about to be deleted by us: a renewal that finds nothing any more has not lost it.
+    /// What it stands in is about to be deleted by us: a renewal that finds nothing any more has not lost it.
     pub fn may_go(&self) {
         self.may_go.store(true, Ordering::Relaxed);
     }

@@ -452,10 +452,10 @@ impl<'a> RecordWriter<'a> {
     async fn remove(&self) -> Result<(), NotKept> {
         let place = Record::object(&self.plan.owner.stack);
         let parts = self.parts_by_uid(&place).await?;
+        if let Some(lock) = &self.lock {
+            lock.may_go();
+        }
         if let Some(uid) = self.alone(&place).await? {
-            if let Some(lock) = &self.lock {
-                lock.may_go();
-            }
             self.delete(namespace_path(), Some(uid)).await?;
         }
         match &self.lock {

@@ -831,9 +831,14 @@ fn an_environment_is_removed_beside_requests() {
     fs::write(&held, "").unwrap();
     assert_eq!(agent.ask("DELETE", &one, None).0, 200);
     assert!(agent.get(&one).1["metadata"]["deletionTimestamp"].is_string());
-    ready(&mut agent, &two);
+    // Asked for again, by the same stack and by another one.
+    for path in [&one, &two] {
+        ready(&mut agent, path);
+        assert_eq!(agent.get(path).1["metadata"]["deletionTimestamp"], Value::Null);
+    }
     assert!(agent.folder().join("environments/d1/bin/python").exists());
-    assert_eq!(agent.get(&one).0, 200, "its folder is still there");
+    assert_eq!(agent.ask("DELETE", &one, None).0, 200);
+    assert_eq!(agent.get(&one).0, 200, "a folder is still there");
     let note = fs::read_to_string(agent.folder().join("clears")).unwrap();
     let remover = serde_json::from_str::<Value>(&note).unwrap()["pid"].as_i64().unwrap();
     assert!(Command::new("kill").args(["-KILL", &remover.to_string()]).status().unwrap().success());

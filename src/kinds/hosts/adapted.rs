@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::address::FieldPath;
-use crate::kinds::about::counted;
+use crate::kinds::hosts::workers::unrestarted;
 use crate::kinds::json::{count, text};
 use crate::kinds::scale::Number;
 use crate::resource::{Readiness, Resource};
@@ -73,14 +73,10 @@ pub(super) fn readiness(bounds: Bounds, status: &Value) -> Option<Readiness> {
     if status["scheduler"]["answers"] != true {
         return Some(Readiness::progressing(SILENT));
     }
-    let changed = count(&workers["changed"]);
-    if changed > 0 {
+    if let Some(what) = unrestarted(status) {
         return Some(match converging {
-            true => Readiness::progressing(format!("waiting for {} to restart", counted(changed, "worker"))),
-            false => {
-                let what = format!("{} did not restart", counted(changed, "worker"));
-                Readiness::Failed(ended(what, text(&status["message"])))
-            }
+            true => Readiness::progressing("waiting for workers to restart"),
+            false => Readiness::Failed(ended(what, text(&status["message"]))),
         });
     }
     let (running, registered) = (count(&workers["running"]), count(&workers["registered"]));
@@ -119,7 +115,7 @@ mod tests {
             (0, status(true, [9, 2, 0], true), None),
             (0, status(false, [0, 0, 0], true), waits("its adapter is being started")),
             (0, status(false, [0, 0, 0], false), fails("its adapter is not running: killed")),
-            (0, status(true, [2, 2, 1], true), waits("waiting for 1 worker to restart")),
+            (0, status(true, [2, 2, 1], true), waits("waiting for workers to restart")),
             (0, status(true, [2, 2, 1], false), fails("1 worker did not restart: gone")),
             (2, status(true, [1, 1, 0], false), fails("1 of at least 2 workers are running: gone")),
             (2, status(true, [2, 1, 0], false), waits("1 of at least 2 workers are registered")),

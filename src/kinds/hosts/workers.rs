@@ -27,9 +27,6 @@ const DEADLINE: u32 = 600;
 /// What becomes of the workers when a change rolls over them.
 pub(super) const ROLLING: &str = "workers are restarted";
 
-/// Said of those whose restart was not completed.
-const EARLIER: &str = "run as they did before the last change";
-
 /// `spec.worker`.
 pub(super) fn body(
     replicas: u32,
@@ -185,7 +182,8 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let (wanted, running) =
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["running"]));
-    let of_cluster = live["kind"] == "Cluster";
+    let (of_cluster, adapts) =
+        (live["kind"] == "Cluster", adapted::bounds(&live["spec"]["worker"]).is_some());
     let why = if of_cluster && status["scheduler"]["running"] == false {
         let how = slurm::ended(&status["scheduler"]["queue"]);
         let how = if how.is_empty() { how } else { format!(" ({how})") };
@@ -194,28 +192,31 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
         "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
     } else if let Some(why) = status["plugin"].as_str() {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
-    } else if adapted::bounds(&live["spec"]["worker"]).is_some() {
-        adapted::amiss(status)?
+    } else if let Some(why) = adapts.then(|| adapted::amiss(status)).flatten() {
+        why
     } else if running < wanted {
         let how = slurm::ended(&status["queue"]);
         let how = if how.is_empty() { how } else { format!(" ({how})") };
         format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
-    } else if count(&status["workers"]["present"]) > wanted {
+    } else if !adapts && count(&status["workers"]["present"]) > wanted {
         let more = count(&status["workers"]["present"]) - wanted;
         format!("{more} more than {wanted} workers are running; they are retired")
-    } else if count(&status["workers"]["outdated"]) > 0 {
+    } else if let Some(what) = unrestarted(status) {
         let how = match text(&status["message"]) {
             "" => String::new(),
             said => format!(" ({said})"),
         };
-        format!(
-            "{} of {wanted} workers {EARLIER}{how}; they are restarted",
-            count(&status["workers"]["outdated"])
-        )
+        format!("{what}{how}; this is tried again")
     } else {
         return None;
     };
     Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
+}
+
+/// What is said of workers that go on under the terms from before a change.
+pub(super) fn unrestarted(status: &Value) -> Option<String> {
+    let changed = count(&status["workers"]["changed"]);
+    (changed > 0).then(|| format!("{} did not restart", counted(changed, "worker")))
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.
@@ -272,11 +273,8 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
-    if count(&workers["outdated"]) > 0 {
-        return Readiness::Failed(ended(format!(
-            "{} of {wanted} workers {EARLIER}",
-            count(&workers["outdated"])
-        )));
+    if let Some(what) = unrestarted(status) {
+        return Readiness::Failed(ended(what));
     }
     unlike(status)
 }
@@ -397,7 +395,7 @@ mod tests {
     /// One of two workers was not restarted.
     fn earlier(converging: bool) -> Value {
         let mut status = status(true, true, [2, 2, 2], converging);
-        status["workers"]["outdated"] = json!(1);
+        status["workers"]["changed"] = json!(1);
         status["message"] = json!("no room");
         status
     }
@@ -427,7 +425,7 @@ mod tests {
             (status(true, true, [1, 2, 1], false), fails("1 of 2 workers are running")),
             (status(true, true, [2, 3, 2], true), waits("workers that are no longer wanted are ending")),
             (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
-            (earlier(false), fails(&format!("1 of 2 workers {EARLIER}: no room"))),
+            (earlier(false), fails("1 worker did not restart: no room")),
             (earlier(true), waits("workers that are no longer wanted are ending")),
             (pip(json!({ "installs": true })), waits(INSTALLS)),
             (pip(json!({ "plugin": "no such package" })), fails("`pip_install`: no such package")),
@@ -456,7 +454,7 @@ mod tests {
             (status(true, true, [1, 2, 1], false), Some("1 of 2 workers not running")),
             (status(false, false, [2, 2, 0], false), Some("the scheduler is not running")),
             (status(true, true, [3, 3, 2], false), Some("1 more than 2 workers are running")),
-            (earlier(false), Some("1 of 2 workers run as they did before the last change (no room)")),
+            (earlier(false), Some("1 worker did not restart (no room); this is tried again")),
             (earlier(true), None),
             (status(false, false, [0, 0, 0], true), None),
             (Value::Null, None),

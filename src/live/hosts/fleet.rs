@@ -552,8 +552,9 @@ fn status(parts: &[(String, Value)]) -> Value {
     }
     if status["phase"] == "Ready" {
         // What is not pinned may be another version on each host.
+        let ready = parts.iter().filter(|(_, part)| part["status"]["phase"] == "Ready");
         status["onHosts"] =
-            parts.iter().map(|(name, part)| (name.clone(), part["status"]["versions"].clone())).collect();
+            ready.map(|(name, part)| (name.clone(), part["status"]["versions"].clone())).collect();
         return status;
     }
     for field in ["message", "plugin", "skew", "unlike"] {

@@ -87,12 +87,11 @@ class Adapted:
         """Whether a worker is one of those whose number follows the work."""
         with self.store.locked():
             live = self.led(cluster)
-        own = pod["metadata"]["labels"].get(GROUP_LABEL) == cluster + "-default"
+        own = group_of(pod) == cluster + "-default"
         return bool(own and live and not is_going(live) and bounds(live))
 
-    def adapted_status(self, status, live, pods, alive):
+    def adapted_status(self, status, live, pods):
         """Adds what is seen of an adapter and its workers; to be called with the lock."""
-        wanted = self.wanted(live["metadata"]["name"])
         adapter = next(filter(is_adapter, pods), None)
         if has_adapter(live):
             running = adapter is not None and is_alive(self.process_of(adapter))
@@ -100,9 +99,6 @@ class Adapted:
             if adapter and not running:
                 status["adapter"]["message"] = self.said(adapter)
         status["workers"]["wanted"] = len(self.indices(live))
-        # Those that go on under other terms than they were started with.
-        names = {pod["metadata"]["name"]: pod["internal"].get("text") for pod in alive}
-        status["workers"]["changed"] = sum(names[name] != digest(wanted[name]) for name in names if name in wanted)
 
     def around(self, variables):
         """The variables of an adapter: it works with the same SLURM as who applied, and configuration of `distributed.adaptive`

@@ -87,7 +87,7 @@ class Clusters:
 
     def bring_with(self, cluster, file, early):
         """`early` are the workers that were started before their scheduler was known, and where they are told."""
-        tried, kept, begun, met = set(), set(), False, False
+        tried, kept, complaints, begun, met = set(), set(), [], False, False
         has_jobs = any(pod["internal"].get("slurm") for pod in self.pods(CLUSTER_LABEL, cluster))
         leader, uninstalled = cluster + "-scheduler", self.uninstalled(cluster)
         while True:
@@ -150,8 +150,10 @@ class Clusters:
                     early.update(self.start_early(cluster, names, wanted))
                 if not (pods and lost) and not dead and not goes and not waits and not installs and not early:
                     self.finish(cluster)
-                    self.store.remove("run", os.path.basename(file))
                     self.collect()
+                    if complaints:
+                        raise Refused(500, "Failed", "; ".join(complaints))
+                    self.store.remove("run", os.path.basename(file))
                     return
             if early and (dead or not waits):
                 self.end_early(early)
@@ -169,13 +171,15 @@ class Clusters:
             elif waits:
                 self.wait_for_scheduler(cluster, pods[leader])
             else:
-                self.replace(cluster, pods, goes, wanted, alive & same, kept)
+                self.replace(cluster, pods, goes, wanted, alive & same, kept, complaints)
 
-    def replace(self, cluster, pods, goes, wanted, stay, kept):
+    def replace(self, cluster, pods, goes, wanted, stay, kept, complaints):
         """Ends workers that go on under other terms or not at all. What only they hold moves to others first: of those that
         are started again, half at a time, so that there are others."""
-        # Those that wait in SLURM's queue first: nothing is lost with them, and they show whether the new terms can start.
-        changed = sorted((name for name in goes if name in wanted), key=lambda name: not self.is_queued(pods[name]))
+        # Those that wait in SLURM's queue first: nothing is lost with them, and they show whether the new terms can start. Those of
+        # another group do not show it.
+        changed = sorted((name for name in goes if name in wanted), key=lambda name: (not self.is_queued(pods[name]), group_of(pods[name])))
+        changed = [name for name in changed if group_of(pods[name]) == group_of(pods[changed[0]])]
         some = [name for name in goes if name not in wanted] or changed[:max(1, len(changed) // 2)]
         # The adapter chose them by what they hold, and chooses others when that is different now.
         adapted = [name for name in some if name not in wanted and self.is_adapted(cluster, pods[name])]
@@ -184,8 +188,11 @@ class Clusters:
         others = {name for name in stay | set(goes) if not is_adapter(pods[name])} - set(some) - {leader}
         if not adapted:
             self.wait_for_workers(cluster, pods.get(leader), others & stay)
-        if some[0] in wanted:
-            self.may_restart([pods[name] for name in some], [pods[name] for name in sorted(others & stay)])
+        alike = [pods[name] for name in sorted(others & stay) if group_of(pods[name]) == group_of(pods[some[0]])]
+        why = some[0] in wanted and self.never_start(alike)
+        if why:
+            kept.update(changed)
+            return complaints.append(why + ": those that run were not restarted")
         theirs = {name: set(members(pods[name])) for name in some}
         names = set().union(*theirs.values())
         retired = self.retire(cluster, pods.get(leader), names, bool(others or adapted), bool(adapted))
@@ -228,14 +235,13 @@ class Clusters:
                 raise Refused(500, "Failed", message % (terms_of(live)["dashboardPort"], UP))
             time.sleep(0.1)
 
-    def may_restart(self, some, others):
-        """Those of a group under terms with which nothing starts go on under the old ones."""
-        groups = {pod["metadata"]["labels"].get(GROUP_LABEL) for pod in some}
-        for pod in others:
-            why = self.never_starts(pod) if pod["metadata"]["labels"].get(GROUP_LABEL) in groups else None
+    def never_start(self, pods):
+        """What SLURM says of the first of these jobs that waits for ever; nothing when none does."""
+        for pod in pods:
+            why = self.never_starts(pod)
             if why:
-                message = "with these terms %s can never start, as SLURM says %s: those that run were not restarted"
-                raise Refused(500, "Failed", message % (pod["metadata"]["name"], why))
+                return "%s can never start, as SLURM says %s" % (pod["metadata"]["name"], why)
+        return None
 
     def wait_for_workers(self, cluster, leader, names):
         """Until workers are registered, as far as they live: before that they can take nothing over."""

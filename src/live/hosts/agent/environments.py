@@ -13,9 +13,11 @@ class Environments:
     def seen_environment(self, live):
         """An environment with what is known of it now."""
         internal, spec = live.get("internal", {}), live["spec"]
-        if is_going(live) and not is_alive(read_json(self.store.at("clears"))):
-            # Who removed it was interrupted.
-            self.clear()
+        if is_going(live):
+            if not is_alive(read_json(self.store.at("clears"))):
+                # Who removed it was interrupted.
+                self.collect()
+            return dict(live, status={"phase": "Removing"})
         status = dict(live.get("status", {}))
         if status.get("digest") != spec.get("digest"):
             status = {"phase": "Making", "digest": spec.get("digest")}
@@ -50,6 +52,10 @@ class Environments:
         if is_alive(maker):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(maker["pid"], signal.SIGKILL)
+            # It holds the lock of its folder as long as it is there.
+            until = time.monotonic() + KILL
+            while is_alive(maker) and time.monotonic() < until:
+                time.sleep(0.01)
         # What it ran, had it ended before.
         kill_marked(self.maker_mark(live["metadata"]["uid"]), 1)
 
@@ -216,17 +222,19 @@ class Environments:
             self.forget_environments()
 
     def cleared(self):
-        folder, tried = self.store.at("discarded"), set()
+        folder, tries = self.store.at("discarded"), {}
         while True:
             with self.store.locked():
-                left = set(os.listdir(folder)) - tried if os.path.isdir(folder) else None
+                there = os.listdir(folder) if os.path.isdir(folder) else []
+                # What was still written into meanwhile goes at the next try.
+                left = [name for name in there if tries.get(name, 0) < 3]
                 if not left:
                     self.forget_environments()
                     self.store.remove("clears")
                     return
-            for name in sorted(left):
+            for name in left:
+                tries[name] = tries.get(name, 0) + 1
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-            tried |= left
 
     def forget_environments(self):
         for live in filter(is_going, self.store.all("environments")):

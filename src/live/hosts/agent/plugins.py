@@ -6,6 +6,7 @@ import contextlib, json, os, sys
 from distributed import Client, InstallPlugin, PipInstall
 asked = json.loads(sys.argv[1])
 METRIC = asked["metric"]
+INSTALL, UNINSTALL = "dask-infra-pip-install", "dask-infra-pip-uninstall"
 
 def there(names):
     import importlib, importlib.metadata
@@ -17,28 +18,31 @@ def there(names):
             found.add(name)
     return found
 
-# Names what came by these plugins: what an environment was made with stays with it.
+# Names what comes by these plugins: what an environment was made with stays with it.
 def note():
     return os.path.join(sys.prefix, ".dask-infra-pip-install")
 
 class Uninstall:
-    def __init__(self, names):
-        self.names = set(names)
+    def __init__(self, kept):
+        self.kept = set(kept)
 
     def __call__(self):
         import subprocess
         try:
             with open(note()) as file:
                 ours = set(file.read().split())
+            some = sorted(there(ours - self.kept))
+            if some:
+                run = subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes"] + some, capture_output=True, text=True)
+                if run.returncode:
+                    raise RuntimeError("pip uninstall failed with %r" % run.stderr)
+            with open(note() + ".new", "w") as file:
+                file.writelines(name + "\n" for name in sorted(ours & self.kept))
+            os.replace(note() + ".new", note())
         except FileNotFoundError:
             return
-        some = sorted(there(self.names & ours))
-        if some:
-            run = subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes"] + some, capture_output=True, text=True)
-            if run.returncode:
-                raise RuntimeError("pip uninstall failed with %r" % run.stderr)
-        with open(note(), "w") as file:
-            file.writelines(name + "\n" for name in sorted(ours - self.names))
+        except OSError as why:
+            raise RuntimeError("ERROR: %s" % why) from None
 
 # Has heartbeats of workers tell how it went: Dask only logs what fails while a worker starts. Seen with distributed 2026.3.0 and 2026.8.0.
 class Told:
@@ -51,34 +55,34 @@ class Told:
             for worker in Worker._instances:
                 starts = not worker.periodic_callbacks["heartbeat"].is_running()
                 worker.metrics[METRIC] = lambda worker, told=[self.name, why, starts]: told
-        before = there(self.names)
         try:
+            try:
+                with open(note(), "a") as file:
+                    file.writelines(name + "\n" for name in sorted(self.names - there(self.names)))
+            except OSError as why:
+                raise RuntimeError("ERROR: %s" % why) from None
             self.install()
         except Exception as why:
             tell(str(why)[-2000:])
             raise
-        finally:
-            with open(note(), "a") as file:
-                file.writelines(name + "\n" for name in sorted(there(self.names) - before))
         tell(None)
 
 try:
     with Client(asked["address"], timeout="60s") as client:
-        for name in asked["forget"]:
+        for name in (INSTALL, UNINSTALL):
             for forget in (client.unregister_scheduler_plugin, client.unregister_worker_plugin):
                 # One that was registered halfway is not known everywhere.
                 with contextlib.suppress(Exception):
                     forget(name)
         # Before workers are restarted: what one of them still installed goes then.
-        if asked["gone"]:
-            plugin = InstallPlugin(Uninstall(asked["gone"]), restart_workers=False)
-            plugin.name = asked["removal"]
-            client.register_plugin(plugin, name=asked["removal"])
+        plugin = InstallPlugin(Uninstall(asked["names"]), restart_workers=False)
+        plugin.name = UNINSTALL
+        client.register_plugin(plugin, name=UNINSTALL)
         if asked["packages"]:
             plugin = PipInstall(packages=asked["packages"])
-            plugin.name = asked["name"]
-            plugin._install_fn = Told(asked["name"], plugin._install_fn, asked["distributions"])
-            client.register_plugin(plugin, name=asked["name"])
+            plugin.name = INSTALL
+            plugin._install_fn = Told(asked["name"], plugin._install_fn, asked["names"])
+            client.register_plugin(plugin, name=INSTALL)
         if asked["restart"]:
             workers = client.scheduler_info(n_workers=-1)["workers"]
             some = sorted(at for at, one in workers.items() if one.get("nanny"))
@@ -100,7 +104,11 @@ PIP = 1500
 class Plugins:
     def lacks_plugin(self, live):
         """Whether the scheduler of a cluster is to be told what its workers install; to be called with the lock."""
-        return leads(live) and live["spec"].get("pipInstall", []) != self.noted_plugin(live).get("packages", [])
+        environment = self.store.get("environments", live["spec"]["environment"]["name"]) or {"spec": {}}
+        if not leads(live) or not environment["spec"].get("pip"):
+            return False
+        # One that was started again is told that there are none, too: its workers may have some from before.
+        return live["spec"].get("pipInstall", []) != self.noted_plugin(live).get("packages")
 
     def noted_plugin(self, live):
         """What was registered last. A scheduler that was started again knows nothing of it."""
@@ -129,18 +137,14 @@ class Plugins:
             if not live or is_going(live) or not leader or not self.lacks_plugin(live):
                 return
             environment = self.environment(live["spec"]["environment"]["name"])
-            terms, noted = terms_of(live), self.noted_plugin(live)
+            terms, old = terms_of(live), self.noted_plugin(live).get("packages", [])
         python = (environment or {}).get("status", {}).get("python")
         if not python:
             raise Refused(500, "Failed", "the environment %s is not ready" % live["spec"]["environment"]["name"])
-        wanted, old, before = live["spec"].get("pipInstall", []), noted.get("packages", []), noted.get("gone", [])
-        kept = distributions(wanted)
-        # A worker that was away while a package went still has it.
-        gone = sorted((distributions(old) | set(before)) - kept)
+        wanted = live["spec"].get("pipInstall", [])
         asked = {
             "address": contact(terms), "name": plugin_name(wanted), "metric": INSTALLED, "packages": wanted,
-            "distributions": sorted(kept), "removal": removal_name(gone), "gone": gone,
-            "forget": [plugin_name(old)] * bool(old) + [removal_name(names) for names in (before, gone) if names],
+            "names": distributions(wanted),
             # What is imported stays as it was.
             "restart": not set(old) <= set(wanted),
         }
@@ -158,7 +162,7 @@ class Plugins:
             raise Refused(500, "Failed", complaint_of_pip(run.stderr))
         with self.store.locked():
             self.store.write(self.store.at("plugins", cluster), {
-                "scheduler": leader["internal"]["scheduler"], "packages": wanted, "gone": gone,
+                "scheduler": leader["internal"]["scheduler"], "packages": wanted,
             })
 
 
@@ -176,14 +180,10 @@ def plugin_name(packages):
     return "dask-infra-" + digest(packages)
 
 
-def removal_name(names):
-    return "dask-infra-without-" + digest(names)
-
-
 def distributions(packages):
     """The names in `name[extra]>=1`; a URL has none."""
     found = (re.match(r"(?![a-z0-9+]+://)[A-Za-z0-9][A-Za-z0-9._-]*", package) for package in packages)
-    return {one.group() for one in found if one}
+    return sorted({one.group() for one in found if one})
 
 
 def complaint_of_pip(said):

@@ -304,6 +304,10 @@ def tell(early, line="\n"):
     early.clear()
 
 
+def group_of(pod):
+    return pod["metadata"]["labels"].get(GROUP_LABEL)
+
+
 def members(pod):
     """By which names a scheduler knows what a worker consists of: `NAME-0` and so on where it is several processes, as
     `dask worker --nworkers` and `dask cuda worker` name them."""

@@ -122,6 +122,9 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
 
     def apply(self, plural, kind, name, namespace, asked, body):
         live = self.store.get(plural, name, namespace)
+        if live and plural == "environments" and is_going(live):
+            # Of that one only the folder is left, under another name.
+            live = None
         wanted = body.get("metadata", {})
         if live is None:
             if wanted.get("uid"):

@@ -47,23 +47,24 @@ class Status:
         of = self.led(cluster)
         pods = self.pods(CLUSTER_LABEL, cluster)
         own = name + "-default" if plural in LED else name
-        workers = [pod for pod in pods if pod["metadata"]["labels"].get(GROUP_LABEL) == own]
+        workers = [pod for pod in pods if group_of(pod) == own]
         alive = [pod for pod in workers if self.lives(pod)]
         ended = [pod for pod in workers if pod not in alive]
         leader = next((pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler"), None)
         running = leader is not None and self.lives(leader)
         wanted = self.wanted(cluster)
-        terms = [(pod["internal"].get("text"), wanted.get(pod["metadata"]["name"])) for pod in alive]
-        outdated = sum(what is not None and text != digest(what) for text, what in terms)
+        # Those that go on under other terms than they were started with.
+        names = {pod["metadata"]["name"]: pod["internal"].get("text") for pod in alive}
+        changed = sum(names[name] != digest(wanted[name]) for name in names if name in wanted)
         status = {
             "converging": self.is_converging(cluster),
-            "workers": {"running": len(alive), "present": len(workers), "registered": 0, "outdated": outdated},
+            "workers": {"running": len(alive), "present": len(workers), "registered": 0, "changed": changed},
             "scheduler": {"running": running, "answers": False},
         }
         if "slurm" in live["spec"]["worker"]:
             status["queue"] = self.queue_of(workers)
         if bounds(live):
-            self.adapted_status(status, live, pods, alive)
+            self.adapted_status(status, live, pods)
         if of and (running or not leads(of)) and has_place(terms_of(of)):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, [members(pod) for pod in alive]))

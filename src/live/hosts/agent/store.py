@@ -127,10 +127,17 @@ class Store:
                 os.rmdir(folder)
         for folder in (os.path.dirname(self.root), self.base):
             with contextlib.suppress(OSError):
-                if folder == self.base and all(name.startswith(COMPILED) for name in os.listdir(folder)):
-                    for name in os.listdir(folder):
-                        os.unlink(os.path.join(folder, name))
+                if folder == self.base:
+                    self.forget_compiled()
                 os.rmdir(folder)
+
+    def forget_compiled(self):
+        # One that is being written has its last name at the second look.
+        for _ in range(2):
+            names = os.listdir(self.base)
+            for name in names if all(name.startswith(COMPILED) for name in names) else []:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.base, name))
 
     def file(self, plural, namespace, name):
         return self.at("objects", plural, (namespace or "_"), name + ".json")
