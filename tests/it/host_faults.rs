@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::host_agent::{Agent, HOSTS, Setting, cluster, environment, is_alive, pretended};
 use crate::real::free_ports;
-use crate::served::{on_path, things_below};
+use crate::served::{on_path, things_in, until};
 
 /// What is asked for when the fault comes; before it the cluster has two workers, but for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -256,7 +256,8 @@ impl Case {
         }
         drop(agent);
         assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
-        assert_eq!(things_below(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+        // Who followed a job looks once more at what is not there any more, with the lock.
+        until(&format!("{case}: no file is left"), || things_in(self.state.path()).is_empty());
     }
 
     fn run(&self, step: Step, fault: Fault, moment: u64) {
