@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::address::FieldPath;
-use crate::kinds::hosts::workers::unrestarted;
+use crate::kinds::about::counted;
 use crate::kinds::json::{count, text};
 use crate::kinds::scale::Number;
 use crate::resource::{Readiness, Resource};
@@ -51,6 +51,12 @@ pub(super) fn amiss(status: &Value) -> Option<String> {
     ended.then(|| {
         "the adapter, which sets the number of workers, is not running; it is started again".to_owned()
     })
+}
+
+/// What is said of workers that go on under the terms from before a change.
+pub(super) fn unrestarted(status: &Value) -> Option<String> {
+    let changed = count(&status["workers"]["changed"]);
+    (changed > 0).then(|| format!("{} did not restart", counted(changed, "worker")))
 }
 
 /// Whether a cluster that has a scheduler follows the work. More workers than the minimum come and go without being waited for.

@@ -201,7 +201,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else if !adapts && count(&status["workers"]["present"]) > wanted {
         let more = count(&status["workers"]["present"]) - wanted;
         format!("{more} more than {wanted} workers are running; they are retired")
-    } else if let Some(what) = unrestarted(status) {
+    } else if let Some(what) = adapted::unrestarted(status) {
         let how = match text(&status["message"]) {
             "" => String::new(),
             said => format!(" ({said})"),
@@ -211,12 +211,6 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
         return None;
     };
     Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
-}
-
-/// What is said of workers that go on under the terms from before a change.
-pub(super) fn unrestarted(status: &Value) -> Option<String> {
-    let changed = count(&status["workers"]["changed"]);
-    (changed > 0).then(|| format!("{} did not restart", counted(changed, "worker")))
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.
@@ -273,7 +267,7 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
-    if let Some(what) = unrestarted(status) {
+    if let Some(what) = adapted::unrestarted(status) {
         return Readiness::Failed(ended(what));
     }
     unlike(status)
