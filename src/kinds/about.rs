@@ -41,6 +41,11 @@ pub fn image(pod: &Value) -> String {
     image[from..].to_owned()
 }
 
+/// What stands in parentheses behind something, with a space; empty for what says nothing.
+pub fn in_parentheses(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(" ({said})") }
+}
+
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

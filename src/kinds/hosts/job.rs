@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{api, cluster, slurm, workers};
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::in_parentheses;
 use crate::kinds::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL};
 use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
 use crate::kinds::dask::job::{self, DaskJob, Restart};
@@ -217,8 +218,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
             "what takes care of it was killed; it is taken up again".to_owned()
         }
         State::Runs if running < wanted && status["scheduler"]["answers"] == true => {
-            let how = slurm::ended(&status["queue"]);
-            let how = if how.is_empty() { how } else { format!(" ({how})") };
+            let how = in_parentheses(&slurm::ended(&status["queue"]));
             format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
         }
         State::Runs => return None,

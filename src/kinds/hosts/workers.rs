@@ -6,7 +6,7 @@ use super::adapted::{self, Bounds};
 use super::api;
 use super::slurm;
 use crate::address::{Address, FieldPath};
-use crate::kinds::about::counted;
+use crate::kinds::about::{counted, in_parentheses};
 use crate::kinds::dask::process::ProcessKeys;
 use crate::kinds::env::Env;
 use crate::kinds::json::{count, text};
@@ -185,8 +185,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let (of_cluster, adapts) =
         (live["kind"] == "Cluster", adapted::bounds(&live["spec"]["worker"]).is_some());
     let why = if of_cluster && status["scheduler"]["running"] == false {
-        let how = slurm::ended(&status["scheduler"]["queue"]);
-        let how = if how.is_empty() { how } else { format!(" ({how})") };
+        let how = in_parentheses(&slurm::ended(&status["scheduler"]["queue"]));
         format!("the scheduler is not running{how}; it and all workers are started again")
     } else if status["scheduler"]["queue"].is_object() && status["scheduler"]["address"].is_null() {
         "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
@@ -195,17 +194,13 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else if let Some(why) = adapts.then(|| adapted::amiss(status)).flatten() {
         why
     } else if running < wanted {
-        let how = slurm::ended(&status["queue"]);
-        let how = if how.is_empty() { how } else { format!(" ({how})") };
+        let how = in_parentheses(&slurm::ended(&status["queue"]));
         format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
     } else if !adapts && count(&status["workers"]["present"]) > wanted {
         let more = count(&status["workers"]["present"]) - wanted;
         format!("{more} more than {wanted} workers are running; they are retired")
     } else if let Some(what) = adapted::unrestarted(status) {
-        let how = match text(&status["message"]) {
-            "" => String::new(),
-            said => format!(" ({said})"),
-        };
+        let how = in_parentheses(text(&status["message"]));
         format!("{what}{how}; this is tried again")
     } else {
         return None;

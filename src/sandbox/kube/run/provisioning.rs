@@ -18,7 +18,7 @@ use super::super::store::Cluster;
 use super::autoscaler::{More, is_queued, pool_name, room, template_in};
 use super::claim::{ENDS, GROUP, LONGEST, OWNER, RESOURCE};
 use super::market::{self, Free, Market};
-use super::nodes::POOL_LABEL;
+use super::nodes::{POOL_LABEL, zone_of};
 use super::round::{PoolView, Run};
 use super::scheduler::Host;
 use super::stages::stages;
@@ -240,8 +240,7 @@ fn take(run: &mut Run<'_>, request: &Value) {
 
 /// Whether a node is where the details say.
 fn is_in(node: &Value, details: &Value) -> bool {
-    label(node, POOL_LABEL) == text(details, "/NodePoolName")
-        && label(node, "topology.kubernetes.io/zone") == text(details, "/Zone")
+    label(node, POOL_LABEL) == text(details, "/NodePoolName") && zone_of(node) == text(details, "/Zone")
 }
 
 /// The uid of the request that has a node.
