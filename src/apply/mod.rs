@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::future::FusedFuture as _;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -196,18 +197,6 @@ impl ApplyOptions {
     }
 }
 
-/// What the coordinator waits for.
-enum Message {
-    /// A running change says something.
-    Told(Event),
-    /// A running change ended.
-    Ended(usize, Ended),
-    /// Ctrl-C, the how manieth.
-    Interrupt(u8),
-    /// The lock was taken away, by whom.
-    Unlocked(String),
-}
-
 /// Applies a plan. Each change's steps run in order, changes run as their followers and lanes allow; a
 /// change that does not succeed skips what follows it and nothing else.
 pub async fn apply(
@@ -219,8 +208,7 @@ pub async fn apply(
     let ApplyOptions { parallelism, now, interrupt, kinds, lock, given, capacity } = options;
     let fence = Fence::new(api, lock.clone());
     let writer = RecordWriter::new(plan, &fence, now, lock.clone());
-    let mut unlocked = Box::pin(renewed(lock.clone()));
-    let mut is_locked = true;
+    let mut unlocked = Box::pin(renewed(lock.clone()).fuse());
     let watches = Watches::new(&fence);
     let mut listening = Box::pin(watches.listen());
     let shared = Shared {
@@ -250,27 +238,12 @@ pub async fn apply(
         if running.is_empty() {
             break;
         }
-        let message = tokio::select! {
+        tokio::select! {
             biased;
-            count = pressed(&mut ctrl_c) => Message::Interrupt(count),
+            count = pressed(&mut ctrl_c) => state.interrupted(count, &mut events),
             never = &mut listening => match never {},
-            Some(event) = told.recv() => Message::Told(event),
-            Some((place, ended)) = running.next() => Message::Ended(place, ended),
-            who = &mut unlocked, if is_locked => Message::Unlocked(who),
-        };
-        match message {
-            Message::Told(event) => events(event),
-            Message::Unlocked(who) => {
-                let message = format!(
-                    "{who} took the stack's lock: no more requests are sent; plan again when that apply has \
-                     finished"
-                );
-                events(Event::Warning { message });
-                is_locked = false;
-                state.unlocked();
-            }
-            Message::Interrupt(count) => state.interrupted(count, &mut events),
-            Message::Ended(place, ended) => {
+            Some(event) = told.recv() => events(event),
+            Some((place, ended)) = running.next() => {
                 while let Ok(event) = told.try_recv() {
                     events(event);
                 }
@@ -280,32 +253,28 @@ pub async fn apply(
                 }
                 state.ended(place, ended, &mut events);
             }
+            who = &mut unlocked, if !unlocked.is_terminated() => {
+                events(taken_by(&who));
+                state.unlocked();
+            }
         }
         halt.send_replace(state.stopped);
     }
     drop(running);
     state.close(&mut events);
     // Who has the lock now has read the intent, which names all that may be there, and keeps the record from here.
-    if state.interrupts < 2 && state.stopped != Stopped::Unlocked {
-        let write = writer.outcome(&state.outcomes, &state.passes);
-        let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
-        let written = tokio::select! {
-            biased;
-            written = write => written,
-            () = stopped => Err(NotKept::Failed("it was interrupted".to_owned())),
-            // Renewed meanwhile, too: after a change that took all of an API's time nothing may be written before that.
-            who = &mut unlocked, if is_locked => Err(NotKept::Lost(who)),
-        };
-        if let Err(why) = written {
-            if let NotKept::Lost(_) = &why {
-                state.unlocked();
-            }
-            let message = format!(
-                "the record of this apply could not be written: {why}; the next plan reads live state and may \
-                 run checks again"
-            );
-            events(Event::Warning { message });
+    if state.interrupts < 2
+        && state.stopped != Stopped::Unlocked
+        && let Err(why) = outcome_kept(&writer, &state, &mut ctrl_c, &mut unlocked).await
+    {
+        if let NotKept::Lost(_) = &why {
+            state.unlocked();
         }
+        let message = format!(
+            "the record of this apply could not be written: {why}; the next plan reads live state and may run \
+             checks again"
+        );
+        events(Event::Warning { message });
     }
     drop(unlocked);
     // After a second signal it is left to lapse: nobody waits for an answer any more.
@@ -313,6 +282,30 @@ pub async fn apply(
         give_back(&lock, &interrupt).await;
     }
     state.summary()
+}
+
+/// Writes what became of all changes. The lock is renewed meanwhile, too, until it is `lost`: after a change that took all of an
+/// API's time nothing may be written before that.
+async fn outcome_kept(
+    writer: &RecordWriter<'_>,
+    state: &ApplyState<'_>,
+    ctrl_c: &mut watch::Receiver<u8>,
+    lost: impl Future<Output = String>,
+) -> Result<(), NotKept> {
+    let stopped = async { while pressed(ctrl_c).await < 2 {} };
+    tokio::select! {
+        biased;
+        written = writer.outcome(&state.outcomes, &state.passes) => written,
+        () = stopped => Err(NotKept::Failed("it was interrupted".to_owned())),
+        who = lost => Err(NotKept::Lost(who)),
+    }
+}
+
+fn taken_by(who: &str) -> Event {
+    let message = format!(
+        "{who} took the stack's lock: no more requests are sent; plan again when that apply has finished"
+    );
+    Event::Warning { message }
 }
 
 /// Ends when the lock is lost.
