@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::record::Stop;
+use crate::resource::Action;
 
 /// One reason; a change may have several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +100,7 @@ pub enum Reason {
     /// It was, until now.
     Started,
     /// A check follows what changes.
-    Disturbed(Address),
+    Disturbed(Address, Action),
     /// A check is not the one that passed.
     CheckChanged,
     NotPassed,
@@ -228,7 +229,9 @@ impl fmt::Display for Reason {
             ),
             Self::Stopped(stop) => stop.fmt(f),
             Self::Started => f.write_str("stopped until now"),
-            Self::Disturbed(address) => write!(f, "{address} is replaced or updated"),
+            Self::Disturbed(address, Action::Create) => write!(f, "{address} is created"),
+            Self::Disturbed(address, Action::Replace) => write!(f, "{address} is replaced"),
+            Self::Disturbed(address, _) => write!(f, "{address} is updated"),
             Self::CheckChanged => f.write_str("it changed since it passed"),
             Self::NotPassed => f.write_str("it has not passed yet"),
             Self::PassesNotRecorded => f.write_str("passes are not recorded where nothing is managed"),

@@ -308,7 +308,7 @@ impl Planner<'_> {
                 _ if asked => Some(Reason::Requested),
                 // There is no node to run on.
                 _ if self.is_halted(resource) => None,
-                (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone())),
+                (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone(), change.action)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some(Reason::CheckChanged),
                 _ if nothing_is_managed => Some(Reason::PassesNotRecorded),
