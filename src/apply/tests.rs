@@ -478,6 +478,17 @@ async fn a_wait_ends_at_its_deadline_or_when_it_is_hopeless() {
     let api = stuck().on("GET /api/v1/namespaces/n/", always(json!({"phase": "failed"})));
     let (applied, _) = quiet(vec![makes("a", &[])], api).await;
     assert_eq!(applied.failure(0), (Code::NotReady.as_str(), "ConfigMap n/a: it fell over"));
+
+    // A host cannot remove what is to go.
+    let stays = json!({"kind": "Environment", "status": {"phase": "Stuck", "message": "no permission"}});
+    let api = Fake::new()
+        .on("DELETE /api/v1/namespaces/n/", always(json!({"status": "Success"})))
+        .on("GET /api/v1/namespaces/n/", always(stays));
+    let identity = Identity::Object(object("Environment", "environments", "a"));
+    let delete = call(Api::Kubernetes, Method::Delete, "/api/v1/namespaces/n/environments/a", json!({}));
+    let steps = vec![delete, wait(&identity, Until::Gone, 60)];
+    let (applied, _) = quiet(vec![change("a", identity, Action::Delete, steps, &[])], api).await;
+    assert_eq!(applied.failure(0), (Code::NotReady.as_str(), "Environment n/a: no permission"));
 }
 
 #[tokio::test(start_paused = true)]

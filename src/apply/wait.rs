@@ -103,7 +103,12 @@ impl<'a> Run<'a> {
             }
             Readiness::Queued(told) => Ok(Some(told.to_string())),
             Readiness::Failed(why) => {
-                let help = "fix the cause, then apply again";
+                let help = match wait.until {
+                    Until::Gone => "fix the cause, then run the command again",
+                    Until::Ready | Until::Still | Until::Idle | Until::Handled => {
+                        "fix the cause, then apply again"
+                    }
+                };
                 self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
                 Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)))
             }
@@ -189,7 +194,7 @@ impl<'a> Run<'a> {
         let result = match told {
             Known::Gone if wait.until == Until::Gone => Ok(Readiness::Ready),
             Known::Is(live) if wait.until == Until::Gone => Ok(match self.is_deleted(ear, &live) {
-                true => Readiness::progressing(going(&live)),
+                true => going(&live),
                 // Another one has its name by now.
                 false => Readiness::Ready,
             }),
@@ -308,7 +313,7 @@ impl<'a> Run<'a> {
             let live = self.read_once(*api, path).await?;
             if !live.is_null() && !self.is_another(path, &live) {
                 ear.notes(&live);
-                return Ok(Readiness::progressing(going(&live)));
+                return Ok(going(&live));
             }
         }
         let own = itself.as_ref().map(|(_, path)| path.as_str());
@@ -420,7 +425,14 @@ fn is_passing(error: &ApiError) -> bool {
 }
 
 /// What keeps a thing from being gone.
-fn going(live: &Value) -> String {
+fn going(live: &Value) -> Readiness {
+    if let Some(why) = kinds::hosts::environment::stuck(live) {
+        return Readiness::Failed(why.to_owned());
+    }
+    Readiness::progressing(kept_by(live))
+}
+
+fn kept_by(live: &Value) -> String {
     if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
         return format!("not yet deleted: {held}");
     }

@@ -815,7 +815,7 @@ fn an_environment_is_removed_beside_requests() {
     let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let programs = installer(home.path(), "");
     let held = home.path().join("held");
-    let remove = "                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)\n";
+    let remove = "                shutil.rmtree(path, ignore_errors=True)\n";
     let hold = format!(
         "                while os.path.exists('{}'):\n                    time.sleep(0.02)\n{remove}",
         held.display()
@@ -847,6 +847,68 @@ fn an_environment_is_removed_beside_requests() {
     assert_eq!(agent.get(&two).1["status"]["phase"], "Ready");
     agent.delete(&two);
     until("nothing is left", || things_in(state.path()).is_empty());
+}
+
+#[test]
+fn a_folder_that_cannot_be_removed_keeps_its_environment() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let programs = installer(home.path(), "");
+    let refuses = home.path().join("refuses");
+    // Root may remove whatever a test could make.
+    let remove = "                shutil.rmtree(path, ignore_errors=True)\n";
+    let again = "                    shutil.rmtree(path)\n";
+    let refused = format!("os.path.exists('{}') and name.startswith('d1')", refuses.display());
+    let faster = [
+        (remove, format!("                {refused} or shutil.rmtree(path, ignore_errors=True)\n")),
+        (
+            again,
+            format!(
+                "                    if {refused}: raise PermissionError(13, 'Permission denied', 'numpy')\n{again}"
+            ),
+        ),
+    ];
+    let faster: Vec<(&str, &str)> = faster.iter().map(|(slow, fast)| (*slow, fast.as_str())).collect();
+    let command = || {
+        let setting = Setting { path: Some(&programs), faster: &faster, ..Setting::default() };
+        Agent::start_with(state.path(), &setting)
+    };
+    let [one, two] = ["one-main", "two-main"].map(|name| format!("{HOSTS}/environments/{name}"));
+    let stuck = |agent: &mut Agent| {
+        let live = agent.until(&one, |_, live| live["status"]["phase"] == "Stuck");
+        let said = live["status"]["message"].as_str().unwrap();
+        assert!(said.contains("/discarded/d1."), "{said}");
+        assert!(said.ends_with("cannot be removed: [Errno 13] Permission denied: 'numpy'"), "{said}");
+    };
+    for by_hand in [false, true] {
+        let mut agent = command();
+        fs::write(&refuses, "").unwrap();
+        for (path, digest) in [(&one, "d1"), (&two, "d2")] {
+            let mut made = made(&["dask"]);
+            made["spec"]["digest"] = json!(digest);
+            agent.apply(path, "", &made);
+            agent.until(path, |_, live| live["status"]["phase"] == "Ready");
+        }
+        assert_eq!(agent.ask("DELETE", &one, None).0, 200);
+        stuck(&mut agent);
+        // It is in nobody else's way.
+        agent.delete(&two);
+        // Each command tries once more.
+        agent = command();
+        assert_eq!(agent.get(&one).1["status"]["phase"], "Removing");
+        stuck(&mut agent);
+        assert_eq!(agent.ask("DELETE", &one, None).0, 200);
+        stuck(&mut agent);
+        if by_hand {
+            fs::remove_dir_all(agent.folder().join("discarded")).unwrap();
+        } else {
+            fs::remove_file(&refuses).unwrap();
+        }
+        command().until(&one, |status, _| status == 404);
+        until("nothing is left", || things_in(state.path()).is_empty());
+    }
 }
 
 #[test]

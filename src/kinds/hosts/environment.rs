@@ -231,10 +231,20 @@ fn readiness(live: &Value) -> Readiness {
                 }
             }
         }
-        "Failed" => Readiness::Failed(text(&status["message"]).to_owned()),
+        "Failed" | "Stuck" => Readiness::Failed(text(&status["message"]).to_owned()),
+        "Removing" => Readiness::progressing(match text(&status["message"]) {
+            "" => "its folder is being removed".to_owned(),
+            why => format!("its folder is being removed again: {why}"),
+        }),
         _ if live["spec"]["container"].is_object() => Readiness::progressing("its image is being pulled"),
         _ => Readiness::progressing("its packages are being installed"),
     }
+}
+
+/// Why one that was deleted does not go, where a host cannot remove its folder.
+pub fn stuck(live: &Value) -> Option<&str> {
+    let status = &live["status"];
+    (live["kind"] == "Environment" && status["phase"] == "Stuck").then(|| text(&status["message"]))
 }
 
 fn status_line(live: &Value) -> StatusLine {
@@ -276,6 +286,8 @@ mod tests {
             (json!({ "phase": "Making" }), Readiness::progressing("its packages are being installed")),
             (json!({}), Readiness::progressing("its packages are being installed")),
             (json!({ "phase": "Failed", "message": "no" }), Readiness::Failed("no".to_owned())),
+            (json!({ "phase": "Removing" }), Readiness::progressing("its folder is being removed")),
+            (json!({ "phase": "Stuck", "message": "no" }), Readiness::Failed("no".to_owned())),
             (
                 on_hosts("3.12.1", "2.2.0"),
                 Readiness::Impaired(format!(

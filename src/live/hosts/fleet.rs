@@ -519,7 +519,7 @@ fn status(parts: &[(String, Value)]) -> Value {
     let Some((_, base)) = parts.first() else { return Value::Null };
     let mut status = base["status"].clone();
     if status["phase"].is_string() {
-        let worst = ["Failed", "Making"]
+        let worst = ["Failed", "Stuck", "Making"]
             .into_iter()
             .find_map(|phase| parts.iter().find(|(_, part)| part["status"]["phase"] == phase));
         if let Some((_, part)) = worst {
@@ -619,6 +619,13 @@ mod tests {
         assert_eq!(whole["metadata"]["managedFields"][0]["fieldsV1"], json!({ "f:spec": { "f:hosts": {} } }));
         assert_eq!(whole["status"]["workers"], json!({ "running": 2, "present": 2, "registered": 3 }));
         assert_eq!(whole["status"]["scheduler"]["running"], true);
+        let stale = |host: &str, changed: u64| {
+            let mut one = live(host, 1);
+            one.1["status"]["workers"]["changed"] = json!(changed);
+            one
+        };
+        let whole = merged(vec![stale("a", 2), stale("b", 1)]).unwrap();
+        assert_eq!(whole["status"]["workers"]["changed"], 3);
     }
 
     #[test]
@@ -660,6 +667,12 @@ mod tests {
         let whole = merged(vec![on("a", "2026.8.0"), on("b", "2026.3.0")]).unwrap();
         let expect = json!({ "a": { "dask": "2026.8.0" }, "b": { "dask": "2026.3.0" } });
         assert_eq!(whole["status"]["onHosts"], expect);
+        let mut stays = on("b", "2026.3.0");
+        stays.1["status"] = json!({ "phase": "Stuck", "message": "no permission" });
+        let mut goes = on("a", "2026.8.0");
+        goes.1["status"] = json!({ "phase": "Removing" });
+        let whole = merged(vec![goes, stays]).unwrap();
+        assert_eq!(whole["status"], json!({ "phase": "Stuck", "message": "b: no permission" }));
     }
 
     #[test]

@@ -14,10 +14,15 @@ class Environments:
         """An environment with what is known of it now."""
         internal, spec = live.get("internal", {}), live["spec"]
         if is_going(live):
-            if not is_alive(read_json(self.store.at("clears"))):
-                # Who removed it was interrupted.
+            noted = read_json(self.store.at("clears")) or {}
+            left = self.left_of(live, noted.get("left", {}))
+            status = {"message": noted["left"][left[0]]} if left else {}
+            if left and noted["at"] > self.began:
+                return dict(live, status=dict(status, phase="Stuck"))
+            if not is_alive(noted):
+                # Who removed it was interrupted, or could not when another command asked.
                 self.collect()
-            return dict(live, status={"phase": "Removing"})
+            return dict(live, status=dict(status, phase="Removing"))
         status = dict(live.get("status", {}))
         if status.get("digest") != spec.get("digest"):
             status = {"phase": "Making", "digest": spec.get("digest")}
@@ -219,23 +224,40 @@ class Environments:
         if os.path.isdir(self.store.at("discarded")):
             detach_once(self.store, self.store.at("clears"), self.cleared)
         else:
-            self.forget_environments()
+            self.forget_environments({})
 
     def cleared(self):
-        folder, tries = self.store.at("discarded"), {}
+        folder, tries, why = self.store.at("discarded"), {}, {}
         while True:
             with self.store.locked():
                 there = os.listdir(folder) if os.path.isdir(folder) else []
                 # What was still written into meanwhile goes at the next try.
                 left = [name for name in there if tries.get(name, 0) < 3]
                 if not left:
-                    self.forget_environments()
-                    self.store.remove("clears")
+                    self.forget_environments({name: why[name] for name in there})
                     return
             for name in left:
                 tries[name] = tries.get(name, 0) + 1
-                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+                path = os.path.join(folder, name)
+                shutil.rmtree(path, ignore_errors=True)
+                reason = "it is being written to"
+                try:
+                    # The first of what is left tells.
+                    shutil.rmtree(path)
+                except OSError as error:
+                    reason = error
+                why[name] = "%s cannot be removed: %s" % (path, reason)
 
-    def forget_environments(self):
+    def forget_environments(self, left):
+        """`left` tells of folders that cannot be removed why that is: environments that had them stay."""
         for live in filter(is_going, self.store.all("environments")):
-            self.store.drop("environments", live["metadata"]["name"])
+            if not self.left_of(live, left):
+                self.store.drop("environments", live["metadata"]["name"])
+        if left:
+            self.store.write(self.store.at("clears"), {"left": left, "at": time.time()})
+        else:
+            self.store.remove("clears")
+
+    def left_of(self, live, folders):
+        """Folders that were discarded of an environment."""
+        return [name for name in folders if name.startswith("%s." % live["spec"].get("digest"))]

@@ -4,6 +4,7 @@
 class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
+        self.began = time.time()
         # Schedulers that did not answer, and until when that is believed.
         self.silent = {}
         # What schedulers and workers told of their versions, and until when that is believed.
