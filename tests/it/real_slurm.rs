@@ -236,6 +236,34 @@ fn a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error() {
 }
 
 #[test]
+fn a_group_that_cannot_start_holds_up_no_other() {
+    needs!(&[Part::Slurm]);
+    let more = "[dask_cluster.work.group.large]\nreplicas = 2\ncpu = \"1\"\n";
+    let login = Login::new("partition = \"cpu\"", "replicas = 2, cpu = \"1\"", more);
+    login.apply().expect(0);
+    let jobs = |group: &str| {
+        let names = format!("work-{group}worker-0,work-{group}worker-1");
+        login.cluster.says("squeue", &["-h", "-t", "RUNNING", "-n", &names, "-o", "%i %C"])
+    };
+    let before = jobs("large-");
+    login.user.edit("replicas = 2\ncpu = \"1\"", "replicas = 2\ncpu = \"99\"");
+    login.user.edit("replicas = 2, cpu = \"1\"", "replicas = 2, cpu = \"2\"");
+    login.apply().expect(1).says("can never start");
+    let changed = jobs("");
+    assert!(changed.lines().count() == 2 && changed.lines().all(|job| job.ends_with(" 2")), "{changed}");
+    // SLURM says so of a job, whose place half of the group made.
+    let left = jobs("large-");
+    assert!(left.lines().count() == 1 && before.contains(left.trim()), "{before}{left}");
+    login.run(&["plan", "--detailed-exitcode"]).expect(2).says("were not restarted");
+    login.user.edit("replicas = 2\ncpu = \"99\"", "replicas = 2\ncpu = \"2\"");
+    login.apply().expect(0);
+    login.nothing_to_do();
+    assert!(jobs("large-").lines().all(|job| job.ends_with(" 2")));
+    assert_eq!(jobs(""), changed);
+    login.is_gone();
+}
+
+#[test]
 fn a_controller_that_does_not_answer_is_unreadable() {
     needs!(&[Part::Slurm]);
     let mut login = Login::new("partition = \"cpu\"", "replicas = 1", "");
