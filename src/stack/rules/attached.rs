@@ -7,10 +7,11 @@ use super::Context;
 use super::workers::group_name;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, nearest};
+use crate::kinds::dask::cluster::DaskCluster;
 use crate::kinds::kubernetes::bundle::{self, Object};
 use crate::kinds::section::of_others;
 use crate::schema::DASK_GROUP;
-use crate::stack::Writer;
+use crate::stack::{Stack, Writer};
 
 /// A Dask cluster of the stack, of a section or of a manifest.
 struct Known {
@@ -230,69 +231,18 @@ struct Part {
     place: FieldPath,
 }
 
+/// The image of a container of a pod that a user wrote.
+fn part(pod: &Value, path: &FieldPath, name: &str, what: &'static str) -> Option<Part> {
+    let containers = pod["containers"].as_array()?;
+    let place = containers.iter().position(|container| container["name"] == name).unwrap_or(0);
+    let image = containers.get(place)?["image"].as_str()?.to_owned();
+    Some(Part { what, image, place: path.key("containers").index(place).key("image") })
+}
+
 /// Scheduler, workers and programs have one version of Dask: its messages are pickles.
 pub(super) fn images_have_one_version(context: &mut Context<'_>) {
-    let mut clusters: Vec<(Part, Vec<Part>)> = Vec::new();
-    let own = |value: &Value, path: &FieldPath, name: &str, what| {
-        let containers = value["containers"].as_array()?;
-        let place = containers.iter().position(|container| container["name"] == name).unwrap_or(0);
-        let image = containers.get(place)?["image"].as_str()?.to_owned();
-        Some(Part { what, image, place: path.key("containers").index(place).key("image") })
-    };
-    for (key, cluster) in &context.stack.dask_cluster {
-        let path = FieldPath::keys(["dask_cluster", key]);
-        let scheduler =
-            Part { what: "the scheduler", image: cluster.image.clone(), place: path.key("image") };
-        let groups = cluster.group.iter().filter_map(|(group, section)| {
-            let place = path.key("group").key(group).key("image");
-            Some(Part { what: "these workers", image: section.image.clone()?, place })
-        });
-        let mut parts: Vec<Part> = groups.collect();
-        let jobs = context.stack.dask_job.iter().filter(|(_, job)| job.like.as_ref() == Some(key));
-        parts.extend(jobs.filter_map(|(job, section)| {
-            let place = FieldPath::keys(["dask_job", job, "image"]);
-            Some(Part { what: "the program", image: section.image.clone()?, place })
-        }));
-        let is_only = context.stack.dask_cluster.len() == 1;
-        let checks = context.stack.check.iter().filter(|(_, check)| {
-            let asks = check.run.program(false).is_some();
-            asks && check.cluster.as_ref().map_or(is_only, |named| named == key)
-        });
-        parts.extend(checks.filter_map(|(check, section)| {
-            let place = FieldPath::keys(["check", check, "image"]);
-            Some(Part { what: "the check", image: section.image.clone()?, place })
-        }));
-        clusters.push((scheduler, parts));
-    }
-    for object in dask_objects(context) {
-        let (spec, path) = match object.kind() {
-            "DaskCluster" => (&object.value["spec"], object.origin().key("spec")),
-            "DaskJob" => (
-                &object.value["spec"]["cluster"]["spec"],
-                object.origin().key("spec").key("cluster").key("spec"),
-            ),
-            _ => continue,
-        };
-        let pod = |part: &str| (&spec[part]["spec"], path.key(part).key("spec"));
-        let (scheduler, at) = pod("scheduler");
-        let Some(scheduler) = own(scheduler, &at, "scheduler", "the scheduler") else { continue };
-        let (workers, at) = pod("worker");
-        let mut parts: Vec<Part> = own(workers, &at, "worker", "the workers").into_iter().collect();
-        if object.kind() == "DaskJob" {
-            let at = object.origin().key("spec").key("job").key("spec");
-            parts.extend(own(&object.value["spec"]["job"]["spec"], &at, "job", "the program"));
-        }
-        for group in dask_objects(context).into_iter().filter(|group| {
-            group.kind() == "DaskWorkerGroup"
-                && group.namespace() == object.namespace()
-                && group.value["spec"]["cluster"] == object.name()
-        }) {
-            let at = group.origin().key("spec").key("worker").key("spec");
-            parts.extend(own(&group.value["spec"]["worker"]["spec"], &at, "worker", "these workers"));
-        }
-        clusters.push((scheduler, parts));
-    }
-    for (scheduler, parts) in clusters {
+    let of_objects = images_of_objects(context);
+    for (scheduler, parts) in images_of_sections(context.stack).into_iter().chain(of_objects) {
         for part in parts {
             let Some(differs) = versions_differ(&scheduler.image, &part.image) else { continue };
             let message =
@@ -302,6 +252,70 @@ pub(super) fn images_have_one_version(context: &mut Context<'_>) {
             context.say(finding.help("scheduler, workers and clients should use one image"));
         }
     }
+}
+
+/// Schedulers, and what connects to them.
+fn images_of_sections(stack: &Stack) -> Vec<(Part, Vec<Part>)> {
+    let is_only = stack.dask_cluster.len() == 1;
+    let of_cluster = |(key, cluster): (&String, &DaskCluster)| {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        let scheduler =
+            Part { what: "the scheduler", image: cluster.image.clone(), place: path.key("image") };
+        let groups = cluster.group.iter().filter_map(|(group, section)| {
+            let place = path.key("group").key(group).key("image");
+            Some(Part { what: "these workers", image: section.image.clone()?, place })
+        });
+        let jobs = stack.dask_job.iter().filter(|(_, job)| job.like.as_ref() == Some(key));
+        let programs = jobs.filter_map(|(job, section)| {
+            let place = FieldPath::keys(["dask_job", job, "image"]);
+            Some(Part { what: "the program", image: section.image.clone()?, place })
+        });
+        let checks = stack.check.iter().filter(|(_, check)| {
+            let asks = check.run.program(false).is_some();
+            asks && check.cluster.as_ref().map_or(is_only, |named| named == key)
+        });
+        let clients = checks.filter_map(|(check, section)| {
+            let place = FieldPath::keys(["check", check, "image"]);
+            Some(Part { what: "the check", image: section.image.clone()?, place })
+        });
+        (scheduler, groups.chain(programs).chain(clients).collect())
+    };
+    stack.dask_cluster.iter().map(of_cluster).collect()
+}
+
+/// The same of objects that users wrote.
+fn images_of_objects(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
+    let objects = dask_objects(context);
+    let of_object = |object: &Object<'_>| {
+        let (spec, path) = match object.kind() {
+            "DaskCluster" => (&object.value["spec"], object.origin().key("spec")),
+            "DaskJob" => (
+                &object.value["spec"]["cluster"]["spec"],
+                object.origin().key("spec").key("cluster").key("spec"),
+            ),
+            _ => return None,
+        };
+        let pod = |part: &str| (&spec[part]["spec"], path.key(part).key("spec"));
+        let (scheduler, at) = pod("scheduler");
+        let scheduler = part(scheduler, &at, "scheduler", "the scheduler")?;
+        let (workers, at) = pod("worker");
+        let mut parts: Vec<Part> = part(workers, &at, "worker", "the workers").into_iter().collect();
+        if object.kind() == "DaskJob" {
+            let at = object.origin().key("spec").key("job").key("spec");
+            parts.extend(part(&object.value["spec"]["job"]["spec"], &at, "job", "the program"));
+        }
+        let groups = objects.iter().filter(|group| {
+            group.kind() == "DaskWorkerGroup"
+                && group.namespace() == object.namespace()
+                && group.value["spec"]["cluster"] == object.name()
+        });
+        parts.extend(groups.filter_map(|group| {
+            let at = group.origin().key("spec").key("worker").key("spec");
+            part(&group.value["spec"]["worker"]["spec"], &at, "worker", "these workers")
+        }));
+        Some((scheduler, parts))
+    };
+    objects.iter().filter_map(of_object).collect()
 }
 
 /// What differs in two images of one family, by their tags; `None` when nothing does or nothing can be told.
