@@ -16,7 +16,7 @@ use crate::kinds::kind::{Found, Part};
 use crate::kinds::kubernetes::machines;
 use crate::kinds::{self, dask};
 use crate::live::{ApiError, Class, Request, look, served};
-use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
+use crate::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
 /// The first pause between two looks; each next one is longer by [`FACTOR`], up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
@@ -103,14 +103,21 @@ impl<'a> Run<'a> {
             }
             Readiness::Queued(told) => Ok(Some(told.to_string())),
             Readiness::Failed(why) => {
+                let runs = (self.shared.kinds)(wait.kind).ends && self.change.action != Action::Run;
                 let help = match wait.until {
-                    Until::Gone => "fix the cause, then run the command again",
+                    Until::Gone => "fix the cause, then run the command again".to_owned(),
+                    _ if runs => {
+                        let address = &self.change.address;
+                        format!(
+                            "fix the cause, then run it again: `dask-infra run {address}`; an apply does not"
+                        )
+                    }
                     Until::Ready | Until::Still | Until::Idle | Until::Handled => {
-                        "fix the cause, then apply again"
+                        "fix the cause, then apply again".to_owned()
                     }
                 };
                 self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
-                Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)))
+                Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(&help)))
             }
         }
     }

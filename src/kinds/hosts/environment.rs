@@ -237,6 +237,7 @@ fn readiness(live: &Value) -> Readiness {
             why => format!("its folder is being removed again: {why}"),
         }),
         _ if live["spec"]["container"].is_object() => Readiness::progressing("its image is being pulled"),
+        _ if live["spec"]["path"].is_string() => Readiness::progressing("its Python is being checked"),
         _ => Readiness::progressing("its packages are being installed"),
     }
 }

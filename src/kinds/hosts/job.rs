@@ -341,7 +341,7 @@ pub fn ended(pod: &Value, log: Option<String>, program: &str, address: &Address)
         code: "ended",
         what,
         said: log.map(|log| format!("the end of its log:\n{log}")),
-        remedies: vec![format!("mend what it says; `{program} apply --replace {address}` runs it again")],
+        remedies: vec![format!("fix what it says; `{program} run {address}` runs it again")],
     }
 }
 

@@ -271,7 +271,8 @@ fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> St
             format!(
                 "{address}: {} after {took}: {} [{code}]",
                 paint(Tint::Remove, "failed"),
-                one_line(message)
+                // What follows, as the end of a log, is told with the outcome.
+                one_line(message.lines().next().unwrap_or_default())
             )
         }
         Outcome::TimedOut { message } => {
