@@ -425,6 +425,13 @@ pub enum Action {
     Run,
 }
 
+impl Action {
+    /// Whether the thing is another one afterwards.
+    pub fn makes(self) -> bool {
+        matches!(self, Self::Create | Self::Replace)
+    }
+}
+
 /// Which API a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -247,9 +247,7 @@ impl<'a> RecordWriter<'a> {
         }
         let anew = |thing: &Identity| {
             let changes = self.plan.changes.iter().enumerate();
-            let mut made = changes.filter(|(_, change)| {
-                &change.identity == thing && matches!(change.action, Action::Create | Action::Replace)
-            });
+            let mut made = changes.filter(|(_, change)| &change.identity == thing && change.action.makes());
             made.any(|(place, _)| {
                 outcomes.is_some_and(|outcomes| progress(outcomes, place) == Progress::Done)
             })
@@ -539,10 +537,11 @@ fn progress(outcomes: &Outcomes, change: usize) -> Progress {
 
 /// How long it took to make what was made, where it took so long that one would ask.
 fn took<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
-    let made = plan.changes.iter().enumerate().filter(|(place, change)| {
-        matches!(change.action, Action::Create | Action::Replace)
-            && progress(outcomes, *place) == Progress::Done
-    });
+    let made = plan
+        .changes
+        .iter()
+        .enumerate()
+        .filter(|(place, change)| change.action.makes() && progress(outcomes, *place) == Progress::Done);
     let took = made.filter_map(|(place, change)| {
         let (_, took) = outcomes.get(&place).filter(|(_, took)| *took >= WORTH_A_NOTE)?;
         Some((&change.identity, u32::try_from(took.as_secs()).ok()?))

@@ -43,7 +43,7 @@ impl<'a> Planner<'a> {
             return false;
         };
         let action = change.action;
-        let makes = matches!(action, Action::Create | Action::Replace);
+        let makes = action.makes();
         let live = self.live(&resource.identity).filter(|live| !is_going(live)).cloned();
         if !makes {
             // Its workers have their nodes, or are not wanted now.
@@ -88,7 +88,7 @@ impl<'a> Planner<'a> {
             .changes
             .iter()
             .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
-        if matches!(user.action, Action::Create | Action::Replace) {
+        if user.action.makes() {
             return Some(Left::Goes(Reason::OfWorkersBefore));
         }
         let names = |change: &&Change| {

@@ -385,7 +385,7 @@ fn requests(plan: &Plan) -> Vec<Address> {
         .collect();
     let wanted = by_identity(&plan.desired);
     let asks = |change: &&Change| {
-        let made = matches!(change.action, Action::Create | Action::Replace);
+        let made = change.action.makes();
         let Some(resource) = wanted.get(&change.identity).filter(|_| made) else { return false };
         let named = |metadata: &Value| {
             metadata["labels"][gang::QUEUE].as_str().is_some_and(|queue| queues.contains(queue))

@@ -38,8 +38,7 @@ pub fn review(plan: &Plan) -> Vec<Note> {
 }
 
 fn is_made(change: &Change) -> bool {
-    matches!(change.identity, Identity::Cluster(_))
-        && matches!(change.action, Action::Create | Action::Replace)
+    matches!(change.identity, Identity::Cluster(_)) && change.action.makes()
 }
 
 /// An Autopilot cluster begins without nodes, and its price is that of what Pods request.
@@ -57,10 +56,7 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
 /// Nodes that are requested for workers go after a time, and their room is needed twice when other workers had some.
 fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     let wanted = by_identity(&plan.desired);
-    let asks = |change: &&Change| {
-        change.kind == KindId::ProvisioningRequest
-            && matches!(change.action, Action::Create | Action::Replace)
-    };
+    let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.makes();
     for change in plan.changes.iter().filter(asks) {
         let Some(request) = wanted.get(&change.identity) else { continue };
         if !provisioning::has_user(&request.body) {

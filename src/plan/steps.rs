@@ -175,7 +175,7 @@ impl<'a> Others<'a> {
         };
         reasons.extend(waits_until_idle(&steps));
         let note = chosen(&change.address, &(kind.chosen)(&context));
-        let makes = matches!(change.action, Action::Create | Action::Replace);
+        let makes = change.action.makes();
         let last_time = || self.took.get(&change.identity).copied().map(Usual::again);
         let usual = makes.then(|| last_time().or_else(|| (kind.usual)(&context))).flatten();
         Program { steps, reasons, note, usual }

@@ -95,8 +95,7 @@ impl Planner<'_> {
     /// The zones in which a pool's nodes lie when its number is set; none where only GKE will know.
     pub(super) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
         let world = self.seen.inputs.world;
-        let live =
-            || world.find(&resource.identity).filter(|_| !matches!(action, Action::Create | Action::Replace));
+        let live = || world.find(&resource.identity).filter(|_| !action.makes());
         let own = |body: &Value| {
             let zones: Vec<String> = zones(body).into_iter().map(str::to_owned).collect();
             (!zones.is_empty()).then_some(zones)

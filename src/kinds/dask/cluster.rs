@@ -72,7 +72,7 @@ pub const KIND: Kind = Kind {
     address: |object| Address::of("dask_cluster", &object.name),
     halt: Halt::Goes,
     has_workers: true,
-    disturbs: |action| matches!(action, Action::Create | Action::Replace),
+    disturbs: Action::makes,
     ..Kind::BARE
 };
 

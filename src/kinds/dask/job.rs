@@ -25,7 +25,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Action, Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds until the operator has made the program's pod.
@@ -358,7 +358,7 @@ pub fn follow(
     });
     let facts = Facts::Job { to_the_end: wait.is_some(), gang };
     let mut steps = object_program(context, kind, facts, wait.unwrap_or(starts));
-    let makes = matches!(context.action, Action::Create | Action::Replace);
+    let makes = context.action.makes();
     if let (Some(_), true, Some(pod)) = (wait, makes, program) {
         let end =
             steps.iter().rposition(|step| matches!(step, Step::Await(_))).map_or(steps.len(), |at| at + 1);

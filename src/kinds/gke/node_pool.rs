@@ -44,7 +44,7 @@ pub const KIND: Kind = Kind {
     halt: Halt::Emptied(emptied),
     scaled: ready::scaled,
     usual,
-    disturbs: |action| matches!(action, Action::Create | Action::Replace),
+    disturbs: Action::makes,
     ..Kind::BARE
 };
 

@@ -46,7 +46,7 @@ pub const KIND: Kind = Kind {
     scaled: workers::scaled,
     rolling: workers::ROLLING,
     address: |object| Address::of("dask_cluster", &object.name),
-    disturbs: |action| matches!(action, Action::Create | Action::Replace),
+    disturbs: Action::makes,
     ..Kind::BARE
 };
 

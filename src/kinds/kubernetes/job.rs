@@ -21,7 +21,7 @@ use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, 
 use crate::kinds::short::seconds;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Action, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Progress, Query, Queued, Readiness,
+    Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Progress, Query, Queued, Readiness,
     Resource, Step, Until,
 };
 
@@ -304,7 +304,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     let gang = context.object().filter(|_| queued).map(|job| job.name.clone());
     let facts = Facts::Job { to_the_end: follow.is_some(), gang };
     let mut steps = object_program(context, KindId::Job, facts, follow.unwrap_or(STARTS));
-    let makes = matches!(context.action, Action::Create | Action::Replace);
+    let makes = context.action.makes();
     if let (Some(_), true, Some(job)) = (follow, makes, context.object()) {
         steps.push(Step::ReadLog { pod: job.clone(), expect: None });
     }

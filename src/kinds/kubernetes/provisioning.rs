@@ -18,8 +18,8 @@ use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, 
 use crate::kinds::short::seconds;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Queued, Readiness,
-    Resource, Step,
+    Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Queued, Readiness, Resource,
+    Step,
 };
 
 pub const SECTION: &str = "provisioning_request";
@@ -314,7 +314,7 @@ fn facts(context: &ChangeContext) -> Facts {
     let metadata = &context.body()["metadata"];
     let said = |annotation: &str| metadata["annotations"][annotation].as_str();
     // What is there when a request is made was there before it, and goes on until the new nodes are.
-    let is_new = matches!(context.action, Action::Create | Action::Replace);
+    let is_new = context.action.makes();
     let user =
         said(USER).filter(|_| !is_new).and_then(|user| user_path(user, metadata["namespace"].as_str()));
     match said(POOL).map(str::to_owned) {

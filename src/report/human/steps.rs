@@ -2,7 +2,7 @@
 
 use super::style::{Tint, paint, push_line, tame, wrap};
 use super::values;
-use crate::plan::{Action, Change};
+use crate::plan::Change;
 use crate::report::brief;
 use crate::resource::{Api, Call, Lane, Late, Step, Until};
 
@@ -12,7 +12,7 @@ pub(super) fn is_shown_whole(change: &Change) -> bool {
 }
 
 pub(super) fn is_new(change: &Change) -> bool {
-    matches!(change.action, Action::Create | Action::Replace)
+    change.action.makes()
 }
 
 pub(super) fn steps(text: &mut String, change: &Change, steps: &[Step], indent: usize, width: usize) {
