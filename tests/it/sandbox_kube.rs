@@ -1,5 +1,6 @@
 //! The sandbox's Kubernetes API as the real kubectl sees it.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -263,17 +264,21 @@ async fn kubectl_reads_pods_logs_and_watches() {
     let path =
         "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=2&fieldSelector=metadata.name%3Done";
     let args = ["get", "--raw", path];
-    let watched = served.run(&args);
-    let held = served.held.clone();
-    let deleted = async {
-        // Any moment from now to the watch's end will do: its first event is the present state.
-        tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    let (mut command, held) = (served.command(&args), served.held.clone());
+    let watched = tokio::task::spawn_blocking(move || {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // Its first event is the present state: from then on it hears.
+        let first = lines.next().into_iter();
         held.with(|cluster, now| {
             cluster.delete(now, &Key::new("", "pods", "default", "one"), &DeleteOptions::default())
         })
-    };
-    let ((code, stdout, stderr), deleted) = tokio::join!(watched, deleted);
-    deleted.unwrap();
+        .unwrap();
+        let events: Vec<String> = first.chain(lines).map(Result::unwrap).collect();
+        (child.wait_with_output().unwrap(), events.concat())
+    });
+    let (output, stdout) = watched.await.unwrap();
+    let (code, stderr) = (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr));
     assert_eq!(code, 0, "{stderr}");
     assert!(
         stdout.contains(r#""type":"ADDED""#) && stdout.contains(r#""type":"DELETED""#),
