@@ -103,22 +103,23 @@ impl<'a> Run<'a> {
             }
             Readiness::Queued(told) => Ok(Some(told.to_string())),
             Readiness::Failed(why) => {
-                let runs = (self.shared.kinds)(wait.kind).ends && self.change.action != Action::Run;
-                let help = match wait.until {
-                    Until::Gone => "fix the cause, then run the command again".to_owned(),
-                    _ if runs => {
-                        let address = &self.change.address;
-                        format!(
-                            "fix the cause, then run it again: `dask-infra run {address}`; an apply does not"
-                        )
-                    }
-                    Until::Ready | Until::Still | Until::Idle | Until::Handled => {
-                        "fix the cause, then apply again".to_owned()
-                    }
-                };
                 self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
-                Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(&help)))
+                let what = format!("{}: {why}", wait.identity);
+                Err(failed(Code::NotReady, what, Some(&self.next_step(wait))))
             }
+        }
+    }
+
+    /// What to do when a wait has failed. A check runs again with the next apply, a job does not.
+    fn next_step(&self, wait: &Await) -> String {
+        let is_job = (self.shared.kinds)(wait.kind).ends && self.change.action != Action::Run;
+        if wait.until == Until::Gone {
+            "fix the cause, then run the command again".to_owned()
+        } else if is_job {
+            let address = &self.change.address;
+            format!("fix the cause, then run it again: `dask-infra run {address}`; an apply does not")
+        } else {
+            "fix the cause, then apply again".to_owned()
         }
     }
 
@@ -431,7 +432,7 @@ fn is_passing(error: &ApiError) -> bool {
     )
 }
 
-/// What keeps a thing from being gone.
+/// How far a thing is that was deleted.
 fn going(live: &Value) -> Readiness {
     if let Some(why) = kinds::hosts::environment::stuck(live) {
         return Readiness::Failed(why.to_owned());
@@ -439,6 +440,7 @@ fn going(live: &Value) -> Readiness {
     Readiness::progressing(kept_by(live))
 }
 
+/// What keeps a thing from being gone.
 fn kept_by(live: &Value) -> String {
     if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
         return format!("not yet deleted: {held}");

@@ -143,8 +143,9 @@ pub struct Stack {
     /// Exceptions for what is usually a mistake, each with a reason.
     #[serde(default, skip_serializing_if = "Allow::is_empty")]
     pub allow: Allow,
-    /// Actions that must pass before what depends on them is created. One that passed runs again when its text changes, or when its node
-    /// pool, the GPU driver or the Dask cluster that it computes on is recreated; `dask-infra run check.NAME` runs it at any time.
+    /// Actions that must pass before what depends on them is created. One that passed runs again when its text changes, or when an apply
+    /// creates or replaces its node pool, the GPU driver or the Dask cluster that it computes on; `dask-infra run check.NAME` runs it at
+    /// any time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,
 }

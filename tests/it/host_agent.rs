@@ -805,6 +805,9 @@ fn an_environment_of_two_stacks_is_made_once_and_again_when_it_broke() {
     until("nothing is left", || things_in(state.path()).is_empty());
 }
 
+/// Removes what is left of an environment.
+const REMOVES: &str = "                shutil.rmtree(path, ignore_errors=True)\n";
+
 /// The folder of an environment may have gigabytes of small files: the host goes on to answer while they are removed, the same
 /// environment can be made anew, and whoever asks next goes on with what was interrupted.
 #[test]
@@ -815,12 +818,11 @@ fn an_environment_is_removed_beside_requests() {
     let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let programs = installer(home.path(), "");
     let held = home.path().join("held");
-    let remove = "                shutil.rmtree(path, ignore_errors=True)\n";
     let hold = format!(
-        "                while os.path.exists('{}'):\n                    time.sleep(0.02)\n{remove}",
+        "                while os.path.exists('{}'):\n                    time.sleep(0.02)\n{REMOVES}",
         held.display()
     );
-    let setting = Setting { path: Some(&programs), faster: &[(remove, &hold)], ..Setting::default() };
+    let setting = Setting { path: Some(&programs), faster: &[(REMOVES, &hold)], ..Setting::default() };
     let mut agent = Agent::start_with(state.path(), &setting);
     let [one, two] = ["one-main", "two-main"].map(|name| format!("{HOSTS}/environments/{name}"));
     let ready = |agent: &mut Agent, path: &str| {
@@ -858,11 +860,10 @@ fn a_folder_that_cannot_be_removed_keeps_its_environment() {
     let programs = installer(home.path(), "");
     let refuses = home.path().join("refuses");
     // Root may remove whatever a test could make.
-    let remove = "                shutil.rmtree(path, ignore_errors=True)\n";
     let again = "                    shutil.rmtree(path)\n";
     let refused = format!("os.path.exists('{}') and name.startswith('d1')", refuses.display());
     let faster = [
-        (remove, format!("                {refused} or shutil.rmtree(path, ignore_errors=True)\n")),
+        (REMOVES, format!("                {refused} or shutil.rmtree(path, ignore_errors=True)\n")),
         (
             again,
             format!(

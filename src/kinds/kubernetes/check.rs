@@ -41,8 +41,7 @@ pub const KIND: Kind = Kind {
     ..Kind::BARE
 };
 
-/// An action that must pass before what depends on it is made. It runs when its pool or its Dask cluster is made, the driver or its own
-/// text changed, or when no pass of it is recorded.
+/// An action that must pass before what depends on it is created.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Check {
     /// What to run.

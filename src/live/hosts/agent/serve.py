@@ -4,6 +4,7 @@
 class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
+        # What could not be done before that is tried once more.
         self.began = time.time()
         # Schedulers that did not answer, and until when that is believed.
         self.silent = {}
