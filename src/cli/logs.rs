@@ -71,7 +71,7 @@ pub struct Args {
 
 /// Shows what the pods of a section say.
 pub fn logs(settings: &Settings, args: &Args) -> Exit {
-    settings.report(Format::Text, |_| {
+    settings.report(Format::Text, |reporter| {
         let session = Session::load(settings)?;
         let mut places = Vec::new();
         let (mut is_check, mut ends) = (false, true);
@@ -98,8 +98,10 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         block_on(async {
             let link = session.connect(settings)?;
             let api = link.api();
+            api.tolerate();
             let reading = Reading { api, session: &session, args, places, is_check, ends };
             let exit = reading.show(settings).await?;
+            reporter.diagnostics(&session.missed(&link), session.sources());
             link.close().await?;
             Ok(exit)
         })

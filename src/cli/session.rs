@@ -11,7 +11,7 @@ use super::looks::look_at;
 use super::served;
 use super::settings::{Access, Failure, Settings};
 use crate::address::{Address, FieldPath};
-use crate::diag::{Code, Diagnostic};
+use crate::diag::{Code, Diagnostic, Severity};
 use crate::live::along::read_scope;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
@@ -253,6 +253,15 @@ impl Session {
     pub fn refused(&self, error: &ApiError) -> Failure {
         let found = access::diagnose(error, &self.lowered.target, &self.sources, self.words);
         Failure::new(vec![found], self.sources.clone())
+    }
+
+    /// The same of hosts that were passed over while it was only looked, as warnings.
+    pub fn missed(&self, link: &Link) -> Vec<Diagnostic> {
+        let found = |error: &ApiError| Diagnostic {
+            severity: Severity::Warning,
+            ..access::diagnose(error, &self.lowered.target, &self.sources, self.words)
+        };
+        link.api().missed().iter().map(found).collect()
     }
 
     /// A problem with places in the stack's files.

@@ -76,8 +76,9 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
             }
             let mut before = String::new();
             loop {
+                link.api().tolerate();
                 let status = look(&session, &link, &found, args.parallelism).await?;
-                reporter.diagnostics(&[], session.sources());
+                reporter.diagnostics(&session.missed(&link), session.sources());
                 let text = shown(settings, args, &status);
                 if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_settled()
                 {
@@ -86,8 +87,9 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
                 before = text;
                 tokio::time::sleep(WATCH).await;
             }
+            let exit = if session.missed(&link).is_empty() { Exit::Done } else { Exit::Error };
             link.close().await?;
-            Ok(Exit::Done)
+            Ok(exit)
         })
     })
 }
@@ -99,10 +101,12 @@ async fn follow(
     (session, link): (&Session, Link),
     found: &[Identity],
 ) -> Result<Exit, Failure> {
+    link.api().tolerate();
     let mut status = look(session, &link, found, args.parallelism).await?;
     let mut printed = settings.print(&shown(settings, args, &status));
     while printed == Exit::Done && !status.is_over() {
         tokio::time::sleep(FOLLOW).await;
+        link.api().tolerate();
         let Ok(now) = look(session, &link, found, args.parallelism).await else { continue };
         let moment = jiff::Timestamp::now();
         let lines: String =
@@ -162,7 +166,11 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
     let (state, said) = match (&resource.identity, live) {
         (Identity::Check(_), _) => {
             let state = passed(resource, world);
-            let line = if state == State::Ready { "passed" } else { "" };
+            let line = match state {
+                State::Ready => "passed",
+                State::Absent => "it has not passed yet",
+                _ => "",
+            };
             (state, StatusLine { line: line.to_owned(), ..StatusLine::default() })
         }
         (_, None) => (State::Absent, StatusLine::default()),

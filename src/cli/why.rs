@@ -60,11 +60,12 @@ pub fn why(settings: &Settings, args: &Args) -> Exit {
         let found: Vec<Resource> = session.find(&args.address)?.into_iter().cloned().collect();
         let answer = block_on(async {
             let link = session.connect(settings)?;
+            link.api().tolerate();
             let answer = look(settings, &session, &link, &found, args.parallelism).await?;
+            reporter.diagnostics(&session.missed(&link), session.sources());
             link.close().await?;
             Ok(answer)
         })?;
-        reporter.diagnostics(&[], session.sources());
         Ok(if args.json {
             format!("{:#}\n", answer.json())
         } else {
@@ -101,6 +102,10 @@ async fn look(
     }
     let mut answer = looking.answer;
     let ask = Ask { parallelism, ..Ask::of(Mode::Apply) };
+    if !api.missed().is_empty() {
+        answer.notes.push("no plan can be made without all hosts".to_owned());
+        return Ok(answer);
+    }
     match session.plan(link, &ask).await {
         Ok(plan) => planned(session, found, &plan, &mut answer),
         Err(failure) => {
@@ -216,13 +221,16 @@ impl Looking<'_> {
             let at = sources.locate(&part.key(key)).map(|place| place.to_string());
             at.unwrap_or_else(|| part.to_string())
         };
+        let lowered = self.session.lowered();
+        let is_scaled = (kinds::of(resource.kind).scaled)(resource, &lowered.resources).is_some();
         let around = PodContext {
             events: &events,
             log: log.as_deref(),
             pools: &self.pools,
             place: &place,
+            has_keys: self.session.stack().pods().iter().any(|pod| pod.path == part),
             program: self.program,
-            scaled: Some(resource.address.section()),
+            scaled: is_scaled.then(|| resource.address.section()),
         };
         if let Some(cause) = judge::of_pod(pod, &around) {
             self.answer.because(format!("pod {name}"), cause);

@@ -33,6 +33,8 @@ pub struct Kind {
     pub held: Held,
     /// What one leaves to others when it goes.
     pub room: Room,
+    /// Whether its workers hand over what they hold to others of their Dask cluster when they go.
+    pub hands_over: bool,
     /// What is read in its namespace beside it.
     pub beside: fn() -> Vec<Gvk>,
     /// Whether several stacks of one cluster may have the same object.
@@ -79,6 +81,7 @@ impl Kind {
         readiness: |_, _| Ok(Readiness::Ready),
         held: Held::Free,
         room: Room::Nothing,
+        hands_over: false,
         beside: Vec::new,
         shared: false,
         status_line: |_, _| Ok(StatusLine::default()),

@@ -33,7 +33,7 @@ impl Request {
 
     /// Whether the request can change anything.
     pub fn writes(&self) -> bool {
-        self.method != Method::Get
+        self.method != Method::Get && !self.path.contains("dryRun=All")
     }
 
     /// An error of this request that is no answer of the server.

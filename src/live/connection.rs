@@ -173,6 +173,16 @@ impl Connection {
         self.in_process.is_some()
     }
 
+    /// From now on hosts that cannot be used are passed over: for who only looks.
+    pub fn tolerate(&self) {
+        self.fleet.iter().for_each(Fleet::tolerate);
+    }
+
+    /// Why hosts were passed over.
+    pub fn missed(&self) -> Vec<ApiError> {
+        self.fleet.iter().flat_map(Fleet::missed).collect()
+    }
+
     async fn send_one(&self, request: Request) -> Result<Value, ApiError> {
         if let (Api::Kubernetes, Some(fleet)) = (request.api, &self.fleet) {
             return fleet.send(&request).await;

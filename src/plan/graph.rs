@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde_json::Value;
+
 use super::named::Named;
 use super::order::{Order, circles, inscribe};
 use super::relations::{Edges, Relations};
 use super::{Action, Barrier, Change};
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
+use crate::kinds;
 use crate::resource::{Resource, World};
 
 /// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
@@ -17,8 +20,10 @@ pub fn connect(
     desired: &[Resource],
     world: &World,
 ) -> Result<Vec<Barrier>, Vec<Address>> {
-    let makes = of_makes(changes, desired);
+    let handed = handed_over(changes, world);
+    let makes = of_makes(changes, desired, &handed);
     let Edges { of_deletes, mut giving, mut leaving } = Relations::of(changes, desired, world).edges();
+    handed.iter().for_each(|(taker, goes)| leaving.pair(*taker, *goes));
     let count = changes.len();
     // Who leaves for room that only the delete gives cannot go first.
     leaving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
@@ -30,8 +35,49 @@ pub fn connect(
     Ok(inscribe(orders, changes))
 }
 
-/// What resources say that they follow.
-fn of_makes(changes: &[Change], desired: &[Resource]) -> Order {
+/// Workers that go hand over what they hold to others of their Dask cluster, so these come first: pairs of who takes and who goes. Not
+/// where those that come may need the room of those that go.
+fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
+    let all = || changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over);
+    let goes = |change: &Change| change.action == Action::Delete || is_fewer(change);
+    let has_room = |change: &Change| {
+        let worker = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
+        worker.is_object() && worker.get("slurm").is_none() && worker.get("gpus").is_none()
+    };
+    // A Dask cluster that is replaced has nothing to take over for.
+    let takes =
+        |change: &Change| matches!(change.action, Action::Create | Action::Update) && !is_fewer(change);
+    let of_one = |one: &Address, other: &Address| cluster_of(one) == cluster_of(other);
+    let mut handed = Vec::new();
+    for (going, change) in all().filter(|(_, change)| goes(change) && has_room(change)) {
+        let takers = all().filter(|(_, other)| takes(other) && of_one(&other.address, &change.address));
+        handed.extend(takers.map(|(taker, _)| (taker, going)));
+    }
+    handed
+}
+
+/// `dask_cluster.NAME` of the address of its workers or of a group.
+fn cluster_of(address: &Address) -> &str {
+    let text = address.section();
+    text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
+}
+
+/// Whether a change is nothing but fewer workers.
+fn is_fewer(change: &Change) -> bool {
+    let number = FieldPath::keys(["spec", "worker", "replicas"]);
+    let count = |side: &Option<Value>| side.as_ref().and_then(Value::as_u64);
+    match change.fields.as_slice() {
+        [field] => {
+            change.action == Action::Update
+                && field.path == number
+                && count(&field.before).zip(count(&field.after)).is_some_and(|(before, after)| before > after)
+        }
+        _ => false,
+    }
+}
+
+/// What resources say that they follow. A group does not follow its Dask cluster where that waits to hand over to it.
+fn of_makes(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
     let named = Named::of(changes.iter().map(|change| &change.address));
     let resources: HashMap<&Address, &Resource> =
@@ -40,7 +86,10 @@ fn of_makes(changes: &[Change], desired: &[Resource]) -> Order {
         changes.iter().enumerate().flat_map(|(after, change)| {
             let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
             let follows = resource.into_iter().flat_map(|resource| &resource.follows);
-            follows.map(move |wanted| (wanted, after))
+            let is_handed = move |wanted: &Address| {
+                handed.iter().any(|(taker, goes)| *taker == after && changes[*goes].address == *wanted)
+            };
+            follows.filter(move |wanted| !is_handed(wanted)).map(move |wanted| (wanted, after))
         })
     };
     let before = |wanted: &Address| -> Vec<usize> {

@@ -607,7 +607,8 @@ fn workers_join_no_scheduler_of_somebody_else() {
         (&json!(false), &json!(false))
     );
     assert_eq!(status["workers"]["present"], 0, "{live:#}");
-    assert_eq!(status["message"], format!("port {port} of 127.0.0.1 is in use on this host"));
+    let by = format!("port {port} of 127.0.0.1 is in use on this host by process {} (", stranger.id());
+    assert!(status["message"].as_str().unwrap().starts_with(&by), "{live:#}");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
     agent.apply(&format!("{HOSTS}/clusters/c"), "&force=true", &cluster(2, ports));

@@ -69,6 +69,7 @@ mod real_hosts_import;
 mod real_import;
 mod real_login;
 mod real_main_job;
+mod real_moves;
 mod real_operator;
 mod real_ownership;
 mod real_queued;

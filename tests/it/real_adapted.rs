@@ -19,7 +19,8 @@ pub(crate) struct Client {
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-/// `up N SECONDS` submits N tasks and says how many workers there were at most; `begin N SECONDS` submits more; `sum` says what all of them
+/// `up N SECONDS` submits N tasks and says how many workers there were at most; `begin N SECONDS` submits more; `put N` hands
+/// N numbers to the workers, which nobody can compute again; `sum` says what all of them
 /// came to, `held N` the same with the N workers, one if not said, that have their results; `gone` lets go of them and waits until there is
 /// no worker; `again` computes once more, from none.
 const PROGRAM: &str = "
@@ -49,6 +50,9 @@ with Client(sys.argv[1]) as client:
         elif word == 'begin':
             kept += client.map(square, range(int(more[0])), seconds=float(more[1]), pure=False)
             print('begun', flush=True)
+        elif word == 'put':
+            kept = client.scatter(list(range(int(more[0]))))
+            print('put', flush=True)
         elif word == 'workers':
             until('workers', lambda: len(client.nthreads()) >= int(more[0]))
             print(len(client.nthreads()), flush=True)

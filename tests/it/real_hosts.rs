@@ -275,10 +275,24 @@ fn what_cannot_start_says_why() {
     drop(held);
     here.apply().expect(0);
     here.nothing_to_do();
+    // What would replace it could not listen: nothing is stopped.
+    let allow = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"];
+    let [port, other] = [here.ports[0], free_ports::<1>()[0]].map(|port| format!("{{ port = {port},"));
+    let held = std::net::TcpListener::bind(("127.0.0.1", free_ports::<1>()[0])).unwrap();
+    let taken = held.local_addr().unwrap().port();
+    let scheduler = here.pid("work-scheduler");
+    here.user.edit(&port, &format!("{{ port = {taken},"));
+    here.run(&allow).expect(1).says(&format!("port {taken} of 127.0.0.1 is in use on this host by process"));
+    assert_eq!(here.pid("work-scheduler"), scheduler);
+    here.run(&["status"]).says("1 of 1 workers registered");
+    here.user.edit(&format!("{{ port = {taken},"), &other);
+    here.run(&allow).expect(0);
+    here.nothing_to_do();
+    here.user.edit(&other, &port);
+    here.run(&allow).expect(0);
     // A Python without Dask.
     let bare = format!("path = \"{}\"", python().display());
     here.user.edit(&bare, "path = \"/bin/sh\"");
-    let allow = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"];
     here.run(&allow).expect(1).says("/bin/sh does not run");
     here.user.edit("path = \"/bin/sh\"", &bare);
     here.run(&allow).expect(0);

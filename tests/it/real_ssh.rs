@@ -303,6 +303,23 @@ fn what_cannot_be_reached_is_not_called_gone() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.end(1);
     lab.run_anew(&["plan"]).expect(1).says("n2 cannot be used").says("Connection refused");
+    // Who only looks sees what the others have.
+    let said = lab.run_anew(&["status"]).expect(1).says("n2 cannot be used");
+    assert!(
+        said.out.contains("dask_cluster.work") && said.out.contains("1 of 1 workers registered"),
+        "{}",
+        said.out
+    );
+    lab.run_anew(&["why", "dask_cluster.work"])
+        .expect(0)
+        .says("n2 cannot be used")
+        .says("no plan can be made without");
+    lab.run_anew(&["logs", "dask_cluster.work"]).expect(0).says("n2 cannot be used").says("Scheduler at");
+    lab.run_anew(&["connect", "dask_cluster.work"]).expect(0);
+    // Each that cannot be reached is named.
+    lab.end(2);
+    lab.run_anew(&["plan"]).expect(1).says("n2 cannot be used").says("n3 cannot be");
+    lab.serve(2);
     lab.serve(1);
     lab.known(&[0, 2, 2]);
     lab.run_anew(&["plan"]).expect(1).says("its host key is not the one that is known").says("ssh-keygen -R");

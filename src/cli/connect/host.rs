@@ -25,6 +25,7 @@ impl One<'_> {
         }
         super::block_on(async {
             let link = self.session.connect(self.settings)?;
+            link.api().tolerate();
             let connected = self.listening(&link).await?;
             self.tell(&connected);
             link.close().await?;

@@ -1,9 +1,11 @@
 //! What the agent of a host calls things.
 
+use serde_json::Value;
+
 use crate::address::FieldPath;
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::scope::HOSTS_GROUP;
-use crate::resource::{Gvk, Identity, ObjectId};
+use crate::resource::{Gvk, Identity, ObjectId, Readiness};
 
 /// The namespace of processes, which the agent shows as pods.
 pub const NAMESPACE: &str = "default";
@@ -27,6 +29,12 @@ pub fn job() -> Gvk {
 /// An object of the host; none of them lies in a namespace.
 pub(super) fn identity(gvk: &Gvk, name: &str) -> Identity {
     Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })
+}
+
+/// Hosts that could not be asked: what is on them is not known.
+pub(super) fn unasked(live: &Value) -> Option<Readiness> {
+    let names: Vec<&str> = live["status"]["unasked"].as_array()?.iter().filter_map(Value::as_str).collect();
+    Some(Readiness::progressing(format!("what is on {} is not known", names.join(", "))))
 }
 
 /// The path of the number of workers, in clusters and in groups.

@@ -10,8 +10,9 @@ use crate::kinds::dask::replicas::Writer;
 use crate::kinds::json::count;
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
 use crate::kinds::kubernetes::object::pods_labelled;
+use crate::kinds::kubernetes::requests::trial_call;
 use crate::kinds::scope::Scope;
-use crate::resource::{Action, Effect, Host, Identity, KindId, Life, Resource};
+use crate::resource::{Action, Effect, Host, Identity, KindId, Life, Resource, Step};
 
 /// Dask's own default port.
 pub const PORT: u16 = 8786;
@@ -36,7 +37,7 @@ pub const TCP: &str = "tcp";
 pub const KIND: Kind = Kind {
     rank: 60,
     compare: Compare::Kubernetes(effect),
-    program: |context| workers::program(context, KindId::HostCluster),
+    program,
     amiss: |context| workers::amiss(context).or_else(|| forgotten(context)),
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
@@ -45,6 +46,7 @@ pub const KIND: Kind = Kind {
     endpoint,
     scaled: workers::scaled,
     rolling: workers::ROLLING,
+    hands_over: true,
     address: |object| Address::of("dask_cluster", &object.name),
     disturbs: Action::makes,
     ..Kind::BARE
@@ -225,6 +227,16 @@ pub(super) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Opti
     let facts = scope.environment(environment)?;
     let origin = FieldPath::keys(["environment", &facts.key]).key("pip_install");
     Some((FieldPath::keys(["spec", PIP_INSTALL]), origin))
+}
+
+/// A scheduler that is replaced is stopped only when its host says that another one could start: ports may be in use.
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let mut steps = workers::program(context, KindId::HostCluster);
+    let replaces = context.action == Action::Replace && context.live.is_some();
+    if let Some(object) = context.object().filter(|_| replaces) {
+        steps.insert(0, Step::Call(trial_call(object, context.owner, context.body())));
+    }
+    steps
 }
 
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {

@@ -216,6 +216,10 @@ fn by_host(status: &Value) -> Vec<(String, Versions)> {
 }
 
 fn readiness(live: &Value) -> Readiness {
+    api::unasked(live).unwrap_or_else(|| judged(live))
+}
+
+fn judged(live: &Value) -> Readiness {
     let status = &live["status"];
     match text(&status["phase"]) {
         "Ready" => {

@@ -23,6 +23,7 @@ pub const KIND: Kind = Kind {
     pods,
     scaled: workers::scaled,
     rolling: workers::ROLLING,
+    hands_over: true,
     address: |object| address_in("dask_cluster", object),
     ..Kind::BARE
 };

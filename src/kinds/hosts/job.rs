@@ -231,6 +231,9 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
     if !live.is_object() {
         return waits("not created yet");
     }
+    if let Some(unasked) = api::unasked(live) {
+        return unasked;
+    }
     let status = &live["status"];
     let to_the_end = matches!(wait.facts, Facts::Job { to_the_end: true, .. });
     let (state, has_begun) = (State::of(live), status["jobStatus"] == "Running");

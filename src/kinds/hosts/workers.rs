@@ -7,6 +7,7 @@ use super::api;
 use super::slurm;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{counted, in_parentheses};
+use crate::kinds::dask::pods::desired;
 use crate::kinds::dask::process::ProcessKeys;
 use crate::kinds::env::Env;
 use crate::kinds::json::{count, text};
@@ -210,8 +211,12 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
 
 /// By what the agent saw of processes, and the scheduler of workers.
 pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
+    api::unasked(live).unwrap_or_else(|| judged(wait, live))
+}
+
+fn judged(wait: &Await, live: &Value) -> Readiness {
     let status = &live["status"];
-    let wanted = wait.workers().unwrap_or_else(|| count(&live["spec"]["worker"]["replicas"]));
+    let (wanted, whose) = desired(wait, live);
     let workers = &status["workers"];
     let (running, registered) = (count(&workers["running"]), count(&workers["registered"]));
     let ended = |what: String| match text(&status["message"]) {
@@ -239,7 +244,7 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
         return waits.or_else(|| skewed(status)).unwrap_or_else(|| unlike(status));
     }
     if running < wanted && !converging {
-        return Readiness::Failed(ended(format!("{running} of {wanted} workers are running")));
+        return Readiness::Failed(ended(format!("{running} of {wanted} workers{whose} are running")));
     }
     if status["scheduler"]["answers"] != true {
         return Readiness::progressing(adapted::SILENT);
@@ -254,7 +259,7 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
         return skewed;
     }
     if registered < wanted {
-        return Readiness::progressing(format!("{registered} of {wanted} workers are registered"));
+        return Readiness::progressing(format!("{registered} of {wanted} workers{whose} are registered"));
     }
     if converging {
         return Readiness::progressing("workers that are no longer wanted are ending");
@@ -365,7 +370,7 @@ mod tests {
         json!({ "kind": "Cluster", "spec": { "worker": { "replicas": 2 } }, "status": status })
     }
 
-    fn judged(status: &Value) -> Readiness {
+    fn of(status: &Value) -> Readiness {
         let object = ObjectId { gvk: api::cluster(), namespace: None, name: "c".to_owned() };
         let facts = Facts::Workers { replicas: Some(2), cluster: None, gang: None };
         let identity = Identity::Object(object);
@@ -430,7 +435,7 @@ mod tests {
             (skewed("skew", 2, true), waits("workers that are no longer wanted are ending")),
             (skewed("unlike", 2, false), Readiness::Impaired(format!("versions differ: x; {SAME_VERSIONS}"))),
         ] {
-            assert_eq!(judged(&status), expect, "{status}");
+            assert_eq!(of(&status), expect, "{status}");
         }
     }
 

@@ -36,6 +36,11 @@ pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Cal
     apply_call(object, owner, body, false)
 }
 
+/// What a replacement would be answered, while what it replaces is still there. Nothing is written.
+pub(crate) fn trial_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
+    applied(object.path(), &owner.field_manager(), body.clone(), "&force=true&dryRun=All")
+}
+
 /// An apply that changes the object that the plan saw and no other. A change that takes back what was
 /// changed by hand, or takes over what others made, is forced, and then nothing else may have moved either.
 fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {

@@ -65,6 +65,8 @@ pub struct PodContext<'a> {
     pub pools: &'a [Pool],
     /// Where a key of the pod's section stands: `cpu` gives `stack.toml:12:5`.
     pub place: &'a dyn Fn(&str) -> String,
+    /// Whether the section has keys for its pod: `pool`, `gpus` and the like.
+    pub has_keys: bool,
     /// How the program is called.
     pub program: &'a str,
     /// The address whose number of workers the pod is one of.
@@ -368,7 +370,11 @@ fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Caus
     let key = taint.split(':').next().unwrap_or(taint).trim();
     let what = format!("the nodes with free capacity have the taint {taint}, which it does not tolerate");
     let place = |key: &str| (context.place)(key);
-    let remedies = if key == "nvidia.com/gpu" {
+    let remedies = if key == "nvidia.com/gpu" && !context.has_keys {
+        let plain = context.pools.iter().filter(|pool| pool.live["config"]["accelerators"][0].is_null());
+        let more: Vec<String> = plain.map(|pool| more_nodes(Some(pool), context)).collect();
+        if more.is_empty() { vec!["add a node pool without GPUs".to_owned()] } else { more }
+    } else if key == "nvidia.com/gpu" {
         vec![
             format!("it requests no GPU: set `gpus = 1` at {}", place("gpus")),
             format!("or run it on a pool without GPUs: `pool` at {}", place("pool")),
@@ -484,8 +490,15 @@ pub fn shortened(why: &str) -> &str {
 
 /// Why a node pool has not the nodes that it should.
 pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
-    let context =
-        PodContext { events: &[], log: None, pools: &[], place: &|_| String::new(), program, scaled: None };
+    let context = PodContext {
+        events: &[],
+        log: None,
+        pools: &[],
+        place: &|_| String::new(),
+        has_keys: false,
+        program,
+        scaled: None,
+    };
     capacity(Some(pool), None, &context)
 }
 
@@ -535,6 +548,7 @@ mod tests {
                 pools,
                 place: &place,
                 program: "dask-infra",
+                has_keys: true,
                 scaled: Some("dask_cluster.d"),
             },
         )

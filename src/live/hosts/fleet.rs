@@ -7,11 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
+use super::parts::{
+    Key, applied_by, appliers, conditions_of, deletion, key_of, leader, merged, names_of, part, share,
+    told_by, uid_on, without,
+};
+use super::turns::{self, Turns};
 use super::{Agent, Places};
 use crate::live::kube::BytesAsTheyCome;
 use crate::live::shape::Place;
-use crate::live::{ApiError, Class, Request};
+use crate::live::{ApiError, Class, MANAGER, Request};
 use crate::resource::{Host, Method, Reach};
+
+/// Where records are, up to the id of a stack.
+const RECORDS: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-";
+
+const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
 /// Says on which host a program of its own runs.
 const ON: &str = "hosts.dask-infra.dev/on";
@@ -25,7 +35,10 @@ pub struct Fleet {
     gone: Vec<String>,
     places: Places,
     /// Of objects on several hosts, by kind and name.
-    identities: Mutex<BTreeMap<(String, String), Identity>>,
+    identities: Mutex<BTreeMap<Key, Identity>>,
+    turns: Turns,
+    /// Hosts that could not be used, where that is no error.
+    missed: Mutex<Option<BTreeMap<String, ApiError>>>,
     /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
     is_local: bool,
 }
@@ -46,7 +59,16 @@ impl Fleet {
         let places = Places::default();
         let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
-        Some(Self { agents, former: Mutex::default(), gone, places, identities: Mutex::default(), is_local })
+        Some(Self {
+            agents,
+            former: Mutex::default(),
+            gone,
+            places,
+            identities: Mutex::default(),
+            turns: Turns::default(),
+            missed: Mutex::default(),
+            is_local,
+        })
     }
 
     /// As [`LiveApi::visits`](crate::live::LiveApi::visits).
@@ -61,6 +83,21 @@ impl Fleet {
             }
         }
         former.len() > before
+    }
+
+    /// From now on hosts that cannot be used are passed over: for who only looks.
+    pub fn tolerate(&self) {
+        *self.passed_over() = Some(BTreeMap::new());
+    }
+
+    /// Why hosts were passed over.
+    pub fn missed(&self) -> Vec<ApiError> {
+        self.passed_over().iter().flatten().map(|(_, error)| error.clone()).collect()
+    }
+
+    fn passed_over(&self) -> MutexGuard<'_, Option<BTreeMap<String, ApiError>>> {
+        // Nothing that holds it can panic half way.
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn former(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
@@ -122,7 +159,29 @@ impl Fleet {
     }
 
     async fn home_answers(&self, request: &Request) -> Result<Value, ApiError> {
-        self.on(&self.agents[0].0, request).await
+        let (home, _) = &self.agents[0];
+        let answer = self.on(home, request).await;
+        let stack = request.path.strip_prefix(RECORDS).filter(|_| request.method == Method::Get);
+        if let (Some(stack), Err(error)) = (stack, &answer)
+            && error.class == Class::NotFound
+            && let Some(former) = self.former_home(request, stack).await?
+        {
+            return Err(moved_home(request, &former, home));
+        }
+        answer
+    }
+
+    /// The host that was the first when the stack was applied, where it is another one now: environments name all hosts, the home
+    /// first.
+    async fn former_home(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
+        let manager = format!("{MANAGER}/{stack}");
+        let look = Request::get(request.api, format!("{HOSTS}/environments"));
+        let lists = self.everywhere(|_| Some(look.clone())).await?;
+        let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
+        let ours = items.filter(|item| appliers(item).contains(manager.as_str()));
+        let homes = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
+        let mut moved = homes.filter(|home| *home != self.agents[0].0 && !self.gone.contains(home));
+        Ok(moved.next())
     }
 
     async fn on(&self, name: &str, request: &Request) -> Result<Value, ApiError> {
@@ -136,13 +195,15 @@ impl Fleet {
         &self,
         asked: impl Fn(&str) -> Option<Request>,
     ) -> Result<Vec<(String, Value)>, ApiError> {
-        let asked =
-            self.all().into_iter().filter_map(|(name, agent)| asked(&name).map(|asked| (name, agent, asked)));
+        let passed_over: BTreeSet<String> =
+            self.passed_over().iter().flatten().map(|(name, _)| name.clone()).collect();
+        let all = self.all().into_iter().filter(|(name, _)| !passed_over.contains(name));
+        let asked = all.filter_map(|(name, agent)| asked(&name).map(|asked| (name, agent, asked)));
         let answers = join_all(asked.map(|(name, agent, request)| async move {
             let answer = agent.send(&request).await;
             (name, answer)
         }));
-        let mut found = Vec::new();
+        let (mut found, mut missed) = (Vec::new(), Vec::new());
         for (name, answer) in answers.await {
             let left = !self.agents.iter().any(|(known, _)| *known == name);
             match answer {
@@ -150,11 +211,20 @@ impl Fleet {
                 Err(error) if error.class == Class::NotFound => {}
                 // It has another name now.
                 Err(error) if left && error.same_host().is_some() => {}
-                Err(error) if left => return Err(left_behind(error, &name)),
-                Err(error) => return Err(named(error, &name)),
+                Err(error) if left => missed.push((name.clone(), left_behind(error, &name))),
+                Err(error) => missed.push((name.clone(), named(error, &name))),
             }
         }
-        Ok(found)
+        let mut passed_over = self.passed_over();
+        if let Some(passed_over) = passed_over.as_mut() {
+            passed_over.extend(missed);
+            // What nobody else has may be on one of them.
+            return match passed_over.values().next().filter(|_| found.is_empty()) {
+                Some(error) => Err(error.clone()),
+                None => Ok(found),
+            };
+        }
+        together(missed.into_iter().map(|(_, error)| error)).map_or(Ok(found), Err)
     }
 
     async fn list(&self, request: &Request, plural: &str) -> Result<Value, ApiError> {
@@ -209,7 +279,8 @@ impl Fleet {
         Ok(found.into_iter().next().map(|(host, _)| host))
     }
 
-    /// The host with the scheduler first: the others' workers look for it.
+    /// The host with the scheduler first: the others' workers look for it. Where workers of several hosts restart, or those of one
+    /// take over from those of another, the hosts take turns.
     async fn apply(&self, request: &Request) -> Result<Value, ApiError> {
         let body = request.body.clone().unwrap_or_default();
         let hosts = names_of(&body["spec"]["hosts"]);
@@ -220,8 +291,15 @@ impl Fleet {
             );
         }
         let first = leader(&body, &hosts);
-        // What only the scheduler's own host knows.
-        let mut told = Vec::new();
+        let (path, words) = request.path.split_once('?').unwrap_or((&request.path, ""));
+        let look = Request::get(request.api, path);
+        let mut before = Vec::new();
+        if !words.contains("dryRun=") {
+            before = self.everywhere(|_| Some(look.clone())).await?;
+            self.turns.end(&key_of(&body));
+        }
+        let order = turns::order(&body, &hosts, first.as_deref(), &applied_by(words, &before));
+        let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
         let of = |host: &str, told: &[(&str, Value)]| {
             let mut part = part(&body, host);
             for (field, value) in told {
@@ -229,34 +307,52 @@ impl Fleet {
             }
             Request { body: Some(part), ..request.clone() }
         };
-        let mut parts = Vec::new();
+        let (mut parts, mut told) = (Vec::new(), Vec::new());
         if let Some(first) = &first {
-            parts.extend(self.everywhere(|host| (host == first).then(|| of(host, &[]))).await?);
+            let begins = |host: &str| {
+                let mut begins = of(host, &[]);
+                if let (Some(worker), Some(body)) = (order.kept(host), begins.body.as_mut()) {
+                    body["spec"]["worker"] = worker.clone();
+                }
+                begins
+            };
+            parts.extend(self.everywhere(|host| (host == first).then(|| begins(host))).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
-            let scheduler = &part["status"]["scheduler"];
-            // The address of an interface.
-            if !body["spec"]["scheduler"]["interface"].is_null() && scheduler["host"].is_string() {
-                told.push(("reach", scheduler["host"].clone()));
-            }
-            // Ports that it chose, while there is somebody to connect to.
-            if body["spec"].get("program").is_some() && scheduler["port"].is_u64() {
-                let ports = json!({ "port": scheduler["port"], "dashboardPort": scheduler["dashboardPort"] });
-                told.push(("ports", ports));
-            }
+            told = told_by(&body, part);
         }
-        let others = |host: &str| hosts.iter().any(|name| name == host) && first.as_deref() != Some(host);
-        parts.extend(self.everywhere(|host| others(host).then(|| of(host, &told))).await?);
-        if !request.path.contains("dryRun=") {
-            // Hosts that it left.
-            let path = request.path.split('?').next().unwrap_or_default();
-            let left_it = |host: &str| !hosts.iter().any(|name| name == host);
-            let look = Request::get(request.api, path);
-            let there = self.everywhere(|host| left_it(host).then(|| look.clone())).await?;
-            let left =
-                Request { path: path.to_owned(), method: Method::Delete, body: None, ..request.clone() };
-            if let Some((_, base)) = parts.first() {
-                self.delete(&left, &there, base).await?;
-            }
+        let is_next = |host: &str| {
+            hosts.iter().any(|name| name == host) && first.as_deref() != Some(host) && !waits(host)
+        };
+        parts.extend(self.everywhere(|host| is_next(host).then(|| of(host, &told))).await?);
+        let leaving = |host: &str| {
+            let left = before.iter().filter(|(name, _)| !hosts.contains(name));
+            let left: Vec<_> = left.cloned().collect();
+            let body = Some(json!({ "leaves": true }));
+            let delete = Request { path: path.to_owned(), method: Method::Delete, body, ..request.clone() };
+            deletion(&delete, host, &left, &parts.first()?.1)
+        };
+        if order.later.is_empty() {
+            self.everywhere(leaving).await?;
+        } else {
+            let all = self.all();
+            let late = |host: &str| {
+                if !hosts.iter().any(|name| name == host) {
+                    return leaving(host);
+                }
+                let mut late = of(host, &told);
+                // What the host notes of it meanwhile is no change of it.
+                without(&mut late.body.as_mut()?["metadata"], "resourceVersion");
+                Some(late)
+            };
+            let step = |name: &String| {
+                let (_, agent) = all.iter().find(|(host, _)| host == name)?;
+                Some((name.clone(), Arc::clone(agent), late(name)?))
+            };
+            let steps = order.later.iter().map(|turn| turn.iter().filter_map(step).collect()).collect();
+            let begun = all.iter().filter(|(host, _)| order.now.contains(host)).cloned().collect();
+            self.turns.begin(key_of(&body), look, begun, steps);
+            let waiting = |(host, _): &&(String, Value)| waits(host) && first.as_ref() != Some(host);
+            parts.extend(before.iter().filter(waiting).cloned());
         }
         self.whole(parts).ok_or_else(|| absent(request))
     }
@@ -265,7 +361,13 @@ impl Fleet {
     fn whole(&self, parts: Vec<(String, Value)>) -> Option<Value> {
         let uids: Vec<(String, String)> =
             parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
+        let mut unasked = names_of(&parts.first()?.1["spec"]["hosts"]);
+        unasked
+            .retain(|name| self.passed_over().iter().flatten().any(|(passed_over, _)| passed_over == name));
         let mut object = merged(parts)?;
+        if !unasked.is_empty() {
+            object["status"]["unasked"] = json!(unasked);
+        }
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (uid, versions) = (text("uid"), text("resourceVersion"));
         let hosts: BTreeSet<&str> =
@@ -273,6 +375,7 @@ impl Fleet {
         let own = uids.into_iter().filter(|(host, _)| hosts.contains(host.as_str())).map(|(_, uid)| uid);
         let own: BTreeSet<String> = own.collect();
         let key = key_of(&object);
+        self.turns.tell(&key, &mut object["status"]);
         let mut identities = self.identities();
         match identities.get_mut(&key).filter(|known| !known.parts.is_disjoint(&own)) {
             Some(known) => {
@@ -304,15 +407,7 @@ impl Fleet {
         parts: &[(String, Value)],
         base: &Value,
     ) -> Result<Vec<(String, Value)>, ApiError> {
-        let own: Vec<&(String, Value)> = parts.iter().filter(|(_, part)| is_of_one(part, base)).collect();
-        self.everywhere(|host| {
-            let (_, part) = own.iter().find(|(name, _)| name == host)?;
-            let mut own = conditions_of(request, host);
-            own.body.get_or_insert_with(|| json!({}))["preconditions"]["uid"] =
-                part["metadata"]["uid"].clone();
-            Some(own)
-        })
-        .await
+        self.everywhere(|host| deletion(request, host, parts, base)).await
     }
 
     async fn scale(&self, request: &Request) -> Result<Value, ApiError> {
@@ -369,6 +464,33 @@ fn named(mut error: ApiError, host: &str) -> ApiError {
     error
 }
 
+/// One error of those of several hosts: the first, with the others that could not be used.
+fn together(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
+    errors.reduce(|mut all, error| {
+        if all.status.is_some() || error.status.is_some() {
+            return all;
+        }
+        let remedies: Vec<&str> = [&all, &error].into_iter().filter_map(ApiError::remedy).collect();
+        if !remedies.is_empty() {
+            all.body = Some(json!({ "remedy": remedies.join("\n") }));
+        }
+        all.message = format!("{}; {}", all.message, error.message);
+        all
+    })
+}
+
+/// The record and the lock of a stack are on its home: on another one nobody knows what the stack has, and others may apply it.
+fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
+    let message = format!(
+        "the home of this stack was {former} when it was applied, and would be {home}, which has no record of it"
+    );
+    let remedy = format!(
+        "keep it with `home = \"{former}\"` in `[ssh]`, and {former} in `hosts`. To move it, destroy the stack as it was and apply it \
+         with the new home; if {former} does not exist any more, say so: `gone = [\"{former}\"]`"
+    );
+    ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(Class::Other, message) }
+}
+
 /// The same for a host that is not in the file any more.
 fn left_behind(error: ApiError, host: &str) -> ApiError {
     let mut error = named(error, host);
@@ -381,252 +503,10 @@ fn left_behind(error: ApiError, host: &str) -> ApiError {
     error
 }
 
-fn names_of(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// The host that speaks for an object: the one of the scheduler, else the first.
-fn leader(object: &Value, hosts: &[String]) -> Option<String> {
-    let on = object["spec"]["scheduler"]["on"].as_str().map(str::to_owned);
-    on.or_else(|| hosts.first().cloned())
-}
-
-/// What of a number is a host's: the first hosts have one more where it does not divide.
-fn share(number: u64, hosts: &[String], host: &str) -> u64 {
-    let Some(index) = hosts.iter().position(|name| name == host) else { return 0 };
-    let (index, count) = (index as u64, hosts.len() as u64);
-    number / count + u64::from(index < number % count)
-}
-
-/// What of an object is a host's.
-fn part(body: &Value, host: &str) -> Value {
-    let mut part = body.clone();
-    part["spec"]["host"] = json!(host);
-    if let Some(number) = body["spec"]["worker"]["replicas"].as_u64() {
-        let hosts = names_of(&body["spec"]["worker"]["hosts"]);
-        part["spec"]["worker"]["replicas"] = json!(share(number, &hosts, host));
-    }
-    own_identity(&mut part["metadata"], host);
-    part
-}
-
-/// `node1=UID`.
-fn uid_on(host: &str, part: &Value) -> String {
-    format!("{host}={}", part["metadata"]["uid"].as_str().unwrap_or_default())
-}
-
-/// Its kind and name.
-fn key_of(object: &Value) -> (String, String) {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    (text(&object["kind"]), text(&object["metadata"]["name"]))
-}
-
-/// Whether two parts are of one object: who applied the one applied the other.
-fn is_of_one(part: &Value, base: &Value) -> bool {
-    let (one, other) = (appliers(part), appliers(base));
-    one.is_empty() && other.is_empty() || !one.is_disjoint(&other)
-}
-
-fn appliers(part: &Value) -> BTreeSet<&str> {
-    let entries = part["metadata"]["managedFields"].as_array().into_iter().flatten();
-    entries
-        .filter(|entry| entry["operation"] == "Apply")
-        .filter_map(|entry| entry["manager"].as_str())
-        .collect()
-}
-
-/// The conditions of a deletion that are a host's.
-fn conditions_of(request: &Request, host: &str) -> Request {
-    let mut own = request.clone();
-    if let Some(conditions) = own.body.as_mut().and_then(|body| body.get_mut("preconditions")) {
-        own_identity(conditions, host);
-    }
-    own
-}
-
-/// Of `node1=V,node2=W` what a host knows; a value without hosts is the same everywhere.
-fn own_identity(metadata: &mut Value, host: &str) {
-    for field in ["uid", "resourceVersion"] {
-        let Some(text) = metadata[field].as_str().filter(|text| text.contains('=')) else { continue };
-        let own = text.split(',').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == host);
-        match own.map(|(_, value)| value.to_owned()) {
-            Some(own) => metadata[field] = json!(own),
-            None => {
-                if let Some(fields) = metadata.as_object_mut() {
-                    fields.remove(field);
-                }
-            }
-        }
-    }
-}
-
-/// One object of what hosts have of it; `None` when none has any.
-fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
-    let hosts = names_of(&parts.first()?.1["spec"]["hosts"]);
-    let first = leader(&parts.first()?.1, &hosts);
-    let rank = |name: &String| (Some(name) != first.as_ref(), hosts.iter().position(|host| host == name));
-    parts.sort_by_key(|(name, _)| rank(name));
-    let base = parts.first()?.1.clone();
-    parts.retain(|(_, part)| is_of_one(part, &base));
-    let whole: u64 = parts.iter().filter_map(|(_, part)| part["spec"]["worker"]["replicas"].as_u64()).sum();
-    let (base_name, base) = parts.first()?.clone();
-    let terms = |part: &Value| {
-        let mut spec = part["spec"].clone();
-        own_fields().for_each(|field| without(&mut spec, field));
-        without(&mut spec["worker"], "replicas");
-        spec
-    };
-    let wanted = terms(&base);
-    // A host that has it on other terms is one that does not have it: the next apply writes it there, too.
-    let same: Vec<&String> = hosts
-        .iter()
-        .filter(|host| parts.iter().any(|(name, part)| name == *host && terms(part) == wanted))
-        .collect();
-    let mut object = base.clone();
-    own_fields().for_each(|field| without(&mut object["spec"], field));
-    object["spec"]["hosts"] = json!(same);
-    if object["spec"]["worker"].is_object() && object["spec"]["worker"].get("adapt").is_none() {
-        object["spec"]["worker"]["replicas"] = json!(whole);
-    }
-    let versions: Vec<String> = parts
-        .iter()
-        .map(|(name, part)| {
-            format!("{name}={}", part["metadata"]["resourceVersion"].as_str().unwrap_or_default())
-        })
-        .collect();
-    object["metadata"]["resourceVersion"] = json!(versions.join(","));
-    object["metadata"]["uid"] = json!(uid_on(&base_name, &base));
-    for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-        own_fields().for_each(|field| without(&mut entry["fieldsV1"]["f:spec"], &format!("f:{field}")));
-    }
-    object["status"] = status(&parts);
-    Some(object)
-}
-
-/// What stands in the part of a host only: which it is, and what the scheduler's host told.
-fn own_fields() -> impl Iterator<Item = &'static str> {
-    ["host", "reach", "ports"].into_iter()
-}
-
-fn without(object: &mut Value, field: &str) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove(field);
-    }
-}
-
-/// What hosts tell of their parts, as one: whatever is missing somewhere is missing.
-fn status(parts: &[(String, Value)]) -> Value {
-    let Some((_, base)) = parts.first() else { return Value::Null };
-    let mut status = base["status"].clone();
-    if status["phase"].is_string() {
-        let worst = ["Failed", "Stuck", "Making"]
-            .into_iter()
-            .find_map(|phase| parts.iter().find(|(_, part)| part["status"]["phase"] == phase));
-        if let Some((_, part)) = worst {
-            status["phase"] = part["status"]["phase"].clone();
-        }
-    }
-    if status["workers"].is_object() {
-        for count in ["running", "present", "registered", "wanted", "changed"] {
-            if status["workers"][count].is_null() {
-                continue;
-            }
-            let sum: u64 =
-                parts.iter().filter_map(|(_, part)| part["status"]["workers"][count].as_u64()).sum();
-            status["workers"][count] = json!(sum);
-        }
-        status["converging"] = json!(parts.iter().any(|(_, part)| part["status"]["converging"] == true));
-    }
-    if status["boot"].is_string() && parts.iter().any(|(_, part)| part["status"]["boot"].is_null()) {
-        status["boot"] = Value::Null;
-    }
-    if let Some((name, part)) = parts.iter().find(|(_, part)| part["status"]["adapter"]["running"] == false) {
-        status["adapter"] = part["status"]["adapter"].clone();
-        let said = part["status"]["adapter"]["message"].as_str().unwrap_or("it was not started");
-        status["adapter"]["message"] = json!(format!("{name}: {said}"));
-    }
-    if matches!(status["jobStatus"].as_str(), Some("Successful" | "Failed")) {
-        // Hosts without the program clean up by themselves when its scheduler has gone, and what they wait for does not come.
-        status["converging"] = base["status"]["converging"].clone();
-        status["followed"] = json!(parts.iter().any(|(_, part)| part["status"]["followed"] == true));
-    }
-    if status["phase"] == "Ready" {
-        // What is not pinned may be another version on each host.
-        let ready = parts.iter().filter(|(_, part)| part["status"]["phase"] == "Ready");
-        status["onHosts"] =
-            ready.map(|(name, part)| (name.clone(), part["status"]["versions"].clone())).collect();
-        return status;
-    }
-    for field in ["message", "plugin", "skew", "unlike"] {
-        let said = parts.iter().find_map(|(name, part)| Some((name, part["status"][field].as_str()?)));
-        if let Some((name, text)) = said {
-            status[field] = json!(format!("{name}: {text}"));
-        }
-    }
-    status
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::parts::tests::live;
     use super::*;
-
-    fn hosts(names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    #[test]
-    fn workers_are_shared_out_evenly() {
-        let names = hosts(&["a", "b", "c"]);
-        for (number, shares) in [(0, [0, 0, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [3, 2, 2])] {
-            let found: Vec<u64> = names.iter().map(|name| share(number, &names, name)).collect();
-            assert_eq!(found, shares, "{number}");
-        }
-        assert_eq!(share(5, &names, "elsewhere"), 0);
-    }
-
-    fn wanted() -> Value {
-        json!({
-            "metadata": { "name": "work", "uid": "b=1", "resourceVersion": "b=7,a=8" },
-            "spec": {
-                "hosts": ["a", "b"], "scheduler": { "on": "b", "port": 1 },
-                "worker": { "replicas": 3, "hosts": ["a", "b"], "threads": 1 },
-            },
-        })
-    }
-
-    fn live(host: &str, registered: u64) -> (String, Value) {
-        let mut part = part(&wanted(), host);
-        part["metadata"]["uid"] = json!("1");
-        part["metadata"]["managedFields"] = json!([{ "fieldsV1": { "f:spec": { "f:host": {}, "f:hosts": {}, "f:ports": { "f:port": {} } } } }]);
-        part["spec"]["ports"] = json!({ "port": 1, "dashboardPort": 2 });
-        part["status"] = json!({
-            "converging": false, "scheduler": { "running": host == "b" },
-            "workers": { "running": 1, "present": 1, "registered": registered },
-        });
-        (host.to_owned(), part)
-    }
-
-    #[test]
-    fn what_is_taken_apart_is_put_together_again() {
-        let one = part(&wanted(), "a");
-        assert_eq!((&one["spec"]["worker"]["replicas"], &one["spec"]["host"]), (&json!(2), &json!("a")));
-        assert_eq!(one["metadata"], json!({ "name": "work", "resourceVersion": "8" }));
-        assert_eq!(part(&wanted(), "b")["metadata"]["uid"], "1");
-        let whole = merged(vec![live("a", 2), live("b", 1)]).unwrap();
-        assert_eq!(whole["spec"], wanted()["spec"]);
-        assert_eq!(whole["metadata"]["uid"], "b=1");
-        assert_eq!(whole["metadata"]["resourceVersion"], "b=7,a=8");
-        assert_eq!(whole["metadata"]["managedFields"][0]["fieldsV1"], json!({ "f:spec": { "f:hosts": {} } }));
-        assert_eq!(whole["status"]["workers"], json!({ "running": 2, "present": 2, "registered": 3 }));
-        assert_eq!(whole["status"]["scheduler"]["running"], true);
-        let stale = |host: &str, changed: u64| {
-            let mut one = live(host, 1);
-            one.1["status"]["workers"]["changed"] = json!(changed);
-            one
-        };
-        let whole = merged(vec![stale("a", 2), stale("b", 1)]).unwrap();
-        assert_eq!(whole["status"]["workers"]["changed"], 3);
-    }
 
     #[test]
     fn an_object_is_itself_as_long_as_any_host_has_its_part() {
@@ -636,6 +516,8 @@ mod tests {
             gone: Vec::new(),
             places: Places::default(),
             identities: Mutex::default(),
+            turns: Turns::default(),
+            missed: Mutex::default(),
             is_local: false,
         };
         let on = |host: &str, uid: &str| {
@@ -655,46 +537,5 @@ mod tests {
         // Nothing of it is left.
         assert_eq!(seen(&[on("a", "5")]), "a=5");
         assert!(!fleet.is_part_of("b=1", "a", &on("a", "5").1));
-    }
-
-    #[test]
-    fn an_environment_tells_its_versions_by_host() {
-        let on = |host: &str, dask: &str| {
-            let mut one = live(host, 0);
-            one.1["status"] = json!({ "phase": "Ready", "versions": { "dask": dask } });
-            one
-        };
-        let whole = merged(vec![on("a", "2026.8.0"), on("b", "2026.3.0")]).unwrap();
-        let expect = json!({ "a": { "dask": "2026.8.0" }, "b": { "dask": "2026.3.0" } });
-        assert_eq!(whole["status"]["onHosts"], expect);
-        let mut stays = on("b", "2026.3.0");
-        stays.1["status"] = json!({ "phase": "Stuck", "message": "no permission" });
-        let mut goes = on("a", "2026.8.0");
-        goes.1["status"] = json!({ "phase": "Removing" });
-        let whole = merged(vec![goes, stays]).unwrap();
-        assert_eq!(whole["status"], json!({ "phase": "Stuck", "message": "b: no permission" }));
-    }
-
-    #[test]
-    fn a_host_without_its_part_or_with_another_one_is_missing() {
-        let alone = merged(vec![live("b", 1)]).unwrap();
-        assert_eq!(
-            (&alone["spec"]["hosts"], &alone["spec"]["worker"]["replicas"]),
-            (&json!(["b"]), &json!(1))
-        );
-        let mut other = live("a", 2);
-        other.1["spec"]["worker"]["threads"] = json!(4);
-        other.1["status"]["message"] = json!("no");
-        let whole = merged(vec![other, live("b", 1)]).unwrap();
-        assert_eq!(whole["spec"]["hosts"], json!(["b"]));
-        assert_eq!(whole["status"]["message"], "a: no");
-        assert_eq!(merged(Vec::new()), None);
-        // Another stack has one of the same name on a host.
-        let by = |manager: &str, (host, mut part): (String, Value)| {
-            part["metadata"]["managedFields"] = json!([{ "operation": "Apply", "manager": manager }]);
-            (host, part)
-        };
-        let whole = merged(vec![by("theirs", live("a", 2)), by("ours", live("b", 1))]).unwrap();
-        assert_eq!((&whole["spec"]["hosts"], &whole["metadata"]["uid"]), (&json!(["b"]), &json!("b=1")));
     }
 }

@@ -16,7 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 mod fleet;
+mod parts;
 mod ssh;
+mod turns;
 
 pub use self::fleet::Fleet;
 

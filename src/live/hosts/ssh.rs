@@ -35,7 +35,7 @@ const PROGRAM: &str = "DASK_INFRA_SSH";
 /// There is no private folder for sockets.
 pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
     let Reach::Ssh { address, user, port, identity } = way else { return Err("no way by SSH".to_owned()) };
-    let mut command = Command::new(environment(PROGRAM).unwrap_or_else(|| "ssh".to_owned()));
+    let mut command = Command::new(program());
     command.arg("-T");
     for option in OPTIONS {
         command.args(["-o", option]);
@@ -54,6 +54,10 @@ pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
     }
     command.arg("--").arg(address).arg(remote);
     Ok(command)
+}
+
+fn program() -> String {
+    environment(PROGRAM).unwrap_or_else(|| "ssh".to_owned())
 }
 
 /// A folder of the user alone, whose path is short: one of a socket has 107 bytes at most, and SSH adds sixty.
@@ -81,35 +85,72 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let last = lines.last().copied().unwrap_or("it said nothing");
     let has = |words: &str| lines.iter().any(|line| line.contains(words));
-    let address = host.address();
+    let (ssh, known_as) = by_hand(host);
     let (class, why, remedy) = if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
         let remedy = format!(
-            "ask who runs the host whether its key changed; if so, remove the old one: `ssh-keygen -R {address}`"
+            "ask who runs the host whether its key changed; if so, remove the old one: `ssh-keygen -R {known_as}`"
         );
         (Class::Untrusted, "its host key is not the one that is known".to_owned(), remedy)
     } else if has("Host key verification failed") {
-        let remedy = format!("connect once by hand and compare the key: `ssh {address}`");
+        let remedy = format!("connect once by hand and compare the key: `{ssh}`");
         (Class::Untrusted, "its host key is not known".to_owned(), remedy)
     } else if has("Permission denied") {
         let remedy = format!(
-            "`ssh {address} true` must work without a question: put your key into ssh-agent, or give `user` and `identity`"
+            "`{ssh} true` must work without a question: put your key into ssh-agent, or give `user` and `identity`"
         );
         (Class::Unauthenticated, last.to_owned(), remedy)
     } else if has("python3: ") || has("python3 not found") {
         let remedy = "install Python 3.8 or later there, on the PATH of a shell that is not a login shell";
         (Class::Other, "it has no `python3`".to_owned(), remedy.to_owned())
     } else {
-        let remedy = format!("check the network and `ssh {address} true`; nothing is taken for gone");
+        let remedy = format!("check the network and `{ssh} true`; nothing is taken for gone");
         (Class::Unavailable, last.to_owned(), remedy)
     };
     let message = format!("{host} cannot be used: {why}");
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(class, message) }
 }
 
+/// The command that connects by hand, and the name under which the host's key is known.
+fn by_hand(host: &Host) -> (String, String) {
+    let Reach::Ssh { address, user, port, identity } = &host.way else {
+        return (host.address().to_owned(), host.address().to_owned());
+    };
+    let mut words = vec![program()];
+    words.extend(port.map(|port| format!("-p {port}")));
+    words.extend(identity.as_ref().map(|identity| format!("-i {identity}")));
+    words.push(user.as_ref().map_or_else(|| address.clone(), |user| format!("{user}@{address}")));
+    let known_as = match port {
+        Some(port) if *port != 22 => format!("'[{address}]:{port}'"),
+        _ => address.clone(),
+    };
+    (words.join(" "), known_as)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::resource::Api;
+
+    #[test]
+    fn the_command_by_hand_reaches_the_same_host() {
+        let host = |user: Option<&str>, port, identity: Option<&str>| Host {
+            name: "a".into(),
+            way: Reach::Ssh {
+                address: "n1".into(),
+                user: user.map(str::to_owned),
+                port,
+                identity: identity.map(str::to_owned),
+            },
+            slurm: false,
+        };
+        for (host, ssh, known_as) in [
+            (host(None, None, None), "ssh n1", "n1"),
+            (host(Some("me"), Some(22), None), "ssh -p 22 me@n1", "n1"),
+            (host(Some("me"), Some(2222), Some("~/.ssh/a")), "ssh -p 2222 -i ~/.ssh/a me@n1", "'[n1]:2222'"),
+        ] {
+            assert_eq!(by_hand(&host), (ssh.to_owned(), known_as.to_owned()));
+        }
+    }
 
     #[test]
     fn what_ssh_says_tells_what_to_do() {

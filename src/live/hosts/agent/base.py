@@ -158,6 +158,9 @@ def tail(file):
     except OSError:
         return "it left no log"
     lines = list(filter(is_telling, lines))
+    if lines and " - INFO - " in lines[-1] and not re.search("Clos|End|Reason|Retir|Stopp|signal", lines[-1]):
+        # What ends by itself logs that it closes or why.
+        return "it ended without a word, as a process does that is killed; its log ends with: %s" % lines[-1][-200:]
     return lines[-1][-300:] if lines else "its log is empty"
 
 

@@ -109,7 +109,7 @@ class Clusters:
                 same = {name for name in pods if name in wanted and pods[name]["internal"].get("text") == digest(wanted[name])}
                 missing = sorted(name for name in wanted if name not in pods)
                 # On another host, which this one knows by its address only.
-                away = live is not None and not is_going(live) and not leads(live)
+                away = live is not None and not leads(live) and (not is_going(live) or "leaves" in live.get("internal", {}))
                 # Workers end with their scheduler, and none takes them over.
                 lost = not away and (leader not in same or (leader not in alive and leader not in tried))
                 dead = [name for name in pods if name not in alive and not (name in same and name in tried)]
@@ -149,6 +149,9 @@ class Clusters:
                     tried.update(names)
                     early.update(self.start_early(cluster, names, wanted))
                 if not (pods and lost) and not dead and not goes and not waits and not installs and not early:
+                    if live and is_going(live) and kept & set(pods):
+                        # The next deletion tries it again.
+                        raise Refused(500, "Failed", "%s still runs: its scheduler did not retire it" % ", ".join(sorted(kept & set(pods))))
                     self.finish(cluster)
                     self.collect()
                     if complaints:
@@ -174,13 +177,14 @@ class Clusters:
                 self.replace(cluster, pods, goes, wanted, alive & same, kept, complaints)
 
     def replace(self, cluster, pods, goes, wanted, stay, kept, complaints):
-        """Ends workers that go on under other terms or not at all. What only they hold moves to others first: of those that
-        are started again, half at a time, so that there are others."""
+        """Ends workers that go on under other terms or not at all. What only they hold moves to others first: those that are started
+        again before those that are not, and half of them at a time, so that there are others."""
         # Those that wait in SLURM's queue first: nothing is lost with them, and they show whether the new terms can start. Those of
         # another group do not show it.
         changed = sorted((name for name in goes if name in wanted), key=lambda name: (not self.is_queued(pods[name]), group_of(pods[name])))
         changed = [name for name in changed if group_of(pods[name]) == group_of(pods[changed[0]])]
-        some = [name for name in goes if name not in wanted] or changed[:max(1, len(changed) // 2)]
+        # Those that are not wanted any more go last: they may be the only ones to take over.
+        some = changed[:max(1, len(changed) // 2)] or goes
         # The adapter chose them by what they hold, and chooses others when that is different now.
         adapted = [name for name in some if name not in wanted and self.is_adapted(cluster, pods[name])]
         some = adapted or some

@@ -144,8 +144,7 @@ class Pods:
         at = url_host(host)
         if what["component"] == "scheduler":
             for one in (port, pages):
-                if is_taken(host, one):
-                    raise Refused(500, "Failed", "port %d of %s is in use on this host" % (one, host))
+                check_free(host, one)
             listening = ["--host", host, "--port", str(port), "--dashboard-address", "%s:%d" % (at, pages)]
             return schedules + listening + spoken, routes
         worker = what["worker"]

@@ -142,27 +142,56 @@ def is_at(cluster, address):
 
 def is_its_own(cluster, processes):
     """Whether one of a scheduler's processes itself listens on its ports, as far as the system tells."""
-    sockets, listening = set(), {}
     try:
-        for process in processes:
-            for handle in os.listdir("/proc/%d/fd" % process["pid"]):
-                with contextlib.suppress(OSError):
-                    target = os.readlink("/proc/%d/fd/%s" % (process["pid"], handle))
-                    if target.startswith("socket:["):
-                        sockets.add(target[8:-1])
-        for table in ("tcp", "tcp6"):
-            with contextlib.suppress(FileNotFoundError):
-                with open("/proc/%d/net/%s" % (processes[0]["pid"], table)) as rows:
-                    for row in list(rows)[1:]:
-                        fields = row.split()
-                        # 0A: it listens.
-                        if fields[3] == "0A":
-                            listening.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
+        sockets = set().union(*(sockets_of(process["pid"]) for process in processes))
+        listening = listeners_seen_by(processes[0]["pid"])
     except OSError:
         return is_alive(processes[0])
     scheduler = terms_of(cluster)
     ports = [int(scheduler[name]) for name in ("port", "dashboardPort")]
     return not listening or all(listening.get(port, set()) & sockets for port in ports)
+
+
+def sockets_of(pid):
+    """The sockets that a process holds, by inode."""
+    sockets = set()
+    for handle in os.listdir("/proc/%s/fd" % pid):
+        with contextlib.suppress(OSError):
+            target = os.readlink("/proc/%s/fd/%s" % (pid, handle))
+            if target.startswith("socket:["):
+                sockets.add(target[8:-1])
+    return sockets
+
+
+def listeners_seen_by(pid):
+    """Sockets that listen in the network of a process: port to inodes."""
+    listening = {}
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError):
+            with open("/proc/%s/net/%s" % (pid, table)) as rows:
+                for row in list(rows)[1:]:
+                    fields = row.split()
+                    # 0A: it listens.
+                    if fields[3] == "0A":
+                        listening.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
+    return listening
+
+
+def used_by(port):
+    """Who listens on a port of this host, as far as this user may know."""
+    with contextlib.suppress(OSError):
+        inodes = listeners_seen_by("self").get(port, set())
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if inodes & sockets_of(pid):
+                    with open("/proc/%s/comm" % pid) as name:
+                        return " by process %s (%s)" % (pid, name.read().strip())
+    return ""
+
+
+def check_free(host, port):
+    if is_taken(host, port):
+        raise Refused(422, "Invalid", "port %d of %s is in use on this host%s" % (port, host, used_by(port)))
 
 
 def leads(cluster):

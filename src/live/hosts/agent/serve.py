@@ -148,10 +148,24 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         self.check_gpus(plural, live)
         self.check_boot(plural, live)
         if asked.get("dryRun"):
+            self.check_ports(plural, live)
             return self.seen(plural, live) if plural != "environments" else live
         self.store.put(plural, live)
         self.act(plural, live)
         return self.seen(plural, self.store.get(plural, name, namespace))
+
+    def check_ports(self, plural, live):
+        """Whether the scheduler that would replace another one could listen, before that one is stopped."""
+        scheduler = live["spec"].get("scheduler", {}) if plural == "clusters" else {}
+        if "slurm" in scheduler or not has_place(scheduler) or not leads(live):
+            return
+        before = self.store.get("clusters", live["metadata"]["name"])
+        leader = self.store.get("pods", live["metadata"]["name"] + "-scheduler", "default")
+        terms = terms_of(before) if before and leader and self.lives(leader) else {}
+        own = [terms.get(key) for key in ("port", "dashboardPort")]
+        for port in (scheduler["port"], scheduler["dashboardPort"]):
+            if port not in own:
+                check_free(listens(scheduler), port)
 
     def check_names(self, plural, live, body):
         """Processes are named after their group, and that of a cluster itself after the cluster: whatever the stacks that
@@ -212,7 +226,7 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
             if live["metadata"].get(field) != value:
                 raise Refused(409, "Conflict", "%s %s: the %s in the precondition does not match" % (plural, name, field))
         if plural in STAFFED:
-            self.store.goes(plural, live)
+            self.store.goes(plural, live, body.get("leaves") is True)
             self.converge(name if plural in LED else live["spec"]["cluster"])
             self.keep_boot()
         elif plural == "environments":

@@ -148,6 +148,8 @@ class Store:
             status = os.fstat(file.fileno())
         if not status.st_mode & stat.S_IWUSR:
             live["metadata"].setdefault("deletionTimestamp", stamp(status.st_ctime))
+            if status.st_mode & stat.S_IXUSR:
+                live.setdefault("internal", {})["leaves"] = True
         if "slurm" in live.get("spec", {}).get("scheduler", {}):
             # Where a job runs is no change of the object.
             live.setdefault("internal", {})["place"] = read_json(self.at("schedulers", live["metadata"]["name"])) or {}
@@ -204,10 +206,11 @@ class Store:
             with open(self.at("reserve"), "wb") as file:
                 file.write(b"\0" * RESERVE)
 
-    def goes(self, plural, live):
-        """Notes that an object is to go. A bit of its file says so: that needs no room on the disk."""
+    def goes(self, plural, live, leaves=False):
+        """Notes that an object is to go, or that it goes on elsewhere and only leaves this host. Bits of its file say so: that needs
+        no room on the disk."""
         metadata = live["metadata"]
-        os.chmod(self.file(plural, metadata.get("namespace"), metadata["name"]), 0o400)
+        os.chmod(self.file(plural, metadata.get("namespace"), metadata["name"]), 0o500 if leaves else 0o400)
 
     def drop(self, plural, name, namespace=None):
         with contextlib.suppress(FileNotFoundError):

@@ -1,0 +1,132 @@
+//! Workers that restart and move on hosts by SSH, and a stack whose first host changes: nothing is lost on the way.
+
+use std::path::PathBuf;
+
+use crate::real::{Part, needs};
+use crate::real_adapted::Client;
+use crate::real_ssh::{Lab, sshd_is_there};
+
+/// Whoever has handed twelve numbers to the workers, which nobody else has.
+fn client(lab: &Lab) -> Client {
+    let mut client =
+        Client::at(&Part::Operator.program("python"), &format!("tcp://127.0.0.1:{}", lab.dask[0]));
+    assert_eq!(client.says("put 12"), "put");
+    client
+}
+
+/// Records are on the first host: another one that is the first now knows nothing of what is there.
+#[test]
+fn the_first_host_does_not_leave_unseen() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let mut lab = Lab::new("replicas = 2", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let host = |index: usize| {
+        format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
+    };
+    let [first, second] = [0, 1].map(host);
+
+    // In another order.
+    lab.user.edit(&format!("{first}, {second}"), &format!("{second}, {first}"));
+    for words in [&["plan"][..], &["apply", "--auto-approve"], &["destroy", "--auto-approve"], &["status"]] {
+        lab.run(words).expect(1).says("the home of this stack was n1").says("home = \"n1\"");
+    }
+    lab.user.edit("}]\n", "}]\nhome = \"n1\"\n");
+    lab.nothing_to_do();
+
+    // It is taken out.
+    lab.user.edit(&format!("{second}, {first}"), &second);
+    lab.user.edit("}]\nhome = \"n1\"\n", "}]\n");
+    for words in [&["plan"][..], &["apply", "--auto-approve"], &["destroy", "--auto-approve"]] {
+        lab.run(words).expect(1).says("the home of this stack was n1").says("say so: `gone");
+    }
+
+    // It burned down.
+    lab.user.edit("}]\n", "}]\ngone = [\"n1\"]\n");
+    lab.kill(0, "work-scheduler");
+    lab.end(0);
+    lab.run_anew(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"]).expect(0);
+    lab.run_anew(&["status"]).expect(0).says("2 of 2 workers");
+    lab.user.edit("}]\ngone = [\"n1\"]\n", "}]\n");
+    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
+    lab.run_anew(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!([lab.left(1), lab.left(2)].concat(), Vec::<PathBuf>::new());
+
+    // It comes back after all.
+    lab.serve(0);
+    lab.user.edit("}]\n", &format!("}}, {first}]\nhome = \"n1\"\n"));
+    lab.is_gone();
+}
+
+/// Workers of two hosts, one on each, hold what nobody else has, while they restart and move.
+#[test]
+fn hosts_take_turns_so_that_no_data_is_lost() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let lab = Lab::new("replicas = 2, memory = \"500Mi\", hosts = [\"n1\", \"n2\"]", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let mut client = client(&lab);
+    for (from, to) in [
+        ("\"500Mi\"", "\"450Mi\""),
+        ("[\"n1\", \"n2\"]", "[\"n3\"]"),
+        ("[\"n3\"]", "[\"n2\"]"),
+        ("\"450Mi\", hosts = [\"n2\"]", "\"400Mi\", hosts = [\"n3\", \"n2\"]"),
+        ("\"400Mi\", hosts = [\"n3\", \"n2\"]", "\"420Mi\", hosts = [\"n1\", \"n2\"]"),
+        ("\"420Mi\", hosts = [\"n1\", \"n2\"]", "\"430Mi\", hosts = [\"n3\", \"n1\"]"),
+    ] {
+        lab.user.edit(from, to);
+        lab.run(&["apply", "--auto-approve"]).expect(0);
+        assert_eq!(client.says("sum"), "66 {'finished'}", "{from} {to}");
+        lab.nothing_to_do();
+        lab.run(&["status"]).expect(0).says("2 of 2 workers");
+    }
+    drop(client);
+    lab.is_gone();
+}
+
+/// Workers of a Dask cluster and of its groups take over from each other, whichever of them comes, goes, restarts or moves.
+#[test]
+fn groups_take_over_what_others_hold() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let group = "[dask_cluster.work.group.more]\nreplicas = 1\nmemory = \"400Mi\"\nhosts = [\"n2\"]\n";
+    let lab = Lab::new("replicas = 1, memory = \"400Mi\", hosts = [\"n1\"]", group);
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let mut client = client(&lab);
+    let other = |host: &str| {
+        format!("[dask_cluster.work.group.other]\nreplicas = 1\nmemory = \"400Mi\"\nhosts = [\"{host}\"]\n")
+    };
+    let (there, here) = (other("n2"), other("n1"));
+    for edits in [
+        // The part of a Dask cluster on a host is there for its groups, too.
+        &[("[\"n2\"]", "[\"n3\"]")][..],
+        &[("[\"n3\"]", "[\"n1\", \"n2\"]")],
+        &[("[\"n1\", \"n2\"]", "[\"n2\"]")],
+        &[("replicas = 1, memory", "replicas = 0, memory"), ("group.more", "group.other")],
+        &[("replicas = 0, memory", "replicas = 2, memory"), (&there, "")],
+        // Of one host's two the last is also started again.
+        &[("replicas = 2, memory = \"400Mi\"", "replicas = 1, memory = \"380Mi\"")],
+        &[
+            ("replicas = 1, memory", "replicas = 0, memory"),
+            ("hosts = [\"n1\"] }\n", &format!("hosts = [\"n1\"] }}\n{here}")),
+        ],
+        &[("replicas = 0, memory = \"380Mi\"", "replicas = 1, memory = \"400Mi\""), (&here, "")],
+    ] {
+        edits.iter().for_each(|(from, to)| lab.user.edit(from, to));
+        let allow = ["more", "other"].map(|name| format!("delete:dask_cluster.work.group.{name}"));
+        let plan = lab.run(&["plan"]).expect(0);
+        let needed = allow.iter().filter(|allow| plan.out.contains(*allow));
+        let needed: Vec<&str> = needed.flat_map(|allow| ["--allow", allow]).collect();
+        lab.run(&[&["apply", "--auto-approve"], needed.as_slice()].concat()).expect(0);
+        assert_eq!(client.says("sum"), "66 {'finished'}", "{edits:?}");
+        lab.nothing_to_do();
+    }
+    drop(client);
+    lab.is_gone();
+}
