@@ -209,18 +209,24 @@ async fn apply_saved(
     let plan = saved::load(file)?;
     of_this_stack(settings, file, &plan)?;
     let link = Link::of_plan(settings, &plan)?;
-    reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
+    let Making { parallelism, .. } = *making;
+    let (name, again) = (file.display().to_string(), plan_anew(settings, file));
+    let given = given_to(&plan.desired, settings);
     if plan.has_nothing_to_do() {
+        // There is nothing to lock for.
+        let moved = file::moved(&plan, &plan_again(&plan, &link, &given, parallelism).await?);
         link.close().await?;
+        if !moved.is_empty() {
+            return Err(stale(&name, &moved, &again));
+        }
+        reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         return Ok(Exit::Done);
     }
-    let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
+    reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
+    let findings = preflight(&*link.api(), &plan, making.preflight(), parallelism).await;
     passed(findings, reporter, &Sources::default())?;
     consent::get(&plan, &making.allow, Whole::Given, Format::json(making.json))?;
-    let Making { parallelism, .. } = *making;
-    let again = plan_anew(settings, file);
-    let moved = Moved::Stale { plan: file.display().to_string(), again };
-    let given = given_to(&plan.desired, settings);
+    let moved = Moved::Stale { plan: name, again };
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
     let going = Going { parallelism, force, moved, given: given.clone(), capacity: making.capacity() };
     run(plan, link, going, reporter, again).await

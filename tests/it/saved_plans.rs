@@ -99,6 +99,21 @@ fn policies_for_terraform_read_our_plans() {
 }
 
 #[test]
+fn a_plan_without_changes_is_compared_with_what_is_live() {
+    let served = Served::fast();
+    let user = User::with_ready_stack(Some(&served.gke));
+    let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    user.write(text + "\n[check.sum]\nrun = \"dask-sum\"\n\n[check.network]\nrun = \"bandwidth\"\n");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("3 checks passed");
+    user.run(&["plan", "--detailed-exitcode", "--out", "same"]).expect(0);
+    user.run(&["apply", "same"]).expect(0).says("up to date");
+    user.run(&["scale", "dask_cluster.rapids-dask-cluster", "1", "--auto-approve"]).expect(0);
+    let said =
+        user.run(&["apply", "same"]).expect(4).says("same is stale").says("dask_cluster.rapids-dask-cluster");
+    assert!(!said.out.contains("up to date"), "{}", said.out);
+}
+
+#[test]
 fn what_cannot_be_applied_is_told_apart() {
     let served = Served::fast();
     let user = User::with_ready_stack(Some(&served.gke));
