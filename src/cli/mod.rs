@@ -127,7 +127,7 @@ enum Command {
     Adopt(adopt::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
-        Reports all errors in one run, each with its line; `dask-infra explain CODE` explains one. Writes \
+        Reports all errors that can be told apart in one run, each with its line; `dask-infra explain CODE` explains one. Writes \
         nothing.")]
     Validate(validate::Args),
     /// Show what apply would do

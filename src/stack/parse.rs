@@ -187,8 +187,8 @@ fn parse(
     let stack = read.ok();
     let mut lowered = None;
     if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
-        let doubtful = doubtful.iter().map(section).collect();
-        let (found, known) = rules::check(stack, &sources, doubtful, &taken, &resolved.secrets);
+        let doubt = rules::Doubt { sections: doubtful.iter().map(section).collect(), fields: doubtful };
+        let (found, known) = rules::check(stack, &sources, doubt, &taken, &resolved.secrets);
         diagnostics.extend(found);
         lowered = known;
     }

@@ -176,7 +176,7 @@ pub(super) fn machines_are_said_once(context: &mut Context<'_>) {
 fn lacking(context: &Context<'_>, key: &str, machines: &Machines, who: &str) -> Option<String> {
     let stack = context.stack;
     let cluster = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed())?;
-    let broken = context.doubtful.iter().any(|path| FieldPath::keys(["node_pool"]).contains(path));
+    let broken = context.doubt.sections.iter().any(|path| FieldPath::keys(["node_pool"]).contains(path));
     let makes_pools = cluster.autoprovisioning.is_some() || cluster.api.contains_key("autoscaling");
     if broken || makes_pools || stack.node_pool.is_empty() {
         return None;

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
 use super::machines::{Gpus, gpus_of};
 use super::{Context, counted, queues};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::operator::KNOWN;
-use crate::kinds::kubernetes::bundle;
+use crate::kinds::kubernetes::{bundle, same};
 use crate::kinds::scope::OPERATOR_NAME;
 use crate::kinds::section::{Pods, Role, managed};
 use crate::schema::DASK_GROUP;
@@ -278,19 +280,42 @@ pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
                 None => {
                     let message = format!("`{text}` is not a Kubernetes quantity");
                     let help = better_quantity(key, text);
-                    context.say(Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help));
+                    context.say_of_value(
+                        Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
+                    );
                 }
                 // Kubernetes takes `512m` for half a byte, which nobody means.
                 Some("m") if key == "memory" => {
                     let message = format!("`{text}` of memory means thousandths of bytes");
                     let help = format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m'));
-                    context.say(Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help));
+                    context.say_of_value(
+                        Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
+                    );
                 }
-                Some(_) => {}
+                Some(_) => {
+                    let amount = same::quantity(&json!(text)).unwrap_or(LEAST_MEMORY);
+                    if amount == 0 {
+                        let message = format!("`{place}` is 0");
+                        let help = "leave it out where there is no limit";
+                        context.say_of_value(
+                            Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
+                        );
+                    } else if key == "memory" && amount < LEAST_MEMORY {
+                        let message =
+                            format!("`{text}` of memory is less than 1 MiB: without a unit it is bytes");
+                        let help = better_quantity(key, &format!("{text}gi"));
+                        context.say_of_value(
+                            Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
+                        );
+                    }
+                }
             }
         }
     }
 }
+
+/// In billionths of a byte: no process runs in less, and nobody means it.
+const LEAST_MEMORY: i128 = (1 << 20) * 1_000_000_000;
 
 /// The suffix of a quantity; `None` when it is none.
 fn quantity(text: &str) -> Option<&str> {

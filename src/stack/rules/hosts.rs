@@ -1,6 +1,6 @@
 //! What a stack of `[local]` or `[ssh]` may say, and what only such a stack may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Context;
 use crate::address::{Address, FieldPath};
@@ -375,7 +375,7 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
             let message = format!("`requirements` of `{path}` has a line that is not a package: `{word} …`");
             let finding = Diagnostic::error(Code::EnvironmentSource, message);
             let finding = finding.at_value(path.key("requirements"), "in this file");
-            context.say(finding.help(
+            context.say_of_value(finding.help(
                 "only the file itself is brought to the host: lock everything into it (`uv pip compile`), and give an index in \
                  `uv.toml` or `pip.conf` of the host",
             ));
@@ -392,7 +392,7 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
         let line = text.lines().position(has_credentials).unwrap_or_default() + 1;
         let message = format!("a URL in line {line} of `{name}` of `{path}` has a password or a token");
         let finding = Diagnostic::error(Code::LiteralSecret, message).at_value(path.key(key), "in this file");
-        context.say(finding.help("give the user and the password in `~/.netrc` of the host"));
+        context.say_of_value(finding.help("give the user and the password in `~/.netrc` of the host"));
     }
     let is_relative = |file: &str| !file.starts_with('/') && !file.starts_with("~/");
     let files =
@@ -402,18 +402,39 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
         let message = format!("`{file}` is not a whole path");
         let finding = Diagnostic::error(Code::EnvironmentSource, message);
         let finding = finding.at_value(path.key(key), "relative to what?");
-        context.say(finding.help("begin it with `/` or with `~/`"));
+        context.say_of_value(finding.help("begin it with `/` or with `~/`"));
+    }
+    let unsound = |(_, package): &(usize, &String)| !is_package(package) && !has_credentials(package);
+    for (index, package) in packages.iter().enumerate().filter(unsound) {
+        let message = format!("`packages` of `{path}` has an entry that is not a package: `\"{package}\"`");
+        let finding = Diagnostic::error(Code::EnvironmentSource, message);
+        context.say_of_value(finding.at_value(path.key("packages").index(index), "").help(
+            "each entry is one package as `pip install` takes it; options go into `uv.toml` or `pip.conf` of the host, files of packages \
+             into `requirements`",
+        ));
     }
     for package in packages.iter().filter(|package| has_credentials(package)) {
         // The package is not said: the message would hold what should not be seen.
         let message = format!("a URL in `packages` of `{path}` has a password or a token");
         let name = package.split(['@', ':', ' ']).next().unwrap_or_default();
         let finding = Diagnostic::error(Code::LiteralSecret, message);
-        context.say(finding.at_value(path.key("packages"), format!("in `{name} …`")).help(
+        context.say_of_value(finding.at_value(path.key("packages"), format!("in `{name} …`")).help(
             "packages appear in plans, in the record and in logs: give the user and the password in `~/.netrc`, or the index \
              in `uv.toml` or `pip.conf` of the host",
         ));
     }
+}
+
+/// Whether a text may be what `pip install` takes for one package: a name with extras, versions, a URL or a marker behind it, or a URL, or a
+/// whole path. Source: PEP 508.
+pub(super) fn is_package(text: &str) -> bool {
+    let text = text.trim();
+    let name_ends = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    let rest = text.trim_start_matches(|c| !name_ends(c)).trim_start();
+    let is_elsewhere = text.starts_with(['/', '~']) || rest.starts_with("://") || rest.starts_with('+');
+    let is_named = text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && (rest.is_empty() || rest.starts_with(['[', '<', '>', '=', '!', '~', '@', ';', '(']));
+    is_elsewhere || is_named
 }
 
 /// Whether a URL in a text says more of who asks than a name for SSH: a password, or a token in its place.
@@ -486,7 +507,7 @@ pub(super) fn ports_differ(context: &mut Context<'_>) {
         return;
     }
     let hosts = context.stack.hosts();
-    let mut taken: BTreeMap<(&str, u16), FieldPath> = BTreeMap::new();
+    let mut taken: BTreeMap<(&str, u16), (FieldPath, FieldPath)> = BTreeMap::new();
     // Those of jobs of SLURM are on other nodes.
     let clusters = context.stack.dask_cluster.iter().filter(|(_, cluster)| cluster.scheduler.slurm.is_none());
     let clusters = clusters.map(|(key, cluster)| {
@@ -503,12 +524,16 @@ pub(super) fn ports_differ(context: &mut Context<'_>) {
         let rows = [("port", *port, usual[0]), ("dashboard_port", *dashboard_port, usual[1])];
         for (name, given, usual) in rows {
             let Some(number) = given.or(usual) else { continue };
-            let section = section.clone();
-            let place = if given.is_some() { section.key("scheduler").key(name) } else { section };
-            let Some(other) = taken.insert((host(scheduler, &hosts), number), place.clone()) else {
+            let place = if given.is_some() { section.key("scheduler").key(name) } else { section.clone() };
+            let own = (section.clone(), place.clone());
+            let Some((whose, other)) = taken.insert((host(scheduler, &hosts), number), own) else {
                 continue;
             };
-            let message = format!("two schedulers would listen on port {number}");
+            let whose = match whose == section {
+                true => "one scheduler would listen twice",
+                false => "two schedulers would listen",
+            };
+            let message = format!("{whose} on port {number}");
             let finding = Diagnostic::error(Code::PortTwice, message).at_value(place, "here");
             let finding = if finding.fields().any(|field| *field == other) {
                 finding
@@ -648,7 +673,20 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
             context.say(finding.help("remove it from one of the two"));
         }
     }
+    for (place, list) in lists(stack) {
+        if list.is_empty() && context.sources.written(&place).is_some() {
+            let message = format!("`{place}` names no host");
+            let finding = Diagnostic::error(Code::NoHost, message).at_value(place, "");
+            context.say(finding.help("leave it out for all hosts, or name one at least"));
+        }
+    }
+    let mut seen = BTreeSet::new();
     for (place, name) in placed(stack) {
+        if !seen.insert((place.parent(), name)) {
+            let message = format!("the host `{name}` is listed twice");
+            let finding = Diagnostic::error(Code::Twice, message).at_value(place.clone(), "again here");
+            context.say(finding.help("remove one"));
+        }
         if stack.ssh.is_none() {
             let message = format!("`{place}` can only be used with `[ssh]`");
             let finding = Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "names a host");
@@ -666,28 +704,37 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
 
 /// The keys that name hosts, with those names.
 fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
-    let mut placed = Vec::new();
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
-    placed.extend(home.map(|home| (FieldPath::keys(["ssh", "home"]), home)));
+    let home = home.map(|home| (FieldPath::keys(["ssh", "home"]), home));
+    let jobs = stack.dask_job.iter();
+    let jobs =
+        jobs.filter_map(|(key, job)| Some((FieldPath::keys(["dask_job", key]), job.scheduler.as_ref()?)));
+    let clusters = stack.dask_cluster.iter();
+    let clusters =
+        clusters.map(|(key, cluster)| (FieldPath::keys(["dask_cluster", key]), &cluster.scheduler));
+    let schedulers = jobs.chain(clusters);
+    let on = schedulers.filter_map(|(path, own)| Some((path.key("scheduler").key("on"), own.on.as_ref()?)));
+    let lists = lists(stack).into_iter();
+    let listed = lists.flat_map(|(place, list)| {
+        list.iter().enumerate().map(move |(index, name)| (place.index(index), name))
+    });
+    home.into_iter().chain(on).chain(listed).collect()
+}
+
+/// The lists of hosts that workers are spread over.
+fn lists(stack: &Stack) -> Vec<(FieldPath, &Vec<String>)> {
+    let mut lists = Vec::new();
     for (key, job) in &stack.dask_job {
-        let path = FieldPath::keys(["dask_job", key]);
-        let on = job.scheduler.as_ref().and_then(|scheduler| scheduler.on.as_ref());
-        placed.extend(on.map(|on| (path.key("scheduler").key("on"), on)));
-        let list = job.worker.iter().flat_map(|worker| worker.hosts.iter().enumerate());
-        placed.extend(list.map(|(index, name)| (path.key("worker").key("hosts").index(index), name)));
+        let place = FieldPath::keys(["dask_job", key, "worker", "hosts"]);
+        lists.extend(job.worker.iter().map(|worker| (place.clone(), &worker.hosts)));
     }
     for (key, cluster) in &stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
-        placed.extend(cluster.scheduler.on.as_ref().map(|on| (path.key("scheduler").key("on"), on)));
-        let mut lists = vec![(path.key("worker").key("hosts"), &cluster.worker.hosts)];
-        lists.extend(
-            cluster.group.iter().map(|(key, group)| (path.key("group").key(key).key("hosts"), &group.hosts)),
-        );
-        for (place, list) in lists {
-            placed.extend(list.iter().enumerate().map(|(index, name)| (place.index(index), name)));
-        }
+        lists.push((path.key("worker").key("hosts"), &cluster.worker.hosts));
+        let groups = cluster.group.iter();
+        lists.extend(groups.map(|(key, group)| (path.key("group").key(key).key("hosts"), &group.hosts)));
     }
-    placed
+    lists
 }
 
 /// Whether a text names a host, and is neither an option of ssh nor two words.

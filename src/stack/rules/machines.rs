@@ -82,7 +82,7 @@ pub(super) fn machine_types_exist(context: &mut Context<'_>) {
                 }
             }
         };
-        context.say(finding.at_value(path.key("machine_type"), "").help(help));
+        context.say_of_value(finding.at_value(path.key("machine_type"), "").help(help));
     }
 }
 
@@ -102,7 +102,9 @@ pub(super) fn accelerators_exist(context: &mut Context<'_>) {
         };
         let message = format!("unknown GPU type `{type}`");
         let place = path.key("accelerator").key("type");
-        context.say(Diagnostic::error(Code::UnknownAccelerator, message).at_value(place, "").help(help));
+        context.say_of_value(
+            Diagnostic::error(Code::UnknownAccelerator, message).at_value(place, "").help(help),
+        );
     }
 }
 

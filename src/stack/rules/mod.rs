@@ -166,17 +166,25 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     secrets::references_are_names,
 ];
 
-/// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;
+/// What is wrong already, and was taken out of the stack that rules look at.
+#[derive(Default)]
+pub(super) struct Doubt {
+    pub(super) fields: Vec<FieldPath>,
+    /// Those of the fields.
+    pub(super) sections: BTreeSet<FieldPath>,
+}
+
+/// What all rules find, in no order. Nothing but what is wrong with single values is said about sections in `doubt`;
 /// `taken` are sections and fields that were taken away, and where that is said; `given` are values that came in as
 /// secrets. Beside it what the stack becomes, where a rule had to know that.
 pub(super) fn check(
     stack: &Stack,
     sources: &Sources,
-    doubtful: BTreeSet<FieldPath>,
+    doubt: Doubt,
     taken: &BTreeMap<FieldPath, Span>,
     given: &Secrets,
 ) -> (Vec<Diagnostic>, Option<Lowered>) {
-    let mut context = Context { stack, sources, doubtful, taken, given, lowered: None, found: Vec::new() };
+    let mut context = Context { stack, sources, doubt, taken, given, lowered: None, found: Vec::new() };
     for rule in RULES {
         rule(&mut context);
     }
@@ -187,7 +195,7 @@ pub(super) fn check(
 struct Context<'a> {
     stack: &'a Stack,
     sources: &'a Sources,
-    doubtful: BTreeSet<FieldPath>,
+    doubt: Doubt,
     taken: &'a BTreeMap<FieldPath, Span>,
     given: &'a Secrets,
     /// What the stack becomes, once a rule has looked at it.
@@ -203,13 +211,21 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Says what is wrong with a value, whatever stands beside it.
+    fn say_of_value(&mut self, finding: Diagnostic) {
+        let is_gone = |field: &FieldPath| self.doubt.fields.iter().any(|wrong| wrong.contains(field));
+        if !finding.fields().any(is_gone) {
+            self.found.push(finding);
+        }
+    }
+
     fn is_doubtful(&self, path: &FieldPath) -> bool {
-        self.doubtful.iter().any(|section| section.contains(path))
+        self.doubt.sections.iter().any(|section| section.contains(path))
     }
 
     /// Keys of a keyed section that the file has, those of broken ones too.
     fn keys<'k>(&'k self, section: &str, whole: impl Iterator<Item = &'k String>) -> Vec<&'k str> {
-        let broken = self.doubtful.iter().filter_map(|path| match path.segments() {
+        let broken = self.doubt.sections.iter().filter_map(|path| match path.segments() {
             [Segment::Key(top), Segment::Key(key)] if top == section => Some(key),
             _ => None,
         });

@@ -77,7 +77,7 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
         let finding = at(finding, why);
         let longest = naming.longest();
         let first = first_of(naming);
-        context.say(finding.help(format!(
+        context.say_of_value(finding.help(format!(
             "names are lower-case letters, digits and `-`, begin with {first}, do not end with `-`, and have at \
              most {longest} characters"
         )));
@@ -85,7 +85,7 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
         let finding =
             Diagnostic::warning(Code::LongName, format!("the name `{name}` is too long for its workers"));
         let finding = at(finding, format!("{} characters", name.len()));
-        context.say(finding.help(format!(
+        context.say_of_value(finding.help(format!(
             "names of worker Pods add 26 characters and are truncated at 63: use at most {LONG_DASK_NAME}"
         )));
     }
@@ -109,7 +109,7 @@ fn project_is_given(context: &mut Context<'_>) {
             Some(name) => format!("did you mean `${{env.{name}}}`?"),
             None => "`gcloud projects list` shows the IDs of your projects".to_owned(),
         };
-        context.say(Diagnostic::error(Code::BadName, message).at_value(place, "").help(help));
+        context.say_of_value(Diagnostic::error(Code::BadName, message).at_value(place, "").help(help));
     }
 }
 
@@ -175,7 +175,7 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
             image => format!("`{image}` is not the name of an image"),
         };
         let help = "for example image = \"nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12\"";
-        context.say(Diagnostic::error(Code::BadName, message).at_value(place, why).help(help));
+        context.say_of_value(Diagnostic::error(Code::BadName, message).at_value(place, why).help(help));
     }
 }
 
@@ -221,12 +221,14 @@ pub(super) fn labels_are_valid(context: &mut Context<'_>) {
             let place = path.key(key);
             if let Some(why) = wrong_key {
                 let message = format!("`{key}` cannot be the key of a label");
-                context
-                    .say(Diagnostic::error(Code::BadLabel, message).at_key(place, why).help(advice(rules)));
+                context.say_of_value(
+                    Diagnostic::error(Code::BadLabel, message).at_key(place, why).help(advice(rules)),
+                );
             } else if let Some(why) = wrong_value {
                 let message = format!("`{value}` cannot be the value of a label");
-                context
-                    .say(Diagnostic::error(Code::BadLabel, message).at_value(place, why).help(advice(rules)));
+                context.say_of_value(
+                    Diagnostic::error(Code::BadLabel, message).at_value(place, why).help(advice(rules)),
+                );
             }
         }
     }
@@ -252,18 +254,18 @@ pub(super) fn taints_are_valid(context: &mut Context<'_>) {
             if let Some(why) = wrong_key(&taint.key) {
                 let message = format!("`{}` cannot be the key of a taint", taint.key);
                 let finding = Diagnostic::error(Code::BadTaint, message).at_value(place.key("key"), why);
-                context.say(finding.help(advice(LabelRules::Kubernetes)));
+                context.say_of_value(finding.help(advice(LabelRules::Kubernetes)));
             }
             if let Some(why) = wrong_value(&taint.value) {
                 let message = format!("`{}` cannot be the value of a taint", taint.value);
                 let finding = Diagnostic::error(Code::BadTaint, message).at_value(place.key("value"), why);
-                context.say(finding.help(advice(LabelRules::Kubernetes)));
+                context.say_of_value(finding.help(advice(LabelRules::Kubernetes)));
             }
             let same = |other: &super::super::Taint| other.key == taint.key && other.effect == taint.effect;
             if let Some(first) = pool.taints[..index].iter().position(same) {
                 let message = format!("the taint `{}` is given twice with the same effect", taint.key);
                 let finding = Diagnostic::error(Code::BadTaint, message).at_value(place, "again here");
-                context.say(
+                context.say_of_value(
                     finding.at_value(path.key("taints").index(first), "first here").help("keep one of them"),
                 );
             }

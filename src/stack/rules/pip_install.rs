@@ -1,7 +1,7 @@
 //! Packages that running workers install.
 
 use super::Context;
-use super::hosts::has_credentials;
+use super::hosts::{has_credentials, is_package};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::hosts::environment::Environment;
@@ -47,17 +47,17 @@ fn of_environment(
             let name = package.split(['@', ':', ' ']).next().unwrap_or_default();
             let finding = Diagnostic::error(Code::LiteralSecret, message);
             let finding = finding.at_value(place.clone(), format!("in `{name} …`"));
-            context.say(finding.help(
+            context.say_of_value(finding.help(
                 "packages appear in plans, in the record and in logs: give the user and the password in `~/.netrc` of the hosts",
             ));
-        } else if package.trim().is_empty() || package.trim().starts_with(['-', '.', '/', '~']) {
+        } else if !is_package(package) || package.trim().starts_with(['/', '~']) {
             let message =
-                format!("`pip_install` of `{path}` has something that is not a package: `{package}`");
+                format!("`pip_install` of `{path}` has an entry that is not a package: `\"{package}\"`");
             let finding =
                 Diagnostic::error(Code::PipInstall, message).at_value(place.clone(), "in this list");
             let help = "name packages as `pip install` takes them; give an index in `pip.conf` of the hosts, or as PIP_INDEX_URL in \
                         `env` of scheduler and workers";
-            context.say(finding.help(help));
+            context.say_of_value(finding.help(help));
         }
     }
     if let Some(first) = packages.first() {

@@ -1,5 +1,7 @@
 //! Whether the keys for processes of workers go together, on every target.
 
+use std::collections::BTreeMap;
+
 use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
@@ -15,6 +17,7 @@ struct Workers<'a> {
     process: &'a ProcessKeys,
     keys: &'a PodKeys,
     args: &'a [String],
+    resources: &'a BTreeMap<String, f64>,
 }
 
 /// Places with what is said of each, what is wrong, and what to do.
@@ -36,12 +39,14 @@ pub(super) fn processes_fit(context: &mut Context<'_>) {
             process: &worker.process,
             keys: &worker.keys,
             args: &worker.args,
+            resources: &worker.resources,
         }];
         all.extend(cluster.group.iter().map(|(key, group)| Workers {
             path: path.key("group").key(key),
             process: &group.process,
             keys: &group.keys,
             args: &group.args,
+            resources: &group.resources,
         }));
         for workers in &all {
             of_workers(workers, on_hosts, &mut findings);
@@ -58,18 +63,19 @@ pub(super) fn processes_fit(context: &mut Context<'_>) {
             if let Some(protocol) = &worker.protocol {
                 of_protocol(protocol, &path.key("protocol"), on_hosts, &mut findings);
             }
-            let Worker { process, keys, args, .. } = worker;
-            of_workers(&Workers { path, process, keys, args }, on_hosts, &mut findings);
+            let Worker { process, keys, args, resources, .. } = worker;
+            of_workers(&Workers { path, process, keys, args, resources }, on_hosts, &mut findings);
         }
         if let Some(scheduler) = &job.scheduler {
             of_scheduler(scheduler, &path.key("scheduler"), &mut findings);
         }
     }
     for Finding { message, places, help } in findings {
-        let finding = Diagnostic::error(Code::WorkerProcess, message);
+        let is_of_value = places.len() == 1;
+        let finding = Diagnostic::error(Code::WorkerProcess, message).help(help);
         let finding =
             places.into_iter().fold(finding, |finding, (place, said)| finding.at_value(place, said));
-        context.say(finding.help(help));
+        if is_of_value { context.say_of_value(finding) } else { context.say(finding) }
     }
 }
 
@@ -89,7 +95,7 @@ fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, findings: &mut Vec<Find
 }
 
 fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys, args: _ } = workers;
+    let Workers { path, process, keys, args: _, resources } = workers;
     let mut say = |message: String, places: Vec<(FieldPath, &'static str)>, help: &str| {
         findings.push(Finding { message, places, help: help.to_owned() });
     };
@@ -131,6 +137,17 @@ fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         let places = vec![(path.key("gpus"), "one process for each GPU"), (path.key("processes"), "again")];
         say(message, places, "remove `processes`: `dask cuda worker` starts one process for each GPU");
     }
+    for (name, amount) in resources.iter() {
+        // `dask worker --resources` takes `A=1,B=2`.
+        let place = path.key("resources").key(name);
+        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '=' | ',')) {
+            let message = format!("`{name}` cannot be the name of a Dask resource");
+            say(message, vec![(place, "")], "a name has no blanks, no `=` and no `,`");
+        } else if !amount.is_finite() || *amount < 0.0 {
+            let message = format!("`{place}` is not an amount: {amount}");
+            say(message, vec![(place, "")], "give a number that is not negative");
+        }
+    }
     for (name, _) in process.variables().iter().filter(|(name, _)| keys.env.contains_key(name)) {
         let message = format!("`{}` sets what `nanny` sets", path.key("env").key(name));
         let places = vec![(path.key("env").key(name), ""), (nanny.clone(), "and here")];
@@ -146,7 +163,7 @@ fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
 }
 
 fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys, args: _ } = workers;
+    let Workers { path, process, keys, args: _, resources: _ } = workers;
     if let (Some(threads), Some(cpu)) = (process.threads, keys.cpu.as_deref())
         && threads_of(cpu).is_some_and(|known| known != u64::from(threads))
     {
@@ -173,7 +190,7 @@ fn not_whole(folder: &str, path: &FieldPath, help: &str, findings: &mut Vec<Find
 }
 
 fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys: _, args } = workers;
+    let Workers { path, process, keys: _, args, resources: _ } = workers;
     if process.processes.is_some_and(|processes| processes > 1) {
         findings.push(Finding {
             message: format!(

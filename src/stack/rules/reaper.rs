@@ -14,7 +14,7 @@ pub(super) fn idle_timeouts_are_times(context: &mut Context<'_>) {
         if cluster.idle_timeout == Some(IdleTimeout::Written(None)) {
             let place = FieldPath::keys(["dask_cluster", key, "idle_timeout"]);
             let finding = Diagnostic::error(Code::BadDuration, "this is not a duration").at_value(place, "");
-            context.say(finding.help("write seconds, or `30m`, `1h` or `2d`"));
+            context.say_of_value(finding.help("write seconds, or `30m`, `1h` or `2d`"));
         }
     }
 }

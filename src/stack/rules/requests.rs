@@ -375,7 +375,7 @@ pub(super) fn durations_are_durations(context: &mut Context<'_>) {
             Some(_) => continue,
         };
         let place = path.key("max_run_duration");
-        context.say(Diagnostic::error(Code::BadDuration, message).at_value(place, "").help(help));
+        context.say_of_value(Diagnostic::error(Code::BadDuration, message).at_value(place, "").help(help));
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
              cluster";
         let help = "create the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and give the \
              chart its name (often the value `existingSecret`)";
-        context.say(Diagnostic::error(Code::LiteralSecret, what).at_value(place, "").help(help));
+        context.say_of_value(Diagnostic::error(Code::LiteralSecret, what).at_value(place, "").help(help));
     }
     let allowed = &context.stack.allow.literal_secrets;
     let allow = FieldPath::keys(["allow", "literal_secrets"]);
@@ -74,7 +74,7 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
     }
     for literal in found {
         if !rows.iter().any(|(_, path)| path.contains(&literal.address)) {
-            context.say(refused(&literal));
+            context.say_of_value(refused(&literal));
         }
     }
 }
@@ -342,7 +342,7 @@ pub(super) fn references_are_names(context: &mut Context<'_>) {
     }
     for (place, reference) in found {
         for finding in wrong_names(&place, reference) {
-            context.say(finding);
+            context.say_of_value(finding);
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     let gke = has(context, "gke", stack.gke.is_some());
     let cluster = has(context, "cluster", stack.cluster.is_some());
     let pools = stack.node_pool.values().any(|pool| pool.manage.is_managed())
-        || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
+        || context.doubt.sections.iter().any(|path| top_is(path, "node_pool"));
     let mut need = |section: FieldPath, needed: &str, why: &str, help: &str| {
         let message = format!("`[{section}]` needs `[{needed}]`");
         let finding = Diagnostic::error(Code::SectionNeedsSection, message).at_value(section, why);
@@ -118,7 +118,9 @@ fn dependency(
     let broken = context.is_doubtful(&target.parse().unwrap_or_default());
     if target == section.to_string() {
         let message = format!("`{target}` depends on itself");
-        context.say(Diagnostic::error(Code::UnknownAddress, message).at_value(place, "").help("remove it"));
+        context.say_of_value(
+            Diagnostic::error(Code::UnknownAddress, message).at_value(place, "").help("remove it"),
+        );
     } else if !sections.contains(target) && !broken {
         let message = format!("unknown address `{address}`");
         let gone = context.gone(&target.parse().unwrap_or_default());
@@ -131,7 +133,7 @@ fn dependency(
         };
         let finding =
             Diagnostic::error(Code::UnknownAddress, message).at_value(place, "not in this file").with(gone);
-        context.say(finding.help(help));
+        context.say_of_value(finding.help(help));
     }
 }
 
@@ -177,7 +179,7 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
         };
         let finding =
             Diagnostic::error(Code::UnknownPool, message).at_value(place, "no such pool").with(gone);
-        context.say(finding.help(help));
+        context.say_of_value(finding.help(help));
     }
 }
 

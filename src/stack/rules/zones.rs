@@ -173,7 +173,7 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
         if let Location::Region(region) = taken_apart(zone) {
             let message = format!("`{region}` is a region, not a zone");
             let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place.clone(), "not a zone");
-            context.say(finding.help(format!("its zones are named `{region}-a`, `{region}-b`, …")));
+            context.say_of_value(finding.help(format!("its zones are named `{region}-a`, `{region}-b`, …")));
         }
     }
     if let Some(gke) = &context.stack.gke {
@@ -186,7 +186,7 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
             None => {
                 let message = format!("`{text}` is not a zone or region");
                 let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place, "");
-                context.say(finding.help(match better(text) {
+                context.say_of_value(finding.help(match better(text) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "a zone looks like `us-central1-c`, a region like `us-central1`".to_owned(),
                 }));
@@ -204,7 +204,7 @@ fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, regio
             "`gcloud compute zones list --filter=region:{region}` lists the region's zones; a new zone is used \
              as written"
         );
-        context.say(Diagnostic::warning(Code::UnknownZone, message).at_value(place, "").help(help));
+        context.say_of_value(Diagnostic::warning(Code::UnknownZone, message).at_value(place, "").help(help));
     }
 }
 
@@ -213,7 +213,7 @@ fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, regio
     let place_of = |region: &str| region.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
     let known_place = REGIONS.iter().any(|known| place_of(known) == place_of(region));
     let message = format!("unknown region `{region}`");
-    context.say(match better(text).filter(|_| !known_place) {
+    context.say_of_value(match better(text).filter(|_| !known_place) {
         Some(near) => Diagnostic::error(Code::UnknownZone, message)
             .at_value(place, "")
             .help(format!("did you mean `{near}`?")),
