@@ -57,6 +57,15 @@ pub(super) fn empties(change: &Change) -> bool {
             .any(|field| switch.contains(&field.path) && on(&field.after) && !on(&field.before))
 }
 
+/// To how many nodes a zone a change takes a pool down; `None` where it does not.
+pub(super) fn shrinks(change: &Change) -> Option<u64> {
+    let number = FieldPath::keys(["nodeCount"]);
+    let is_pool = matches!(change.identity, Identity::NodePool { .. }) && change.action == Action::Update;
+    let field = change.fields.iter().find(|field| field.path == number).filter(|_| is_pool)?;
+    let [before, after] = [&field.before, &field.after].map(|side| side.as_ref().and_then(Value::as_u64));
+    after.filter(|after| before.is_some_and(|before| before > *after))
+}
+
 fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
     let mut scope = DeletionScope::default();
     for change in changes.iter().filter(|change| goes(change)) {
@@ -75,7 +84,7 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
-    scope.nodes |= changes.iter().any(|change| rolls(change) || empties(change));
+    scope.nodes |= changes.iter().any(|change| rolls(change) || empties(change) || shrinks(change).is_some());
     (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
 }
 

@@ -1,49 +1,105 @@
-//! What runs on nodes that GKE makes anew: it drains them one after the other.
+//! What runs on nodes that GKE recreates or deletes.
 
-use super::Note;
-use super::along::{NAMED, empties, owner, rolls, runs_on};
+use super::along::{NAMED, empties, owner, rolls, runs_on, shrinks};
 use super::cascade::pods_of_pool;
 use super::planner::Planner;
+use super::{Action, Change, Note};
 use crate::diag::Code;
 use crate::resource::{Identity, ObjectId};
 
+/// What happens to the nodes of a pool.
+#[derive(Clone, Copy, PartialEq)]
+enum Nodes {
+    Rolled,
+    /// All are deleted. Who approves a replacement approves what else is lost with it, which is named there.
+    Deleted {
+        replaced: bool,
+    },
+    /// GKE chooses which.
+    Fewer,
+}
+
+impl Nodes {
+    fn of(change: &Change) -> Option<Self> {
+        let replaced = change.action == Action::Replace && !change.foreign;
+        match shrinks(change) {
+            _ if rolls(change) => Some(Self::Rolled),
+            Some(1..) => Some(Self::Fewer),
+            left => (empties(change) || left == Some(0) || replaced).then_some(Self::Deleted { replaced }),
+        }
+    }
+}
+
 impl Planner<'_> {
-    /// Names the Pods that a rolling change of a pool evicts: those that are lost, and those that come back elsewhere.
+    /// Names the Pods that lose their node by a change of a pool: those that are lost, and those that come back elsewhere.
     pub(super) fn drained(&self) -> Vec<Note> {
         let world = self.seen.inputs.world;
         let mut notes = Vec::new();
-        for change in self.changes.iter().filter(|change| rolls(change) || empties(change)) {
+        // What is stopped is named with what it takes along.
+        let changes = self.changes.iter().filter(|change| !change.empties());
+        let changes = changes.filter_map(|change| Some((change, Nodes::of(change)?)));
+        for (change, nodes) in changes {
             let Identity::NodePool { pool, .. } = &change.identity else { continue };
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
             for (object, live) in pods_of_pool(world, pool) {
                 match (runs_on(object, live), owner(live)) {
                     (false, _) | (true, Some("DaemonSet" | "Node")) => {}
                     (true, Some(_)) => moved.push(object),
+                    (true, None) if nodes == (Nodes::Deleted { replaced: true }) => {}
                     (true, None) => lost.push(object),
                 }
             }
-            let mut parts = Vec::new();
-            if !lost.is_empty() {
-                let (is, it) = if lost.len() == 1 { ("is", "it") } else { ("are", "them") };
-                parts.push(format!("{} {is} lost, as no controller recreates {it}", named(&lost)));
-            }
-            if !moved.is_empty() {
-                let (is, loses) = if moved.len() == 1 { ("is", "loses") } else { ("are", "lose") };
-                let what = "data in memory and on the node's disks";
-                parts.push(format!("{} {is} recreated on another node and {loses} {what}", named(&moved)));
-            }
+            let mut parts = match nodes {
+                Nodes::Fewer => some(&lost, &moved),
+                Nodes::Rolled | Nodes::Deleted { .. } => all(&lost, &moved),
+            };
             parts.extend(
                 world.unseen.iter().map(|why| format!("not all pods on them could be listed: {why}")),
             );
             if parts.is_empty() {
                 continue;
             }
-            let what = if empties(change) { "deletes all nodes" } else { "drains and recreates the nodes" };
+            let what = match nodes {
+                Nodes::Rolled => "drains and recreates the nodes",
+                Nodes::Deleted { .. } => "deletes all nodes",
+                Nodes::Fewer => "deletes some of the nodes",
+            };
             let message = format!("GKE {what} of this pool: {}", parts.join("; "));
             notes.push(Note::of(Code::NodesDrained, &change.address, message));
         }
         notes
     }
+}
+
+/// What becomes of Pods whose nodes all go.
+fn all(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !lost.is_empty() {
+        let (is, it) = if lost.len() == 1 { ("is", "it") } else { ("are", "them") };
+        parts.push(format!("{} {is} lost, as no controller recreates {it}", named(lost)));
+    }
+    if !moved.is_empty() {
+        let (is, loses) = if moved.len() == 1 { ("is", "loses") } else { ("are", "lose") };
+        let what = "data in memory and on the node's disks";
+        parts.push(format!("{} {is} recreated on another node and {loses} {what}", named(moved)));
+    }
+    parts
+}
+
+/// The same where it is not known which nodes go.
+fn some(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !lost.is_empty() {
+        parts.push(format!(
+            "of {}, those on these nodes are lost, as no controller recreates them",
+            named(lost)
+        ));
+    }
+    if !moved.is_empty() {
+        let what = "lose data in memory and on the node's disks";
+        parts.push(format!("of {}, those on these nodes are recreated on others and {what}", named(moved)));
+    }
+    parts
 }
 
 fn named(pods: &[&ObjectId]) -> String {

@@ -42,6 +42,8 @@ impl<'a> Planner<'a> {
         }
         let (owned, note) = self.owned();
         self.notes.extend(note);
+        let desired = self.seen.inputs.desired.iter();
+        let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
         for mut owned in owned {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             // A pod of the same text is taken over by the check that runs now; any other one was left behind.
@@ -56,7 +58,9 @@ impl<'a> Planner<'a> {
                         owned.stays = Some(why.clone());
                         why
                     }
-                    None => check.map_or(Reason::NoLongerInFile, |_| Reason::LeftByEarlierRun),
+                    None if check.is_some() => Reason::LeftByEarlierRun,
+                    None if sections.contains(owned.address.section()) => Reason::NoLongerInSection,
+                    None => Reason::NoLongerInFile,
                 };
                 self.changes.push(self.release(owned, Some(why)));
             }

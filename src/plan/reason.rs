@@ -57,6 +57,8 @@ pub enum Reason {
         admitted: bool,
     },
     NoLongerInFile,
+    /// Its section is in the file, and makes something else.
+    NoLongerInSection,
     /// A request ended before its workers were made.
     AskedAgain {
         end: String,
@@ -186,6 +188,7 @@ impl fmt::Display for Reason {
             Self::InQueue { queue, admitted: false } => {
                 write!(f, "not created by this stack; it waits in queue {queue}, and would wait forever")
             }
+            Self::NoLongerInSection => f.write_str("its section no longer asks for it"),
             Self::NoLongerInFile => f.write_str("no longer in the stack file"),
             Self::AskedAgain { end } => {
                 write!(

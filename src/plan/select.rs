@@ -58,6 +58,17 @@ impl Planner<'_> {
         let (wanted, unwanted) = (closure(start, &needs), closure(out, &needed_by));
         let kept = wanted.difference(&unwanted).map(|place| candidates[*place].address.clone());
         self.selected = Selected::Only(kept.collect());
+        self.replaces_what_is_selected(&candidates);
+    }
+
+    fn replaces_what_is_selected(&mut self, candidates: &[Candidate]) {
+        let replace = self.seen.inputs.replace.iter();
+        let known = replace.filter(|address| candidates.iter().any(|one| one.address == **address));
+        for address in known.filter(|address| !self.selected.has(address)) {
+            let what = format!("`--replace {address}` has no effect: {address} is not part of this plan");
+            let help = format!("leave out what excludes it, or add `--target {address}`");
+            self.problems.push(Diagnostic::error(Code::UnknownAddress, what).help(help));
+        }
     }
 
     /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
