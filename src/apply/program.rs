@@ -22,7 +22,7 @@ use crate::live::watch::Watches;
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::plan::{Action, Change};
 use crate::resource::{
-    Api, Await, Call, ClusterName, Identity, Method, ObjectId, Owner, Packed, Resource, Step, Until,
+    Api, Call, ClusterName, Identity, Method, ObjectId, Owner, Packed, Resource, Step, Until,
 };
 use crate::secrets::given::Given;
 
@@ -234,13 +234,8 @@ impl<'a> Run<'a> {
             return Some(Outcome::NotStarted);
         }
         let message = match step {
-            Step::Await(Await { until: Until::Ready | Until::Still, .. }) => {
-                "created, not yet ready".to_owned()
-            }
-            Step::Await(Await { until: Until::Gone, .. }) => "deletion requested, not yet deleted".to_owned(),
-            Step::Await(Await { until: Until::Idle | Until::Handled, .. }) | Step::RecordPass { .. } => {
-                return None;
-            }
+            Step::Await(wait) => unfinished(self.change.action, wait.until)?.to_owned(),
+            Step::RecordPass { .. } => return None,
             Step::Call(call) => format!("{} {} was not sent", call.method.as_str(), call.path),
             Step::ReadLog { pod, .. } => format!("the log of {pod} was not read"),
         };
@@ -461,4 +456,16 @@ fn tail(pod: &ObjectId, lines: &[String]) -> String {
     }
     let last = &lines[lines.len().saturating_sub(TAIL)..];
     format!("the log of {pod} ends with:\n{}", last.join("\n"))
+}
+
+/// What a change has come to that is interrupted in a wait; `None` where nothing was begun that has an end.
+pub(super) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
+    match (until, action) {
+        (Until::Ready | Until::Still, Action::Update) => Some("changed, not yet ready"),
+        (Until::Ready | Until::Still, Action::Keep) => Some("not yet ready"),
+        (Until::Ready | Until::Still, Action::Run) => Some("started, not yet finished"),
+        (Until::Ready | Until::Still, _) => Some("created, not yet ready"),
+        (Until::Gone, _) => Some("deletion requested, not yet deleted"),
+        (Until::Idle | Until::Handled, _) => None,
+    }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::failure::{brief, failed, of_request};
 use super::hear::{Ear, Known};
-use super::program::{Pause, Run};
+use super::program::{Pause, Run, unfinished};
 use super::trouble::Told;
 use super::{Event, Outcome};
 use crate::diag::Code;
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
                 () = ear.changed() => Pause::Over,
             };
             if paused == Pause::Interrupted {
-                return Err(interrupted(wait, &message));
+                return Err(interrupted(self.change.action, wait, &message));
             }
             delay = delay.mul_f64(FACTOR).min(LONGEST);
         }
@@ -482,11 +482,9 @@ fn said(outcome: &Outcome) -> &str {
     }
 }
 
-fn interrupted(wait: &Await, message: &str) -> Outcome {
-    let what = match wait.until {
-        Until::Ready | Until::Still => "created, not yet ready",
-        Until::Gone => "deletion requested, not yet deleted",
-        Until::Idle | Until::Handled => return Outcome::NotStarted,
-    };
-    Outcome::InDoubt { message: format!("{what}: {message}") }
+fn interrupted(action: Action, wait: &Await, message: &str) -> Outcome {
+    match unfinished(action, wait.until) {
+        Some(what) => Outcome::InDoubt { message: format!("{what}: {message}") },
+        None => Outcome::NotStarted,
+    }
 }

@@ -679,7 +679,9 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
     let missing = plan.missing_consents(&[]);
     if !missing.is_empty() {
         text.push('\n');
-        let mut intro = format!("{}: type it at the prompt of `apply`, or give", approval_needed(&missing));
+        let command = if plan.mode == Mode::Destroy { "destroy" } else { "apply" };
+        let mut intro =
+            format!("{}: type it at the prompt of `{command}`, or give", approval_needed(&missing));
         intro[..1].make_ascii_uppercase();
         text.push_str(&wrap("", &intro, options.width));
         for consent in &missing {

@@ -127,7 +127,13 @@ fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
         (ends.number(Action::Delete), "destroyed"),
         (ends.number(Action::Forget), "released to other stacks"),
     ];
-    let nothing = if plan.mode == Mode::Destroy { "nothing destroyed" } else { "nothing changed" };
+    let begun = !(ends.problems.is_empty() && ends.doubt.is_empty() && ends.queued.is_empty());
+    let nothing = match (begun, plan.mode) {
+        // What did not succeed may have changed something before.
+        (true, _) => "none completed",
+        (false, Mode::Destroy) => "nothing destroyed",
+        (false, Mode::Apply) => "nothing changed",
+    };
     sum(&objects, (ends.number(Action::Run), "passed")).unwrap_or_else(|| nothing.to_owned())
 }
 
@@ -188,9 +194,12 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
             push_line(&mut text, &format!("  {} because {because} did not succeed", change.address));
         }
     }
-    if !ends.not_started.is_empty() {
+    // What stays as it is had only to be looked at.
+    let changes = |change: &&&Change| change.action != Action::Keep || change.is_waited_for();
+    let not_started: Vec<_> = ends.not_started.iter().filter(changes).collect();
+    if !not_started.is_empty() {
         text.push_str("\nNot started:\n");
-        for change in &ends.not_started {
+        for change in not_started {
             push_line(&mut text, &format!("  {}", change.address));
         }
     }

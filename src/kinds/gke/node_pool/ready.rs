@@ -41,9 +41,9 @@ pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unaske
                 Readiness::progressing(format!("some nodes are missing{why}"))
             }
         }
-        status @ ("ERROR" | "STOPPING") => {
-            Readiness::Failed(format!("its status is {status}{}", conditions(pool)))
-        }
+        "ERROR" => Readiness::Failed(format!("its status is ERROR{}", conditions(pool))),
+        // A pool that goes by somebody else's hand is created again by the next apply.
+        "STOPPING" => Readiness::progressing("it is being deleted"),
         "" => Readiness::progressing("not created yet"),
         status => Readiness::progressing(format!("its status is {status}")),
     })
