@@ -329,6 +329,7 @@ impl<'a> Reader<'a> {
         if hosts.iter().any(|host| host.name == name) || !self.known.insert(name.to_owned()) {
             return;
         }
+        self.draft.unread_hosts = true;
         self.draft.below(header, format!(
             "it is also on {name}, which was not read: import again with `--ssh {name}`, or say in `[ssh]` that the host does not \
              exist any more: `gone = [\"{name}\"]`"

@@ -81,6 +81,7 @@ pub struct Imported {
 }
 
 /// A stack on its way, with a word on its sections.
+#[derive(Default)]
 struct Draft {
     stack: Stack,
     /// Lines above a section, by its header.
@@ -89,6 +90,8 @@ struct Draft {
     below: BTreeMap<String, Vec<String>>,
     /// What has no section.
     nowhere: Vec<String>,
+    /// Whether it is on hosts, too, that were not read.
+    unread_hosts: bool,
 }
 
 impl Draft {
@@ -136,8 +139,7 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
     let header =
         Header { name: owner.stack.clone(), id: (owner.id != owner.stack).then(|| owner.id.clone()) };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
-    let mut draft =
-        Draft { stack, above: BTreeMap::new(), below: BTreeMap::new(), nowhere: found.unread.clone() };
+    let mut draft = Draft { stack, nowhere: found.unread.clone(), ..Draft::default() };
     if let Place::Hosts(place) = &found.place {
         hosts::target(place, &mut draft.stack);
         hosts::import(found, owner, &mut draft);

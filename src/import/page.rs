@@ -34,7 +34,7 @@ const FIRST: [&str; 17] = [
 
 /// Writes the text.
 pub(super) fn write(found: &Found, draft: &Draft) -> Imported {
-    let mut page = Page { draft, text: head(found), sections: Vec::new(), left_out: Vec::new() };
+    let mut page = Page { draft, text: head(found, draft), sections: Vec::new(), left_out: Vec::new() };
     let tree = serde_json::to_value(&draft.stack).unwrap_or_default();
     for name in reference::order() {
         let path = FieldPath::keys([name]);
@@ -59,7 +59,7 @@ pub(super) fn write(found: &Found, draft: &Draft) -> Imported {
     Imported { text, sections, files: files.collect(), left_out }
 }
 
-fn head(found: &Found) -> String {
+fn head(found: &Found, draft: &Draft) -> String {
     let place = match &found.place {
         Place::Gke(name) => {
             format!("GKE cluster {} of project {} in {}", name.cluster, name.project, name.location)
@@ -76,8 +76,14 @@ fn head(found: &Found) -> String {
                 Hosts::Ssh { .. } => "hosts by SSH",
                 Hosts::Slurm { .. } => "a login node of SLURM",
             };
+            let next = match draft.unread_hosts {
+                true => {
+                    "the next apply would take away what is on hosts that were not read; they are named below"
+                }
+                false => "the next plan is empty",
+            };
             let about = format!(
-                "What a stack of this name left on {place}, as read by `dask-infra import`. It is this stack's: the next plan is empty."
+                "What a stack of this name left on {place}, as read by `dask-infra import`. It is this stack's: {next}."
             );
             return comment(&about, "");
         }

@@ -186,6 +186,7 @@ fn hosts_by_ssh_are_read_whoever_keeps_the_record() {
     // One that is not named is missed.
     let third = User::empty();
     lab.run_as(&third, &["import", "--ssh", "n[1-2]"]).expect(0).says("it is also on n3").says("--ssh n3");
+    assert!(text(&third).contains("hosts that were not read") && !text(&third).contains("plan is empty"));
     lab.run_as(&other, &["destroy", "--auto-approve"]).expect(0);
     for index in 0..3 {
         assert_eq!(fs::read_dir(lab.state(index)).unwrap().count(), 0);
