@@ -6,6 +6,7 @@
 //! it: whoever lost the lock cannot write the record any more. What cannot be bound to that version (everything else that is
 //! written) is sent only while [`Lock::may_send`] says that nobody else can have the lock.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -72,6 +73,15 @@ struct Entry {
     renewed: u64,
     /// Seconds that it holds without being renewed.
     seconds: u64,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { holder: Holder { who, pid, process: _ }, since, .. } = self;
+        // Nobody reads the nanoseconds; the entry keeps them, to tell two holders apart.
+        let second = since.split('.').next().unwrap_or(since).trim_end_matches('Z');
+        write!(f, "{who}, process {pid}, since {second}Z")
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -262,12 +272,6 @@ impl Lock {
     /// Waits until another's lock is given back or holds no longer; what is there then.
     async fn outlast(&self, other: Entry) -> Result<Option<Value>, Unlocked> {
         let Locking { holder, liveness, force, .. } = &self.locking;
-        let held = |entry: &Entry| {
-            let Entry { holder: Holder { who, pid, process: _ }, since, .. } = entry;
-            // Nobody reads the nanoseconds; the entry keeps them, to tell two holders apart.
-            let second = since.split('.').next().unwrap_or(since).trim_end_matches('Z');
-            Unlocked::Held(format!("{who}, process {pid}, since {second}Z"))
-        };
         let seen = Instant::now();
         loop {
             let live = self.read().await.map_err(|error| Unlocked::Cannot(error.with_remedy()))?;
@@ -282,7 +286,7 @@ impl Lock {
                 return Ok(live);
             }
             if liveness == Liveness::Yes || entry != other {
-                return Err(held(&entry));
+                return Err(Unlocked::Held(entry.to_string()));
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -585,6 +589,20 @@ fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
 
 fn raced(error: &ApiError) -> bool {
     matches!(error.class, Class::Conflict | Class::AlreadyExists)
+}
+
+/// Who applies a stack, and whether that is sure: a process of another machine may have ended. `None` when nobody does, or none can be read.
+pub async fn running(
+    api: &dyn LiveApi,
+    owner: &Owner,
+    liveness: fn(&str) -> Liveness,
+) -> Option<(String, bool)> {
+    let request = Request::get(Api::Kubernetes, Record::object(&owner.stack).path());
+    let entry = entry_of(&api.send(request).await.ok()?)?;
+    match entry.holder.process.as_deref().map_or(Liveness::Unknown, liveness) {
+        Liveness::No => None,
+        alive => Some((entry.to_string(), alive == Liveness::Yes)),
+    }
 }
 
 fn entry_of(live: &Value) -> Option<Entry> {

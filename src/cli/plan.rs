@@ -7,13 +7,15 @@ use super::Exit;
 use super::preflight::{Wanted, preflight};
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use super::{consent, offered, saved};
-use crate::apply::ApplyOptions;
-use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Consent, Halting, Mode, Plan, Selection};
+use super::{consent, holder, offered, saved};
+use crate::apply::{ApplyOptions, lock};
+use crate::diag::{Code, Diagnostic, Severity};
+use crate::live::LiveApi;
+use crate::plan::{Change, Consent, Halting, Mode, Plan, Selection};
 use crate::record::Stop;
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
+use crate::resource::{Action, Identity};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -228,9 +230,25 @@ async fn plan_live(
 ) -> Result<(Plan, Vec<Diagnostic>), Failure> {
     let link = session.connect(settings)?;
     let plan = session.plan(&link, ask).await?;
-    let findings = preflight(&*link.api(), &plan, wanted, ask.parallelism).await;
+    let mut findings = preflight(&*link.api(), &plan, wanted, ask.parallelism).await;
+    findings.extend(beside(&*link.api(), &plan).await);
     link.close().await?;
     Ok((plan, findings))
+}
+
+/// What an apply that runs meanwhile has not done yet looks like a change.
+async fn beside(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
+    let makes_cluster =
+        |change: &Change| change.action == Action::Create && matches!(change.identity, Identity::Cluster(_));
+    if plan.is_empty() || plan.changes.iter().any(makes_cluster) {
+        return None;
+    }
+    let (who, sure) = lock::running(api, &plan.owner, holder::liveness).await?;
+    let is = if sure { "is" } else { "may be" };
+    let what = format!(
+        "another apply of this stack {is} running: {who}; what it has not done yet is in this plan, too"
+    );
+    Some(Diagnostic::warning(Code::Locked, what).help("plan again when it has ended"))
 }
 
 impl Making {

@@ -1056,7 +1056,8 @@ codes! {
     "Two applies of one stack at the same time would undo each other's work, so an apply holds a lock beside the stack's \
      record while it runs. The message says who holds it and since when. Wait until it finishes. The lock of a \
      killed apply does not block: it is taken over at once on the same machine, and within seconds from \
-     another. `--force-unlock` breaks the lock of an apply that is no longer running."
+     another. `--force-unlock` breaks the lock of an apply that is no longer running. A plan that is made meanwhile shows what that apply has not done \
+     yet, and says so."
 
     Interrupted "DI0412" "interrupted before the first change"
     "A signal (Ctrl-C or SIGTERM) arrived while apply waited for the stack's lock or planned again under it. \

@@ -178,6 +178,10 @@ fn a_second_apply_at_the_same_time_is_refused() {
         |line: std::io::Result<String>| line.unwrap().contains("  dask_cluster.rapids-dask-cluster: creat");
     assert!(lines.any(waits), "it ended early");
     user.edit("replicas = 20", "replicas = 2");
+    user.run(&["plan"])
+        .expect(0)
+        .says("another apply of this stack is running")
+        .says("plan again when it has ended");
     user.run(&["apply", "--auto-approve"])
         .expect(5)
         .says("DI0411")
@@ -186,6 +190,8 @@ fn a_second_apply_at_the_same_time_is_refused() {
         .says("--force-unlock");
     first.kill().unwrap();
     first.wait().unwrap();
+    let said = user.run(&["plan"]).expect(0);
+    assert!(!said.out.contains("another apply") && !said.err.contains("another apply"), "{}", said.err);
     user.run(&["apply", "--auto-approve"]).expect(0).says("Apply complete");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 }
