@@ -395,6 +395,12 @@ pub struct FieldChange {
 }
 
 impl FieldChange {
+    /// The wanted number, where it is less than the live one.
+    pub fn falls_to(&self) -> Option<u64> {
+        let [before, after] = [&self.before, &self.after].map(|side| side.as_ref().and_then(Value::as_u64));
+        after.filter(|after| before.is_some_and(|before| before > *after))
+    }
+
     /// The live and the wanted value as people and programs may see them.
     pub fn shown(&self) -> (Option<Value>, Option<Value>) {
         let shown = |value: &Option<Value>| {

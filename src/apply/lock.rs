@@ -75,6 +75,12 @@ struct Entry {
     seconds: u64,
 }
 
+impl Entry {
+    fn liveness(&self, of: fn(&str) -> Liveness) -> Liveness {
+        self.holder.process.as_deref().map_or(Liveness::Unknown, of)
+    }
+}
+
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { holder: Holder { who, pid, process: _ }, since, .. } = self;
@@ -276,7 +282,7 @@ impl Lock {
         loop {
             let live = self.read().await.map_err(|error| Unlocked::Cannot(error.with_remedy()))?;
             let Some(entry) = live.as_ref().and_then(entry_of) else { return Ok(live) };
-            let liveness = entry.holder.process.as_deref().map_or(Liveness::Unknown, liveness);
+            let liveness = entry.liveness(*liveness);
             let over = seen.elapsed() >= Duration::from_secs(entry.seconds);
             if *force
                 || entry.holder == *holder
@@ -599,7 +605,7 @@ pub async fn running(
 ) -> Option<(String, bool)> {
     let request = Request::get(Api::Kubernetes, Record::object(&owner.stack).path());
     let entry = entry_of(&api.send(request).await.ok()?)?;
-    match entry.holder.process.as_deref().map_or(Liveness::Unknown, liveness) {
+    match entry.liveness(liveness) {
         Liveness::No => None,
         alive => Some((entry.to_string(), alive == Liveness::Yes)),
     }

@@ -61,9 +61,7 @@ pub(super) fn empties(change: &Change) -> bool {
 pub(super) fn shrinks(change: &Change) -> Option<u64> {
     let number = FieldPath::keys(["nodeCount"]);
     let is_pool = matches!(change.identity, Identity::NodePool { .. }) && change.action == Action::Update;
-    let field = change.fields.iter().find(|field| field.path == number).filter(|_| is_pool)?;
-    let [before, after] = [&field.before, &field.after].map(|side| side.as_ref().and_then(Value::as_u64));
-    after.filter(|after| before.is_some_and(|before| before > *after))
+    change.fields.iter().find(|field| field.path == number).filter(|_| is_pool)?.falls_to()
 }
 
 fn reach_of(changes: &[Change]) -> Option<DeletionScope> {

@@ -65,13 +65,8 @@ fn cluster_of(address: &Address) -> &str {
 /// Whether a change is nothing but fewer workers.
 fn is_fewer(change: &Change) -> bool {
     let number = FieldPath::keys(["spec", "worker", "replicas"]);
-    let count = |side: &Option<Value>| side.as_ref().and_then(Value::as_u64);
     match change.fields.as_slice() {
-        [field] => {
-            change.action == Action::Update
-                && field.path == number
-                && count(&field.before).zip(count(&field.after)).is_some_and(|(before, after)| before > after)
-        }
+        [field] => change.action == Action::Update && field.path == number && field.falls_to().is_some(),
         _ => false,
     }
 }

@@ -23,10 +23,7 @@ fn the_first_host_does_not_leave_unseen() {
     }
     let mut lab = Lab::new("replicas = 2", "");
     lab.run(&["apply", "--auto-approve"]).expect(0);
-    let host = |index: usize| {
-        format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
-    };
-    let [first, second] = [0, 1].map(host);
+    let [first, second] = [0, 1].map(|index| lab.host(index));
 
     // In another order.
     lab.user.edit(&format!("{first}, {second}"), &format!("{second}, {first}"));

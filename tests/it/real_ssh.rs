@@ -95,11 +95,13 @@ impl Lab {
 
     /// The section of its hosts.
     pub fn hosts(&self) -> String {
-        let host = |(index, port): (usize, &u16)| {
-            format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {port} }}", index + 1)
-        };
-        let hosts: Vec<String> = self.ports.iter().enumerate().map(host).collect();
+        let hosts: Vec<String> = (0..self.ports.len()).map(|index| self.host(index)).collect();
         format!("[ssh]\nhosts = [{}]\n", hosts.join(", "))
+    }
+
+    /// A host in that section.
+    pub fn host(&self, index: usize) -> String {
+        format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, self.ports[index])
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
@@ -350,10 +352,7 @@ fn a_host_that_leaves_the_file_is_emptied() {
     let mut lab = Lab::new("replicas = 3", "");
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.run(&["status"]).expect(0).says("3 of 3 workers");
-    let host = |lab: &Lab, index: usize| {
-        format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
-    };
-    let (second, third) = (host(&lab, 1), host(&lab, 2));
+    let (second, third) = (lab.host(1), lab.host(2));
 
     // It cannot be reached: nothing is taken for gone, and what to say when it never comes back stands there.
     lab.user.edit(&format!(", {third}]"), "]");
@@ -401,7 +400,7 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     lab.run(&["logs", "work"]).expect(0).says("work_node2-worker-0");
-    let third = format!(", {{ name = \"n3\", address = \"127.0.0.1\", port = {} }}", lab.ports[2]);
+    let third = format!(", {}", lab.host(2));
     lab.user.edit(&third, "");
     lab.is_gone();
 }

@@ -149,7 +149,7 @@ impl Fleet {
                     };
                 };
                 let base = base.clone();
-                let answers = self.delete(request, &parts, &base).await?;
+                let answers = self.everywhere(|host| deletion(request, host, &parts, &base)).await?;
                 answers.into_iter().next().map(|(_, answer)| answer).ok_or_else(|| absent(request))
             }
             (_, Some(_), Some("scale")) => self.scale(request).await,
@@ -325,11 +325,12 @@ impl Fleet {
         };
         parts.extend(self.everywhere(|host| is_next(host).then(|| of(host, &told))).await?);
         let leaving = |host: &str| {
-            let left = before.iter().filter(|(name, _)| !hosts.contains(name));
-            let left: Vec<_> = left.cloned().collect();
+            if hosts.iter().any(|name| name == host) {
+                return None;
+            }
             let body = Some(json!({ "leaves": true }));
             let delete = Request { path: path.to_owned(), method: Method::Delete, body, ..request.clone() };
-            deletion(&delete, host, &left, &parts.first()?.1)
+            deletion(&delete, host, &before, &parts.first()?.1)
         };
         if order.later.is_empty() {
             self.everywhere(leaving).await?;
@@ -397,17 +398,6 @@ impl Fleet {
     fn identities(&self) -> MutexGuard<'_, BTreeMap<(String, String), Identity>> {
         // Nothing that holds it can panic half way.
         self.identities.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Deletes these parts of an object, as they were seen, but for those that others made: a stack on other hosts of the same
-    /// user may have one of that name.
-    async fn delete(
-        &self,
-        request: &Request,
-        parts: &[(String, Value)],
-        base: &Value,
-    ) -> Result<Vec<(String, Value)>, ApiError> {
-        self.everywhere(|host| deletion(request, host, parts, base)).await
     }
 
     async fn scale(&self, request: &Request) -> Result<Value, ApiError> {

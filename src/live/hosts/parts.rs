@@ -72,7 +72,8 @@ pub(super) fn key_of(object: &Value) -> Key {
     (text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-/// Deletes the part of a host as it was seen, if it is of the same object as `base`.
+/// Deletes the part of a host as it was seen, if it is of the same object as `base`: a stack on other hosts of the same user may have one
+/// of that name.
 pub(super) fn deletion(
     request: &Request,
     host: &str,

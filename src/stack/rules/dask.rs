@@ -276,40 +276,25 @@ pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
         for (key, text) in [("cpu", &pod.keys.cpu), ("memory", &pod.keys.memory)] {
             let Some(text) = text else { continue };
             let place = pod.path.key(key);
-            match quantity(text) {
-                None => {
-                    let message = format!("`{text}` is not a Kubernetes quantity");
-                    let help = better_quantity(key, text);
-                    context.say_of_value(
-                        Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
-                    );
-                }
+            let amount = same::quantity(&json!(text)).unwrap_or(LEAST_MEMORY);
+            let (message, help) = match quantity(text) {
+                None => (format!("`{text}` is not a Kubernetes quantity"), better_quantity(key, text)),
                 // Kubernetes takes `512m` for half a byte, which nobody means.
-                Some("m") if key == "memory" => {
-                    let message = format!("`{text}` of memory means thousandths of bytes");
-                    let help = format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m'));
-                    context.say_of_value(
-                        Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
-                    );
+                Some("m") if key == "memory" => (
+                    format!("`{text}` of memory means thousandths of bytes"),
+                    format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m')),
+                ),
+                Some(_) if amount == 0 => {
+                    (format!("`{place}` is 0"), "leave it out where there is no limit".to_owned())
                 }
-                Some(_) => {
-                    let amount = same::quantity(&json!(text)).unwrap_or(LEAST_MEMORY);
-                    if amount == 0 {
-                        let message = format!("`{place}` is 0");
-                        let help = "leave it out where there is no limit";
-                        context.say_of_value(
-                            Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
-                        );
-                    } else if key == "memory" && amount < LEAST_MEMORY {
-                        let message =
-                            format!("`{text}` of memory is less than 1 MiB: without a unit it is bytes");
-                        let help = better_quantity(key, &format!("{text}gi"));
-                        context.say_of_value(
-                            Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help),
-                        );
-                    }
-                }
-            }
+                Some(_) if key == "memory" && amount < LEAST_MEMORY => (
+                    format!("`{text}` of memory is less than 1 MiB: without a unit it is bytes"),
+                    better_quantity(key, &format!("{text}gi")),
+                ),
+                Some(_) => continue,
+            };
+            context
+                .say_of_value(Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help));
         }
     }
 }

@@ -654,9 +654,7 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
                 let finding = Diagnostic::error(Code::BadName, message).at_value(place.clone(), "");
                 context.say(finding.help("letters, digits, `.`, `-` and `_`, beginning with a letter or a digit; `gpu[1-4]` is `gpu1` to `gpu4`"));
             } else if names.contains(&host.name) {
-                let message = format!("the host `{}` is listed twice", host.name);
-                let finding = Diagnostic::error(Code::Twice, message).at_value(place.clone(), "again here");
-                context.say(finding.help("remove one"));
+                context.say(again(&host.name, place.clone()));
             }
             names.push(host.name);
         }
@@ -683,9 +681,7 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
     let mut seen = BTreeSet::new();
     for (place, name) in placed(stack) {
         if !seen.insert((place.parent(), name)) {
-            let message = format!("the host `{name}` is listed twice");
-            let finding = Diagnostic::error(Code::Twice, message).at_value(place.clone(), "again here");
-            context.say(finding.help("remove one"));
+            context.say(again(name, place.clone()));
         }
         if stack.ssh.is_none() {
             let message = format!("`{place}` can only be used with `[ssh]`");
@@ -700,6 +696,12 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
             context.say(Diagnostic::error(Code::NoHost, message).at_value(place, "").help(help));
         }
     }
+}
+
+/// What is said of a host that its list has already.
+fn again(name: &str, place: FieldPath) -> Diagnostic {
+    let message = format!("the host `{name}` is listed twice");
+    Diagnostic::error(Code::Twice, message).at_value(place, "again here").help("remove one")
 }
 
 /// The keys that name hosts, with those names.
