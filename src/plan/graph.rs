@@ -11,7 +11,7 @@ use super::relations::{Edges, Relations};
 use super::{Action, Barrier, Change};
 use crate::address::{Address, FieldPath};
 use crate::kinds;
-use crate::resource::{Resource, World};
+use crate::resource::{FieldChange, Resource, World};
 
 /// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
 /// order.
@@ -36,21 +36,25 @@ pub fn connect(
 }
 
 /// Workers that go hand over what they hold to others of their Dask cluster, so these come first: pairs of who takes and who goes. Not
-/// where those that come may need the room of those that go.
+/// where those that come may need the room of those that go, nor where each both comes and goes.
 fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
     let all = || changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over);
-    let goes = |change: &Change| change.action == Action::Delete || is_fewer(change);
+    let goes = |change: &Change| change.action == Action::Delete || are_fewer(change);
     let has_room = |change: &Change| {
         let worker = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
         worker.is_object() && worker.get("slurm").is_none() && worker.get("gpus").is_none()
     };
     // A Dask cluster that is replaced has nothing to take over for.
-    let takes =
-        |change: &Change| matches!(change.action, Action::Create | Action::Update) && !is_fewer(change);
+    let takes = |change: &Change| match change.action {
+        Action::Create => true,
+        Action::Update => !are_fewer(change) || change.fields.len() > 1,
+        _ => false,
+    };
     let of_one = |one: &Address, other: &Address| cluster_of(one) == cluster_of(other);
     let mut handed = Vec::new();
     for (going, change) in all().filter(|(_, change)| goes(change) && has_room(change)) {
-        let takers = all().filter(|(_, other)| takes(other) && of_one(&other.address, &change.address));
+        let takers = all().filter(|(_, other)| takes(other) && !(goes(other) && takes(change)));
+        let takers = takers.filter(|(_, other)| of_one(&other.address, &change.address));
         handed.extend(takers.map(|(taker, _)| (taker, going)));
     }
     handed
@@ -62,13 +66,10 @@ fn cluster_of(address: &Address) -> &str {
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Whether a change is nothing but fewer workers.
-fn is_fewer(change: &Change) -> bool {
+fn are_fewer(change: &Change) -> bool {
     let number = FieldPath::keys(["spec", "worker", "replicas"]);
-    match change.fields.as_slice() {
-        [field] => change.action == Action::Update && field.path == number && field.falls_to().is_some(),
-        _ => false,
-    }
+    let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();
+    change.action == Action::Update && change.fields.iter().any(falls)
 }
 
 /// What resources say that they follow. A group does not follow its Dask cluster where that waits to hand over to it.

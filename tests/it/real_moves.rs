@@ -99,7 +99,7 @@ fn groups_take_over_what_others_hold() {
     let other = |host: &str| {
         format!("[dask_cluster.work.group.other]\nreplicas = 1\nmemory = \"400Mi\"\nhosts = [\"{host}\"]\n")
     };
-    let (there, here) = (other("n2"), other("n1"));
+    let (here, there, far) = (other("n1"), other("n2"), other("n3"));
     for edits in [
         // The part of a Dask cluster on a host is there for its groups, too.
         &[("[\"n2\"]", "[\"n3\"]")][..],
@@ -114,6 +114,17 @@ fn groups_take_over_what_others_hold() {
             ("hosts = [\"n1\"] }\n", &format!("hosts = [\"n1\"] }}\n{here}")),
         ],
         &[("replicas = 0, memory = \"380Mi\"", "replicas = 1, memory = \"400Mi\""), (&here, "")],
+        // The Dask cluster comes to a host for a group that takes over from it.
+        &[
+            ("replicas = 1, memory", "replicas = 0, memory"),
+            ("hosts = [\"n1\"] }\n", &format!("hosts = [\"n1\"] }}\n{far}")),
+        ],
+        &[("replicas = 0, memory = \"400Mi\"", "replicas = 1, memory = \"390Mi\""), (&far, "")],
+        // It would be started again as well.
+        &[
+            ("replicas = 1, memory = \"390Mi\"", "replicas = 0, memory = \"400Mi\""),
+            ("hosts = [\"n1\"] }\n", &format!("hosts = [\"n1\"] }}\n{here}")),
+        ],
     ] {
         edits.iter().for_each(|(from, to)| lab.user.edit(from, to));
         let allow = ["more", "other"].map(|name| format!("delete:dask_cluster.work.group.{name}"));

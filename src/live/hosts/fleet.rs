@@ -8,8 +8,8 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::parts::{
-    Key, applied_by, appliers, conditions_of, deletion, key_of, leader, merged, names_of, part, share,
-    told_by, uid_on, without,
+    Key, applied_by, appliers, begun, conditions_of, deletion, key_of, leader, led, merged, names_of, part,
+    share, told_by, uid_on, without,
 };
 use super::turns::{self, Turns};
 use super::{Agent, Places};
@@ -297,6 +297,9 @@ impl Fleet {
         if !words.contains("dryRun=") {
             before = self.everywhere(|_| Some(look.clone())).await?;
             self.turns.end(&key_of(&body));
+            if let Some(cluster) = body["spec"]["cluster"].as_str() {
+                self.extend(request, cluster, &hosts).await?;
+            }
         }
         let order = turns::order(&body, &hosts, first.as_deref(), &applied_by(words, &before));
         let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
@@ -356,6 +359,24 @@ impl Fleet {
             parts.extend(before.iter().filter(waiting).cloned());
         }
         self.whole(parts).ok_or_else(|| absent(request))
+    }
+
+    /// Gives hosts on which a group begins the part of its Dask cluster, without workers: it may be there before the cluster's own
+    /// change, so that it can take over what the cluster's workers hold.
+    async fn extend(&self, request: &Request, cluster: &str, hosts: &[String]) -> Result<(), ApiError> {
+        let words = request.path.split_once('?').map_or("", |(_, words)| words);
+        let path = format!("{HOSTS}/clusters/{cluster}");
+        let parts = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
+        let parts = applied_by(words, &parts);
+        let Some(base) = led(&parts) else { return Ok(()) };
+        let comes =
+            |host: &str| hosts.iter().any(|name| name == host) && !parts.iter().any(|(name, _)| name == host);
+        let begins = |host: &str| {
+            let body = Some(begun(base, host));
+            Request { path: format!("{path}?{words}"), body, ..request.clone() }
+        };
+        self.everywhere(|host| comes(host).then(|| begins(host))).await?;
+        Ok(())
     }
 
     /// One object of what hosts have of it; `None` when none has any.

@@ -42,6 +42,35 @@ pub(super) fn leader(object: &Value, hosts: &[String]) -> Option<String> {
     on.or_else(|| hosts.first().cloned())
 }
 
+/// The part of the host that speaks for an object.
+pub(super) fn led(parts: &[(String, Value)]) -> Option<&Value> {
+    let (_, any) = parts.first()?;
+    let leader = leader(any, &names_of(&any["spec"]["hosts"]));
+    let led = parts.iter().find(|(name, _)| Some(name) == leader.as_ref());
+    Some(led.map_or(any, |(_, part)| part))
+}
+
+/// The part of a Dask cluster that another host gets from `base`, without workers.
+pub(super) fn begun(base: &Value, host: &str) -> Value {
+    let metadata = &base["metadata"];
+    let mut begun = json!({
+        "apiVersion": base["apiVersion"], "kind": base["kind"], "spec": base["spec"],
+        "metadata": { "name": metadata["name"], "labels": metadata["labels"] },
+    });
+    if metadata["annotations"].is_object() {
+        begun["metadata"]["annotations"] = metadata["annotations"].clone();
+    }
+    begun["spec"]["host"] = json!(host);
+    for (field, value) in told_by(base, base) {
+        begun["spec"][field] = value;
+    }
+    let worker = &mut begun["spec"]["worker"];
+    if worker["replicas"].is_u64() {
+        worker["replicas"] = json!(0);
+    }
+    begun
+}
+
 /// What of a number is a host's: the first hosts have one more where it does not divide.
 pub(super) fn share(number: u64, hosts: &[String], host: &str) -> u64 {
     let Some(index) = hosts.iter().position(|name| name == host) else { return 0 };
@@ -147,6 +176,10 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         .filter(|(_, part)| terms(part) != wanted)
         .filter_map(|(_, part)| part["status"]["workers"]["running"].as_u64())
         .sum();
+    // Where it was to go, or came for a group alone: the next apply says whether it stays.
+    let stays = |part: &Value| part["metadata"]["deletionTimestamp"].is_null();
+    let others = parts.iter().filter(|(name, part)| !hosts.contains(name) && stays(part));
+    let same: Vec<&String> = same.into_iter().chain(others.map(|(name, _)| name)).collect();
     let mut object = base.clone();
     own_fields().for_each(|field| without(&mut object["spec"], field));
     object["spec"]["hosts"] = json!(same);
