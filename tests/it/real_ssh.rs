@@ -408,6 +408,33 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
     lab.is_gone();
 }
 
+/// A name leads to another machine, and on the one before workers go on under the names of those that are to start.
+#[test]
+fn workers_of_a_machine_that_had_the_name_before_do_not_count() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let lab = Lab::new("replicas = 1, hosts = [\"n2\"]", "");
+    let third = format!(", {}", lab.host(2));
+    lab.user.edit(&third, "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let [before, after] = [1, 2].map(|index| format!("port = {} }}", lab.ports[index]));
+    lab.user.edit(&before, &after);
+    let theirs = "which is not a process of this host: end it there, or name this host otherwise in `hosts`";
+    lab.run(&["apply", "--auto-approve"])
+        .expect(1)
+        .says("the scheduler has work_n2-worker-0 at")
+        .says(theirs);
+    lab.run(&["status"]).expect(0).says("0 of 1 workers registered").says("is not a process of this host");
+    lab.kill(1, "work_n2-worker-0");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.nothing_to_do();
+    lab.user.edit(&after, &before);
+    lab.user.edit("}]\n", &format!("}}{third}]\n"));
+    lab.is_gone();
+}
+
 /// The program runs on the scheduler's host, with workers of all hosts, and what it leaves is its log there.
 #[test]
 fn a_job_computes_on_all_hosts() {

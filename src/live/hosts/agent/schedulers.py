@@ -152,6 +152,15 @@ def is_its_own(cluster, processes):
     return not listening or all(listening.get(port, set()) & sockets for port in ports)
 
 
+def listens_on(processes, port):
+    """Whether one of some processes listens on a port."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if listeners_seen_by(process["pid"]).get(port, set()) & sockets_of(process["pid"]):
+                return True
+    return False
+
+
 def sockets_of(pid):
     """The sockets that a process holds, by inode."""
     sockets = set()

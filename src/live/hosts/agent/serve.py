@@ -10,6 +10,8 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         self.silent = {}
         # What schedulers and workers told of their versions, and until when that is believed.
         self.told = {}
+        # Workers that were seen to be those that schedulers know by their names, and where.
+        self.here = set()
 
     def answer(self, request):
         url = urllib.parse.urlsplit(request["path"])

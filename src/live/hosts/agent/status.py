@@ -67,7 +67,7 @@ class Status:
             self.adapted_status(status, live, pods)
         if of and (running or not leads(of)) and has_place(terms_of(of)):
             # The scheduler is asked when the files are free for others.
-            self.asked.append((status, of, leader, [members(pod) for pod in alive]))
+            self.asked.append((status, of, leader, alive, ended))
         if "restart" in live["spec"] and plural == "clusters":
             status["boot"] = self.boot_way()
         environment = self.environment(live["spec"]["environment"]["name"])
@@ -125,7 +125,7 @@ class Status:
     def ask_schedulers(self):
         """Fills in what only schedulers know; not to be called with the lock. One that is silent holds nobody up for long."""
         until, known = time.monotonic() + ANSWERS, {}
-        for at, (status, cluster, leader, names) in enumerate(self.asked):
+        for at, (status, cluster, leader, alive, ended) in enumerate(self.asked):
             uid = cluster["metadata"]["uid"]
             if uid not in known:
                 patience = AGAIN if self.silent.get(uid, 0) > time.monotonic() else ANSWER
@@ -139,8 +139,15 @@ class Status:
             status["scheduler"]["answers"] = bool(known[uid])
             if leader is None:
                 status["scheduler"]["running"] = bool(known[uid])
+            # Of a host that had the name of this one before.
+            elsewhere = [name for pod in alive + ended for name in members(pod)
+                         if name in listed and not self.is_here(cluster, pod, listed[name])]
+            if elsewhere:
+                message = "the scheduler has %s at %s, which is not a process of this host: end it there, or name this host otherwise in `hosts`"
+                status["message"] = message % (elsewhere[0], listed[elsewhere[0]])
             theirs = {str(one.get("id")): install_of(cluster, one) for one in known[uid].get("workers", {}).values()}
-            done = {name for name, (ended, _, _) in theirs.items() if ended}
+            done = {name for name, (installed, _, _) in theirs.items() if installed} - set(elsewhere)
+            names = [members(pod) for pod in alive]
             status["workers"]["registered"] = sum(done.issuperset(some) for some in names)
             failed = sorted((name, theirs[name][1]) for some in names for name in some if theirs.get(name, (None, None))[1])
             if failed and not status["converging"] and "plugin" not in status:
@@ -150,6 +157,20 @@ class Status:
             if told:
                 status["scheduler"]["versions"] = told[0]
                 tell_skew(status, [("its scheduler", told[0])] + [(name, told[1].get(at, {})) for name, at in sorted(own.items())])
+
+    def is_here(self, cluster, pod, address):
+        """Whether a worker that a scheduler knows by the name of one of this host is that one, as far as the system tells."""
+        key = pod["metadata"]["uid"], address
+        if "host" not in cluster["spec"] or key in self.here or not address.startswith(("tcp://", "tls://")):
+            return True
+        processes = marked(pod["metadata"]["uid"])
+        if is_contained(pod) and len(processes) < 2:
+            # Its variables cannot be read everywhere.
+            return True
+        here = listens_on(processes, int(address.rpartition(":")[2])) if processes else is_alive(self.process_of(pod))
+        if here:
+            self.here.add(key)
+        return here
 
     def versions_of(self, cluster, scheduler, workers, patience):
         """What a scheduler and some of its workers run: asked once for each of them, and not soon again when they are silent."""
