@@ -938,6 +938,13 @@ codes! {
      they run, beside the cluster's fee. What it raised in an object is shown as a difference by later plans: write at least the \
      minimum."
 
+    GoneButThere "DI0367" "workers on a host that is named in `gone`"
+    "`gone` of `[ssh]` says that a host does not exist any more: nothing is looked for there, and what the stack had on it is \
+     given up. But the scheduler of a Dask cluster still has workers there. They go on computing until their scheduler ends, and what \
+     the stack keeps on the host stays. If the host exists, remove it from `gone` before an apply: that apply empties it. After one, name it in `hosts` \
+     and apply, then remove it and apply again. A scheduler notices only after some time that a host has lost its power or its network."
+    => "[ssh]\nhosts = [\"node1\"]   # gpu1 left it, and is emptied: it is not in `gone`"
+
     DeletedUnseen "DI0370" "the contents of the cluster are unknown"
     "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \
      exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \

@@ -375,9 +375,11 @@ fn a_host_that_leaves_the_file_is_emptied() {
     // One that burned down, with what was on it.
     lab.user.edit(&format!(", {second}]"), "]\ngone = [\"n[2-9]\"]");
     lab.end(1);
-    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(2);
+    let there = "n2 is named in `gone`, but 1 worker of dask_cluster.work runs there";
+    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(2).says(there).says("remove it from `gone`");
     lab.run_anew(&["apply", "--auto-approve"]).expect(0);
     lab.run_anew(&["status"]).expect(0).says("3 of 3 workers");
+    lab.run_anew(&["plan"]).expect(0).says(there).says("name it in `hosts` instead");
     lab.user.edit("\ngone = [\"n[2-9]\"]", "");
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
     lab.run_anew(&["destroy", "--auto-approve"]).expect(0);

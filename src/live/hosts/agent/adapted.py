@@ -28,6 +28,13 @@ def worker_name(cluster, host, number):
     return "%s-worker-%d" % ("%s_%s" % (cluster, host) if host else cluster, number)
 
 
+def workers_on(names):
+    """How many workers each host has by the names that a scheduler knows: several processes of one have a number each."""
+    workers = {(name.rpartition("-worker-")[0], name.rpartition("-worker-")[2].partition("-")[0]) for name in names if "_" in name}
+    hosts = [of.partition("_")[2] for of, _ in workers]
+    return {host: hosts.count(host) for host in hosts}
+
+
 def has_adapter(live):
     """Whether a host has a part in adapting a cluster: it has the scheduler, or may have workers."""
     return bool(bounds(live)) and (leads(live) or live["spec"].get("host") in live["spec"]["worker"].get("hosts", []))

@@ -139,6 +139,8 @@ class Status:
             status["scheduler"]["answers"] = bool(known[uid])
             if leader is None:
                 status["scheduler"]["running"] = bool(known[uid])
+            if "host" in cluster["spec"] and leads(cluster):
+                status["scheduler"]["workersOn"] = workers_on(listed)
             # Of a host that had the name of this one before.
             elsewhere = [name for pod in alive + ended for name in members(pod)
                          if name in listed and not self.is_here(cluster, pod, listed[name])]
