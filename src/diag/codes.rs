@@ -1141,7 +1141,7 @@ codes! {
 
     NodesDrained "DI0435" "Pods on nodes that are recreated or deleted"
     "Some changes of a node pool (machine type, disk, image, GPUs, tags, taints, resource labels) make GKE \
-     recreate its nodes: it cordons and drains some at a time and evicts their Pods. A replaced pool loses all of its nodes at once, one \
+     recreate its nodes: it cordons and drains some at a time and evicts their Pods. A pool that is replaced or deleted loses all of its nodes at once, one \
      with fewer nodes those that GKE chooses. Pods of a Deployment, a \
      Job or another controller are recreated on other nodes without what they held in memory: Dask recomputes \
      what its workers held. A Pod without a controller is lost. The plan names them, as far as Pods and Nodes \

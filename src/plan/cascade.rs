@@ -194,7 +194,7 @@ fn pools_of_nodes(world: &World) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-fn is_pod(object: &ObjectId) -> bool {
+pub(super) fn is_pod(object: &ObjectId) -> bool {
     object.gvk.kind == "Pod" && object.gvk.group.is_empty()
 }
 

@@ -1,7 +1,9 @@
 //! What runs on nodes that GKE recreates or deletes.
 
+use std::collections::BTreeSet;
+
 use super::along::{NAMED, empties, owner, rolls, runs_on, shrinks};
-use super::cascade::pods_of_pool;
+use super::cascade::{Cascade, is_pod, pods_of_pool};
 use super::planner::Planner;
 use super::{Action, Change, Note};
 use crate::diag::Code;
@@ -15,6 +17,8 @@ enum Nodes {
     Deleted {
         replaced: bool,
     },
+    /// The pool goes, and the cluster stays.
+    Removed,
     /// GKE chooses which.
     Fewer,
 }
@@ -23,6 +27,7 @@ impl Nodes {
     fn of(change: &Change) -> Option<Self> {
         let replaced = change.action == Action::Replace && !change.foreign;
         match shrinks(change) {
+            _ if change.action == Action::Delete => Some(Self::Removed),
             _ if rolls(change) => Some(Self::Rolled),
             Some(1..) => Some(Self::Fewer),
             left => (empties(change) || left == Some(0) || replaced).then_some(Self::Deleted { replaced }),
@@ -34,34 +39,47 @@ impl Planner<'_> {
     /// Names the Pods that lose their node by a change of a pool: those that are lost, and those that come back elsewhere.
     pub(super) fn drained(&self) -> Vec<Note> {
         let world = self.seen.inputs.world;
-        let mut notes = Vec::new();
+        let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
+        let gone: Vec<Identity> =
+            self.changes.iter().filter(goes).map(|change| change.identity.clone()).collect();
+        if gone.iter().any(|one| matches!(one, Identity::Cluster(_))) {
+            return Vec::new();
+        }
         // What is stopped is named with what it takes along.
         let changes = self.changes.iter().filter(|change| !change.empties());
-        let changes = changes.filter_map(|change| Some((change, Nodes::of(change)?)));
-        for (change, nodes) in changes {
-            let Identity::NodePool { pool, .. } = &change.identity else { continue };
+        let changes: Vec<_> = changes
+            .filter_map(|change| Some((change, change.identity.pool()?, Nodes::of(change)?)))
+            .collect();
+        let removes = changes.iter().any(|(_, _, nodes)| *nodes == Nodes::Removed);
+        let going = if removes { self.pods_that_go(&gone) } else { BTreeSet::new() };
+        let is_gone = |pool: &String| gone.iter().any(|one| one.pool() == Some(pool));
+        let homeless = world.pools.keys().all(is_gone);
+        let mut notes = Vec::new();
+        for (change, pool, nodes) in changes {
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
             for (object, live) in pods_of_pool(world, pool) {
                 match (runs_on(object, live), owner(live)) {
                     (false, _) | (true, Some("DaemonSet" | "Node")) => {}
+                    (true, Some(_)) if going.contains(object) => {}
                     (true, Some(_)) => moved.push(object),
-                    (true, None) if nodes == (Nodes::Deleted { replaced: true }) => {}
+                    // Who approves the delete approves what is lost with it, which is named there.
+                    (true, None) if matches!(nodes, Nodes::Removed | Nodes::Deleted { replaced: true }) => {}
                     (true, None) => lost.push(object),
                 }
             }
             let mut parts = match nodes {
                 Nodes::Fewer => some(&lost, &moved),
-                Nodes::Rolled | Nodes::Deleted { .. } => all(&lost, &moved),
+                Nodes::Removed if homeless && !moved.is_empty() => waiting(&moved),
+                Nodes::Rolled | Nodes::Deleted { .. } | Nodes::Removed => all(&lost, &moved),
             };
-            parts.extend(
-                world.unseen.iter().map(|why| format!("not all pods on them could be listed: {why}")),
-            );
+            let unseen = world.unseen.iter().filter(|_| nodes != Nodes::Removed);
+            parts.extend(unseen.map(|why| format!("not all pods on them could be listed: {why}")));
             if parts.is_empty() {
                 continue;
             }
             let what = match nodes {
                 Nodes::Rolled => "drains and recreates the nodes",
-                Nodes::Deleted { .. } => "deletes all nodes",
+                Nodes::Deleted { .. } | Nodes::Removed => "deletes all nodes",
                 Nodes::Fewer => "deletes some of the nodes",
             };
             let message = format!("GKE {what} of this pool: {}", parts.join("; "));
@@ -69,6 +87,24 @@ impl Planner<'_> {
         }
         notes
     }
+
+    /// The Pods that go with what they were made for.
+    fn pods_that_go(&self, gone: &[Identity]) -> BTreeSet<ObjectId> {
+        let inputs = self.seen.inputs;
+        let manager = inputs.owner.field_manager();
+        let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
+        let along = cascade.all(gone);
+        let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
+        let inside = inputs.world.inside.live().into_iter().flatten();
+        let goes = inside.filter(|(object, live)| is_pod(object) && cascade.has_owner(live, is_gone));
+        goes.map(|(object, _)| object.clone()).collect()
+    }
+}
+
+/// What becomes of Pods for which there is no node any more.
+fn waiting(moved: &[&ObjectId]) -> Vec<String> {
+    let (is, waits) = if moved.len() == 1 { ("is", "waits") } else { ("are", "wait") };
+    vec![format!("no pool is left for {}, which {is} recreated and {waits} for a node", named(moved))]
 }
 
 /// What becomes of Pods whose nodes all go.
