@@ -18,7 +18,7 @@ use crate::kinds;
 use crate::live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
-use crate::plan::{Action, Change, Plan};
+use crate::plan::{Action, Change, Plan, disturbs};
 use crate::record::{Bought, Entry, NAMESPACE, Passes, Record, Tried};
 use crate::resource::{Api, Host, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
 
@@ -728,6 +728,13 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> P
                 }
             }
             _ => {}
+        }
+        // Also those that this plan leaves out: they have not passed on what is there now.
+        if progress(place) != Progress::Untouched {
+            let checks = plan.desired.iter().filter(|wanted| matches!(wanted.identity, Identity::Check(_)));
+            checks
+                .filter(|check| disturbs(change, check))
+                .for_each(|check| drop(passes.remove(&check.identity)));
         }
     }
     kinds::kubernetes::made::renew(&mut passes, &plan.desired);

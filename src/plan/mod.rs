@@ -57,6 +57,7 @@ pub use reason::Reason;
 pub use steps::inline_pool;
 pub use stopped::{Halting, Halts};
 pub use time::LongestWay;
+pub use want::disturbs;
 
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;

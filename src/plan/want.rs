@@ -298,11 +298,7 @@ impl Planner<'_> {
             let digest = kinds::kubernetes::check::digest(&resource.body);
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.identity));
-            let renewed = self.changes.iter().find(|change| {
-                let disturbs = (kinds::of(change.kind).disturbs)(change.action);
-                let before = |address| named::names(address, &change.address);
-                disturbs && resource.follows.iter().any(before)
-            });
+            let renewed = self.changes.iter().find(|change| disturbs(change, resource));
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
                 _ if asked => Some(Reason::Requested),
@@ -319,6 +315,12 @@ impl Planner<'_> {
             self.changes.push(Change { reasons, ..self.seen.proposed(resource, action, Vec::new()) });
         }
     }
+}
+
+/// Whether what a check was passed on is another thing after a change.
+pub fn disturbs(change: &Change, check: &Resource) -> bool {
+    let before = |address| named::names(address, &change.address);
+    (kinds::of(change.kind).disturbs)(change.action) && check.follows.iter().any(before)
 }
 
 /// The fields that other tools apply with other values.

@@ -407,3 +407,24 @@ fn other_mistakes_outside_the_file_name_what_to_do() {
     let found = said(&mut command).expect(1).says("DI0601");
     assert!(first(&found).contains("it has no `type`"), "{}", found.err);
 }
+
+/// What is left out of an apply is not checked on what that apply created again.
+#[test]
+fn a_check_that_was_left_out_runs_again_on_what_was_replaced() {
+    let user = User::empty();
+    user.write(
+        "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+         [node_pool.cpu]\nmachine_type = \"e2-standard-8\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n\n\
+         [dask_cluster.work]\nimage = \"ghcr.io/dask/dask:2026.8.0\"\nworker = { replicas = 1 }\n\n\
+         [check.sum]\nrun = \"dask-sum\"\ncluster = \"work\"\n",
+    );
+    user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
+    user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0);
+    let anew = ["--target", "dask_cluster.work", "--replace", "dask_cluster.work"];
+    let words =
+        [&["--sandbox", "apply", "--auto-approve", "--allow", "replace:dask_cluster.work"], &anew[..]];
+    user.run(&words.concat()).expect(0).says("left out: ");
+    user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(2).says("check.sum");
+    user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
+    user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0);
+}
