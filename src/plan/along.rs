@@ -9,7 +9,7 @@ use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace, pods_of_
 use super::planner::Planner;
 use super::prune::dask_things;
 use super::reason::{Holder, Reason};
-use super::{Action, Change, Mode, Note, Plan, queues};
+use super::{Action, Change, Mode, Note, Plan, Selection, queues};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
@@ -271,11 +271,19 @@ impl<'w> Planner<'w> {
         self.problems.push(problem);
     }
 
-    /// `--replace` for these.
+    /// What replaces these, too; a plan of a part of the stack may leave them out.
     fn flags(&self, things: &[&Identity]) -> String {
-        let sections: BTreeSet<String> =
-            things.iter().map(|thing| format!("--replace {}", self.seen.name_of(thing).0)).collect();
-        sections.into_iter().collect::<Vec<_>>().join(" ")
+        let Selection { targets, excludes } = &self.seen.inputs.selection;
+        let names: BTreeSet<Address> = things.iter().map(|thing| self.seen.name_of(thing).0).collect();
+        let is_out = |name: &&Address| !self.selected.has(name);
+        let mut flags: Vec<String> = Vec::new();
+        if !targets.is_empty() {
+            flags.extend(names.iter().filter(is_out).map(|name| format!("--target {name}")));
+        }
+        flags.extend(names.iter().map(|name| format!("--replace {name}")));
+        let excluded = !excludes.is_empty() && names.iter().any(|name| is_out(&name));
+        let without = if excluded { ", without the `--exclude` that leaves them out" } else { "" };
+        format!("{}{without}", flags.join(" "))
     }
 
     /// What others have and is not made for something that goes, too.
