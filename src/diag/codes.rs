@@ -182,6 +182,12 @@ codes! {
     "`unset` or `enabled = false` removes what an extended file sets, but no extended file sets it: a typo, or \
      the extended file has changed. `unset` paths start in the section that contains them."
 
+    BadForm "DI0118" "a value in the wrong form"
+    "Some values are text in a form that GKE checks: times of day and dates of maintenance, recurrences (RFC 5545), \
+     ranges of addresses, versions, network tags. A disk or an image that is not known here is a warning: GKE may have new \
+     ones."
+    => "[cluster.maintenance]\ndaily = \"03:00\"   # in UTC"
+
     NotRead "DI0119" "the checked stack cannot be parsed"
     "The file passed its schema check but could not be parsed: a bug in dask-infra, not an error in your file. \
      Please report it with the file and the message."

@@ -279,32 +279,6 @@ pub(super) fn durations_are_valid(context: &mut Context<'_>) {
     }
 }
 
-/// Networks are written as ones.
-pub(super) fn networks_are_valid(context: &mut Context<'_>) {
-    let Some(cluster) = &context.stack.cluster else { return };
-    let Some(networks) = &cluster.authorized_networks else { return };
-    let is_range = |range: &str| {
-        range.split_once('/').is_some_and(|(address, bits)| {
-            let most = match address.parse::<std::net::IpAddr>() {
-                Ok(std::net::IpAddr::V4(_)) => 32,
-                Ok(std::net::IpAddr::V6(_)) => 128,
-                Err(_) => return false,
-            };
-            bits.parse::<u8>().is_ok_and(|bits| bits <= most)
-        })
-    };
-    let section = FieldPath::keys(["cluster", "authorized_networks"]);
-    for (index, (name, range)) in networks.ranges().into_iter().enumerate() {
-        if !is_range(range) {
-            let place = name.map_or_else(|| section.index(index), |name| section.key(name));
-            let finding = Diagnostic::error(Code::BadNetwork, format!("`{range}` is not a network"));
-            context.say(
-                finding.at_value(place, "").help("write `10.0.0.0/8`, or `192.0.2.7/32` for one address"),
-            );
-        }
-    }
-}
-
 /// Machines that are not sold on demand, and the keys by which they are to be had. Source: Compute Engine's and GKE's
 /// documentation of these machine types, recalled.
 pub(super) fn machines_can_be_had(context: &mut Context<'_>) {

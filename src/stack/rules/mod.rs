@@ -37,6 +37,7 @@ mod secrets;
 mod sections;
 mod services;
 mod slurm;
+mod values;
 mod waiting;
 mod workers;
 mod zones;
@@ -97,7 +98,9 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     autopilot::requests_are_given,
     capacity::keys_go_together,
     capacity::durations_are_valid,
-    capacity::networks_are_valid,
+    values::values_have_their_form,
+    values::times_are_in_order,
+    values::words_are_known,
     capacity::machines_can_be_had,
     waiting::pools_wait_well,
     waiting::made_pools_wait_well,
