@@ -166,3 +166,29 @@ fn only_replicas_and_idle_timeout_are_followed() {
         assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
     }
 }
+
+#[test]
+fn gpus_of_other_groups_are_told_there() {
+    let pod = |group: &str, gpus: u64| {
+        json!({
+            "metadata": { "labels": { "dask.org/workergroup-name": group } },
+            "spec": { "containers": [{ "resources": { "limits": { "nvidia.com/gpu": gpus } } }] },
+            "status": { "phase": "Running" },
+        })
+    };
+    let mut scheduler = pod("", 1);
+    scheduler["metadata"]["labels"] = json!({ "dask.org/component": "scheduler" });
+    let pods = json!({ "items": [scheduler, pod("c-default", 2), pod("c-more", 4)] });
+    let identity = Identity::Object(ObjectId {
+        gvk: api::cluster(),
+        namespace: Some("default".into()),
+        name: "c".into(),
+    });
+    let facts = Facts::Workers { replicas: Some(1), cluster: None, gang: None };
+    let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Still, facts, deadline: 1 };
+    let of = |name: &str| {
+        let group = json!({ "metadata": { "name": name }, "spec": { "worker": { "replicas": 1 } } });
+        Tally::of(&wait, &group, &[], &pods, None).line(true)
+    };
+    assert!(of("c-default").ends_with("3 GPUs held"), "{}", of("c-default"));
+}

@@ -442,7 +442,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     };
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
     let beside = workers.map(|workers| format!(", {workers} workers requested")).unwrap_or_default();
-    let gpus = gpus(pods);
+    let gpus = gpus(PodState::each(pods));
     let held = workload::held(found, wait.gang(), pods);
     if let Some(held) = held {
         let [why, since] = held.facts();

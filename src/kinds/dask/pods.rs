@@ -141,7 +141,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of worker Deployments, the pods of the group, and what the scheduler says where it was asked.
+    /// Of worker Deployments, pods of the Dask cluster, of which those of other groups are told there, and what the scheduler says
+    /// where it was asked.
     pub fn of(
         wait: &Await,
         group: &Value,
@@ -151,7 +152,9 @@ impl Tally {
     ) -> Self {
         let (desired, whose) = desired(wait, group);
         let ready = workers.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-        Self { desired, whose, made: workers.len(), ready, registered, gpus: gpus(pods) }
+        let name = text(&group["metadata"]["name"]);
+        let own = PodState::each(pods).filter(|pod| ["", name].contains(&pod.label(GROUP_LABEL)));
+        Self { desired, whose, made: workers.len(), ready, registered, gpus: gpus(own) }
     }
 
     /// `workers: 2 desired, 2 made, 1 ready`; what a scheduler says that is not ready is of before.

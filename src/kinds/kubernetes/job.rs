@@ -464,7 +464,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         (None, None, false) if count(&status["active"]) > 0 => "running",
         (None, None, false) => "not started",
     };
-    let held = gpus(pods);
+    let held = gpus(PodState::each(pods));
     let runs = (phase == "running").then(|| format!(", {} pods active", count(&status["active"])));
     let mut facts = vec![
         ("phase", json!(phase)),

@@ -91,9 +91,9 @@ fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     })
 }
 
-/// GPUs that the running pods of a list hold.
-pub(crate) fn gpus(pods: &Value) -> u64 {
-    let running = PodState::each(pods).filter(|pod| pod.phase() == "Running" && !pod.is_going());
+/// GPUs that those of some pods hold that run.
+pub(crate) fn gpus<'p>(pods: impl Iterator<Item = PodState<'p>>) -> u64 {
+    let running = pods.filter(|pod| pod.phase() == "Running" && !pod.is_going());
     running.map(|pod| pod::gpus(&pod.0["spec"])).sum()
 }
 
