@@ -11,13 +11,14 @@ use crate::diag::{self, Code, Diagnostic};
 use crate::import::{Found, Hosts, Place, hosts};
 use crate::kinds::hosts::api;
 use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::short::host_names;
 use crate::live::retry::Patience;
 use crate::live::survey::{self, Blind, Survey};
 use crate::live::{LiveApi, record};
 use crate::record::{NAMESPACE, Record};
 use crate::resource::{Endpoint, Gvk, Host, ObjectId, Owner, Target};
 use crate::source::Sources;
-use crate::stack::{SshHost, Stack, host_names};
+use crate::stack::{SshHost, Stack};
 
 /// Options that name hosts.
 #[derive(clap::Args, Debug)]

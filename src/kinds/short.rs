@@ -329,3 +329,20 @@ pub enum DriverInstall {
     /// The installer DaemonSet `kube-system/nvidia-driver-installer`.
     Daemonset,
 }
+
+/// The most hosts that one name may stand for.
+const MOST_HOSTS: u32 = 1000;
+
+/// `gpu1` to `gpu4` of `gpu[1-4]`; `gpu01` and more of `gpu[01-12]`.
+pub fn host_names(text: &str) -> Vec<String> {
+    let whole = || vec![text.to_owned()];
+    let Some((before, rest)) = text.split_once('[') else { return whole() };
+    let Some((range, after)) = rest.split_once(']') else { return whole() };
+    let Some((first, last)) = range.split_once('-') else { return whole() };
+    let width = first.len();
+    let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { return whole() };
+    if last < first || last - first >= MOST_HOSTS {
+        return whole();
+    }
+    (first..=last).map(|number| format!("{before}{number:0width$}{after}")).collect()
+}

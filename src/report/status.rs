@@ -193,7 +193,9 @@ impl Status {
             }
             (0, _) => "The stack is empty.".to_owned(),
             (all, absent) if all == absent => "Nothing exists yet.".to_owned(),
+            (1, _) if ready == 1 => "It is ready.".to_owned(),
             (all, _) if all == ready => format!("All {all} are ready."),
+            (1, 0) => "It is not ready.".to_owned(),
             (all, 0) => format!("{ready} of {all} are ready."),
             (all, 1) => format!("{ready} of {all} are ready, 1 does not exist."),
             (all, absent) => format!("{ready} of {all} are ready, {absent} do not exist."),
@@ -390,7 +392,7 @@ mod tests {
         for (rows, total) in [
             (vec![], "The stack is empty."),
             (vec![row("a", State::Absent, "")], "Nothing exists yet."),
-            (vec![row("a", State::Ready, "")], "All 1 are ready."),
+            (vec![row("a", State::Ready, "")], "It is ready."),
         ] {
             assert!(status(rows).text(false, 80).contains(total));
         }

@@ -67,7 +67,7 @@ pub use parse::{Failure, Loaded, Options, load, load_with, parse_in, parse_text,
 pub use reference::reference;
 pub use schema::json_schema;
 pub use slurm::Slurm;
-pub use ssh::{Ssh, SshHost, names as host_names};
+pub use ssh::{Ssh, SshHost};
 
 /// A stack: what should exist, from the GKE cluster down to the Dask workers and the checks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::kinds::short::text_or_table;
+use crate::kinds::short::{host_names, text_or_table};
 use crate::resource::{Host, Reach};
 
 /// Hosts at the other end of SSH. Scheduler and workers are processes there, which outlive the connection; what is known of
@@ -70,7 +70,7 @@ impl Ssh {
 
     /// The names of hosts that no longer exist, one by one.
     pub fn gone(&self) -> Vec<String> {
-        self.gone.iter().flat_map(|name| names(name)).collect()
+        self.gone.iter().flat_map(|name| host_names(name)).collect()
     }
 }
 
@@ -82,25 +82,8 @@ impl SshHost {
             let (user, port, identity) = (self.user.clone(), self.port, self.identity.clone());
             Host { name, way: Reach::Ssh { address, user, port, identity }, slurm: false }
         };
-        names(&self.name).into_iter().map(of).collect()
+        host_names(&self.name).into_iter().map(of).collect()
     }
-}
-
-/// The most hosts that one name may stand for.
-const MOST: u32 = 1000;
-
-/// `gpu1` to `gpu4` of `gpu[1-4]`; `gpu01` and more of `gpu[01-12]`.
-pub fn names(text: &str) -> Vec<String> {
-    let whole = || vec![text.to_owned()];
-    let Some((before, rest)) = text.split_once('[') else { return whole() };
-    let Some((range, after)) = rest.split_once(']') else { return whole() };
-    let Some((first, last)) = range.split_once('-') else { return whole() };
-    let width = first.len();
-    let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { return whole() };
-    if last < first || last - first >= MOST {
-        return whole();
-    }
-    (first..=last).map(|number| format!("{before}{number:0width$}{after}")).collect()
 }
 
 impl Serialize for SshHost {
@@ -150,7 +133,7 @@ mod tests {
             ("gpu[1-2000]", &["gpu[1-2000]"]),
             ("gpu[1", &["gpu[1"]),
         ] {
-            assert_eq!(names(text), hosts, "{text}");
+            assert_eq!(host_names(text), hosts, "{text}");
         }
     }
 

@@ -180,9 +180,15 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
+const UNQUOTED: &str = "string values must be quoted";
+
 /// `line` is the text of the line.
 fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
-    let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let (what, expected) = match message.split_once(", expected ") {
+        // Any word that begins with `n` or `i` is read as one of TOML's `nan` and `inf`.
+        Some(("invalid float", "`nan`" | "`inf`")) => (UNQUOTED, "literal string"),
+        split => split.unwrap_or((message, "")),
+    };
     let expected = expected.replace("literal string", "text in quotes");
     let diagnostic = Diagnostic::error(Code::Syntax, what);
     let diagnostic = if expected.is_empty() || expected == "nothing" {
@@ -207,7 +213,7 @@ fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
     }
     match what {
         "unclosed array" | "unclosed inline table" => diagnostic.help("what follows is read as part of it"),
-        "string values must be quoted" => diagnostic.help("quote text: `key = \"text\"`"),
+        UNQUOTED => diagnostic.help("quote text: `key = \"text\"`"),
         "key with no value" => diagnostic.help("write `key = value`"),
         "unclosed table" => diagnostic.help("headers end with a bracket: `[section]`"),
         "unexpected leading zero" => diagnostic.help("numbers do not begin with 0"),

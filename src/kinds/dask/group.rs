@@ -80,7 +80,7 @@ pub struct DaskGroup {
     /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmKeys>,
-    /// With `[ssh]`: the hosts that these workers are spread over. Default all.
+    /// With `[ssh]`: the hosts that these workers are spread over; `gpu[1-4]` is `gpu1` to `gpu4`. Default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// How their processes run.

@@ -91,11 +91,9 @@ impl Places {
         let names = scope.target.host_names()?;
         let scheduler = on(&section.scheduler, &scope.target.hosts)?.name.clone();
         let workers = workers::placed(&section.worker.hosts, &names);
-        let groups: Vec<&String> = section.group.values().flat_map(|group| &group.hosts).collect();
-        let anywhere = section.group.values().any(|group| group.hosts.is_empty());
-        let is_used = |name: &&String| {
-            anywhere || **name == scheduler || workers.contains(name) || groups.contains(name)
-        };
+        let groups = section.group.values();
+        let groups: Vec<String> = groups.flat_map(|group| workers::placed(&group.hosts, &names)).collect();
+        let is_used = |name: &&String| **name == scheduler || workers.contains(name) || groups.contains(name);
         let all = names.iter().filter(is_used).cloned().collect();
         Some(Self { scheduler, workers, all })
     }

@@ -18,6 +18,7 @@ use crate::kinds::kubernetes::why::Cause;
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::PodKeys;
+use crate::kinds::short::host_names;
 use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
 use crate::resource::{Action, Await, Effect, Facts, KindId, Readiness, Resource, Step};
@@ -97,6 +98,7 @@ pub(super) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope
 
 /// Hosts that a section names, in their order; all when it names none.
 pub(super) fn placed(named: &[String], all: &[String]) -> Vec<String> {
+    let named: Vec<String> = named.iter().flat_map(|name| host_names(name)).collect();
     all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
 }
 

@@ -11,7 +11,8 @@ use crate::kinds::dask::replicas::Writer;
 use crate::kinds::dask::service::DaskService;
 use crate::kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
 use crate::kinds::section::PodKeys;
-use crate::stack::{CheckRun, Environment, Replicas, Stack, host_names};
+use crate::kinds::short::host_names;
+use crate::stack::{CheckRun, Environment, Replicas, Stack};
 
 /// The section that names the target.
 fn section_of(stack: &Stack) -> &'static str {
@@ -680,16 +681,16 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
     }
     let mut seen = BTreeSet::new();
     for (place, name) in placed(stack) {
-        if !seen.insert((place.parent(), name)) {
-            context.say(again(name, place.clone()));
+        if !seen.insert((place.parent(), name.clone())) {
+            context.say(again(&name, place.clone()));
         }
         if stack.ssh.is_none() {
             let message = format!("`{place}` can only be used with `[ssh]`");
             let finding = Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "names a host");
             context.say(finding.help("remove it, or put it into the stack of `[ssh]`"));
-        } else if !names.contains(name) {
+        } else if !names.contains(&name) {
             let message = format!("there is no host `{name}`");
-            let help = match nearest(name, names.iter().map(String::as_str)) {
+            let help = match nearest(&name, names.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("`hosts` of `[ssh]` has {}", listed(names.iter().map(String::as_str), "and")),
             };
@@ -705,7 +706,7 @@ fn again(name: &str, place: FieldPath) -> Diagnostic {
 }
 
 /// The keys that name hosts, with those names.
-fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
+fn placed(stack: &Stack) -> Vec<(FieldPath, String)> {
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
     let home = home.map(|home| (FieldPath::keys(["ssh", "home"]), home));
     let jobs = stack.dask_job.iter();
@@ -718,9 +719,14 @@ fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
     let on = schedulers.filter_map(|(path, own)| Some((path.key("scheduler").key("on"), own.on.as_ref()?)));
     let lists = lists(stack).into_iter();
     let listed = lists.flat_map(|(place, list)| {
-        list.iter().enumerate().map(move |(index, name)| (place.index(index), name))
+        let names = list
+            .iter()
+            .enumerate()
+            .flat_map(|(index, text)| host_names(text).into_iter().map(move |name| (index, name)));
+        names.map(move |(index, name)| (place.index(index), name)).collect::<Vec<_>>()
     });
-    home.into_iter().chain(on).chain(listed).collect()
+    let single = home.into_iter().chain(on).map(|(place, name)| (place, name.clone()));
+    single.chain(listed).collect()
 }
 
 /// The lists of hosts that workers are spread over.
