@@ -11,7 +11,7 @@ use super::pods::{self, Wants};
 use super::service::DaskService;
 use super::{api, registered, when_idle, workers};
 use crate::address::{Address, FieldPath};
-use crate::kinds::about::{image, workers};
+use crate::kinds::about::{counted, image, workers};
 use crate::kinds::env::{self, Needed};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
@@ -441,7 +441,8 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         phase => format!("program {phase}"),
     };
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
-    let beside = workers.map(|workers| format!(", {workers} workers requested")).unwrap_or_default();
+    let beside =
+        workers.map(|workers| format!(", {} requested", counted(workers, "worker"))).unwrap_or_default();
     let gpus = gpus(PodState::each(pods));
     let held = workload::held(found, wait.gang(), pods);
     if let Some(held) = held {
