@@ -11,7 +11,7 @@ use super::relations::{Edges, Relations};
 use super::{Action, Barrier, Change};
 use crate::address::{Address, FieldPath};
 use crate::kinds;
-use crate::resource::{FieldChange, Resource, World};
+use crate::resource::{Effect, FieldChange, Resource, World};
 
 /// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
 /// order.
@@ -35,27 +35,59 @@ pub fn connect(
     Ok(inscribe(orders, changes))
 }
 
-/// Workers that go hand over what they hold to others of their Dask cluster, so these come first: pairs of who takes and who goes. Not
-/// where those that come may need the room of those that go, nor where each both comes and goes.
+/// What a change does to workers, in the order in which those of one Dask cluster lose nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Workers come, or stay as they are.
+    Come,
+    /// Those that run start again, and move what they hold to others meanwhile. `fewer` of them go after that.
+    Restart {
+        fewer: bool,
+    },
+    Go,
+}
+
+impl Turn {
+    /// `None` for what has nobody to take over for.
+    fn of(change: &Change, world: &World) -> Option<Self> {
+        let number = FieldPath::keys(["spec", "worker", "replicas"]);
+        let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();
+        let fewer = change.fields.iter().any(falls);
+        let live = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
+        let restarts = change.fields.iter().any(|field| field.effect == Effect::Rolling);
+        match change.action {
+            Action::Create => Some(Self::Come),
+            Action::Delete => Some(Self::Go),
+            Action::Update if restarts && live["replicas"] != 0 => Some(Self::Restart { fewer }),
+            Action::Update => Some(if fewer { Self::Go } else { Self::Come }),
+            Action::Replace | Action::Keep | Action::Run | Action::Forget => None,
+        }
+    }
+}
+
+/// Workers that go hand over what they hold to others of their Dask cluster, so these come first, and no two sections restart theirs
+/// at once: pairs of who is before whom. Not where those that come may need the room of those that go.
 fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
-    let all = || changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over);
-    let goes = |change: &Change| change.action == Action::Delete || are_fewer(change);
     let has_room = |change: &Change| {
         let worker = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
         worker.is_object() && worker.get("slurm").is_none() && worker.get("gpus").is_none()
     };
-    // A Dask cluster that is replaced has nothing to take over for.
-    let takes = |change: &Change| match change.action {
-        Action::Create => true,
-        Action::Update => !are_fewer(change) || change.fields.len() > 1,
-        _ => false,
-    };
-    let of_one = |one: &Address, other: &Address| cluster_of(one) == cluster_of(other);
+    let mut turns = BTreeMap::<&str, Vec<(Turn, usize)>>::new();
+    for (place, change) in changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over)
+    {
+        if let Some(turn) = Turn::of(change, world) {
+            turns.entry(cluster_of(&change.address)).or_default().push((turn, place));
+        }
+    }
     let mut handed = Vec::new();
-    for (going, change) in all().filter(|(_, change)| goes(change) && has_room(change)) {
-        let takers = all().filter(|(_, other)| takes(other) && !(goes(other) && takes(change)));
-        let takers = takers.filter(|(_, other)| of_one(&other.address, &change.address));
-        handed.extend(takers.map(|(taker, _)| (taker, going)));
+    for turns in turns.values_mut() {
+        turns.sort();
+        for (index, (turn, going)) in
+            turns.iter().enumerate().filter(|(_, (_, place))| has_room(&changes[*place]))
+        {
+            let is_before = |other: &&(Turn, usize)| other.0 < *turn || matches!(turn, Turn::Restart { .. });
+            handed.extend(turns[..index].iter().filter(is_before).map(|(_, before)| (*before, *going)));
+        }
     }
     handed
 }
@@ -64,12 +96,6 @@ fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
 fn cluster_of(address: &Address) -> &str {
     let text = address.section();
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
-}
-
-fn are_fewer(change: &Change) -> bool {
-    let number = FieldPath::keys(["spec", "worker", "replicas"]);
-    let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();
-    change.action == Action::Update && change.fields.iter().any(falls)
 }
 
 /// What resources say that they follow. A group does not follow its Dask cluster where that waits to hand over to it.
@@ -81,11 +107,16 @@ fn of_makes(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)])
     let follows = || {
         changes.iter().enumerate().flat_map(|(after, change)| {
             let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
-            let follows = resource.into_iter().flat_map(|resource| &resource.follows);
             let is_handed = move |wanted: &Address| {
                 handed.iter().any(|(taker, goes)| *taker == after && changes[*goes].address == *wanted)
             };
-            follows.filter(move |wanted| !is_handed(wanted)).map(move |wanted| (wanted, after))
+            // What the one follows that waits is before the other all the same.
+            let follows = resource.into_iter().flat_map(|resource| &resource.follows);
+            let follows = follows.flat_map(|wanted| match resources.get(wanted) {
+                Some(waits) if is_handed(wanted) => waits.follows.iter().collect(),
+                _ => vec![wanted],
+            });
+            follows.map(move |wanted| (wanted, after)).collect::<Vec<_>>()
         })
     };
     let before = |wanted: &Address| -> Vec<usize> {

@@ -138,3 +138,73 @@ fn groups_take_over_what_others_hold() {
     drop(client);
     lab.is_gone();
 }
+
+/// The Dask cluster has no workers of its own: its groups move, are renamed, restart together, and come while others restart.
+#[test]
+fn groups_alone_lose_nothing() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let group = |name: &str, memory: &str, host: &str| {
+        format!(
+            "[dask_cluster.work.group.{name}]\nreplicas = 1\nmemory = \"{memory}Mi\"\nhosts = [\"{host}\"]\n"
+        )
+    };
+    let first = group("a", "400", "n2");
+    let lab = Lab::new("replicas = 0, memory = \"400Mi\", hosts = [\"n1\"]", &first);
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let mut client = client(&lab);
+    let mut before = first;
+    for after in [
+        // To a host that the Dask cluster comes to for it, from one that it leaves.
+        group("a", "400", "n3"),
+        group("b", "400", "n2"),
+        [group("c", "300", "n1"), group("d", "300", "n3")].concat(),
+        // All restart, one group after the other.
+        [group("c", "350", "n1"), group("d", "350", "n3")].concat(),
+        [group("c", "300", "n1"), group("d", "300", "n3")].concat(),
+        group("d", "300", "n3"),
+        // The only worker restarts when another one is there.
+        [group("d", "350", "n3"), group("a", "300", "n2")].concat(),
+        group("d", "350", "n2"),
+        [group("d", "300", "n3"), group("e", "300", "n1")].concat(),
+    ] {
+        lab.user.edit(&before, &after);
+        let allow = ["a", "b", "c", "d"].map(|name| format!("delete:dask_cluster.work.group.{name}"));
+        let plan = lab.run(&["plan"]).expect(0);
+        let needed = allow.iter().filter(|allow| plan.out.contains(*allow));
+        let needed: Vec<&str> = needed.flat_map(|allow| ["--allow", allow]).collect();
+        lab.run(&[&["apply", "--auto-approve"], needed.as_slice()].concat()).expect(0);
+        assert_eq!(client.says("sum"), "66 {'finished'}", "{after}");
+        lab.nothing_to_do();
+        before = after;
+    }
+    // What its groups brought to a host goes with the last of them.
+    let clusters = lab.left(1).into_iter().filter(|path| path.ends_with("clusters/_/work.json"));
+    assert_eq!(clusters.collect::<Vec<_>>(), Vec::<PathBuf>::new());
+    drop(client);
+    lab.is_gone();
+}
+
+/// Workers that cannot run under new terms: what the others hold stays, and another edit mends it.
+#[test]
+fn workers_that_do_not_come_up_end_no_others() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let lab = Lab::new("replicas = 2, memory = \"300Mi\", hosts = [\"n1\"]", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    let mut client = client(&lab);
+    lab.user.edit("300Mi", "20Mi");
+    lab.run(&["apply", "--auto-approve"]).expect(1).says("those that run were not restarted");
+    assert_eq!(client.says("sum"), "66 {'finished'}");
+    lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("dask_cluster.work");
+    lab.user.edit("20Mi", "320Mi");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(client.says("sum"), "66 {'finished'}");
+    lab.nothing_to_do();
+    drop(client);
+    lab.is_gone();
+}

@@ -205,6 +205,12 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else if let Some(what) = adapted::unrestarted(status) {
         let how = in_parentheses(text(&status["message"]));
         format!("{what}{how}; this is tried again")
+    } else if let Some(strays) = status["strays"].as_array() {
+        let hosts: Vec<&str> = strays.iter().filter_map(Value::as_str).collect();
+        format!(
+            "an interrupted apply left a part of it on {}; that is completed or removed",
+            hosts.join(", ")
+        )
     } else {
         return None;
     };
@@ -260,6 +266,9 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     if let Some(skewed) = skewed(status) {
         return skewed;
     }
+    if let Some(what) = adapted::unrestarted(status).filter(|_| !converging) {
+        return Readiness::Failed(ended(what));
+    }
     if registered < wanted {
         return Readiness::progressing(format!("{registered} of {wanted} workers{whose} are registered"));
     }
@@ -268,9 +277,6 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     }
     if count(&workers["present"]) > wanted {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
-    }
-    if let Some(what) = adapted::unrestarted(status) {
-        return Readiness::Failed(ended(what));
     }
     unlike(status)
 }
@@ -396,6 +402,12 @@ mod tests {
         status
     }
 
+    fn stray() -> Value {
+        let mut status = status(true, true, [2, 2, 2], false);
+        status["strays"] = json!(["n2", "n3"]);
+        status
+    }
+
     #[test]
     fn a_cluster_is_ready_when_its_workers_are_registered() {
         let waits = |text: &str| Readiness::progressing(text);
@@ -452,6 +464,7 @@ mod tests {
             (status(true, true, [3, 3, 2], false), Some("1 more than 2 workers are running")),
             (earlier(false), Some("1 worker did not restart (no room); this is tried again")),
             (earlier(true), None),
+            (stray(), Some("an interrupted apply left a part of it on n2, n3; ")),
             (status(false, false, [0, 0, 0], true), None),
             (Value::Null, None),
         ] {

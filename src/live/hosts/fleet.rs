@@ -52,6 +52,88 @@ struct Identity {
     parts: BTreeSet<String>,
 }
 
+/// An object on its way to the hosts.
+struct Write<'a> {
+    request: &'a Request,
+    path: &'a str,
+    /// The options of its request.
+    words: &'a str,
+    body: Value,
+    hosts: Vec<String>,
+    /// What hosts have of it.
+    before: Vec<(String, Value)>,
+    /// What only the scheduler's host knows.
+    told: Vec<(&'static str, Value)>,
+    /// Hosts that it leaves when others have left them.
+    used: BTreeSet<String>,
+}
+
+impl<'a> Write<'a> {
+    fn of(request: &'a Request) -> Self {
+        let (path, words) = request.path.split_once('?').unwrap_or((&request.path, ""));
+        let body = request.body.clone().unwrap_or_default();
+        let hosts = names_of(&body["spec"]["hosts"]);
+        Self {
+            request,
+            path,
+            words,
+            body,
+            hosts,
+            before: Vec::new(),
+            told: Vec::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    fn has(&self, host: &str) -> bool {
+        self.hosts.iter().any(|name| name == host)
+    }
+
+    fn ours(&self) -> Vec<(String, Value)> {
+        applied_by(self.words, &self.before)
+    }
+
+    fn part(&self, host: &str) -> Request {
+        let mut part = part(&self.body, host);
+        for (field, value) in &self.told {
+            part["spec"][*field] = value.clone();
+        }
+        Request { body: Some(part), ..self.request.clone() }
+    }
+
+    /// The part of the scheduler's host; its workers stay as they are where their turn comes later.
+    fn begins(&self, host: &str, kept: Option<&Value>) -> Request {
+        let mut begins = self.part(host);
+        if let (Some(worker), Some(body)) = (kept, begins.body.as_mut()) {
+            body["spec"]["worker"] = worker.clone();
+        }
+        begins
+    }
+
+    /// What takes it from a host, if it is there.
+    fn leaving(&self, host: &str, base: &Value) -> Option<Request> {
+        if self.used.contains(host) {
+            // It goes with the last of them.
+            return Some(self.part(host));
+        }
+        let body = Some(json!({ "leaves": true }));
+        let delete =
+            Request { path: self.path.to_owned(), method: Method::Delete, body, ..self.request.clone() };
+        deletion(&delete, host, &self.before, base)
+    }
+
+    /// What is sent to a host when its turn comes.
+    fn late(&self, host: &str, base: &Value) -> Option<Request> {
+        if !self.has(host) {
+            return self.leaving(host, base);
+        }
+        let mut late = self.part(host);
+        // What the host notes of it meanwhile is no change of it.
+        without(&mut late.body.as_mut()?["metadata"], "resourceVersion");
+        Some(late)
+    }
+}
+
 impl Fleet {
     pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
         let is_local = hosts.first().is_some_and(|host| host.way == Reach::Here || host.slurm);
@@ -282,99 +364,93 @@ impl Fleet {
     /// The host with the scheduler first: the others' workers look for it. Where workers of several hosts restart, or those of one
     /// take over from those of another, the hosts take turns.
     async fn apply(&self, request: &Request) -> Result<Value, ApiError> {
-        let body = request.body.clone().unwrap_or_default();
-        let hosts = names_of(&body["spec"]["hosts"]);
+        let mut write = Write::of(request);
         let known = |name: &&String| self.agents.iter().any(|(host, _)| host == *name);
-        if let Some(unknown) = hosts.iter().find(|name| !known(name)) {
+        if let Some(unknown) = write.hosts.iter().find(|name| !known(name)) {
             return Err(
                 request.failed(Class::Invalid, format!("{unknown} is not among the hosts of the stack"))
             );
         }
-        let first = leader(&body, &hosts);
-        let (path, words) = request.path.split_once('?').unwrap_or((&request.path, ""));
-        let look = Request::get(request.api, path);
-        let mut before = Vec::new();
-        if !words.contains("dryRun=") {
-            before = self.everywhere(|_| Some(look.clone())).await?;
-            self.turns.end(&key_of(&body));
-            if let Some(cluster) = body["spec"]["cluster"].as_str() {
-                self.extend(request, cluster, &hosts).await?;
-            }
+        if !write.words.contains("dryRun=") {
+            write.before = self.everywhere(|_| Some(Request::get(request.api, write.path))).await?;
+            self.turns.end(&key_of(&write.body));
+            self.extend(&write).await?;
         }
-        let order = turns::order(&body, &hosts, first.as_deref(), &applied_by(words, &before));
-        let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
-        let of = |host: &str, told: &[(&str, Value)]| {
-            let mut part = part(&body, host);
-            for (field, value) in told {
-                part["spec"][*field] = value.clone();
-            }
-            Request { body: Some(part), ..request.clone() }
-        };
-        let (mut parts, mut told) = (Vec::new(), Vec::new());
+        let first = leader(&write.body, &write.hosts);
+        let order = turns::order(&write.body, &write.hosts, first.as_deref(), &write.ours());
+        let mut parts = Vec::new();
         if let Some(first) = &first {
-            let begins = |host: &str| {
-                let mut begins = of(host, &[]);
-                if let (Some(worker), Some(body)) = (order.kept(host), begins.body.as_mut()) {
-                    body["spec"]["worker"] = worker.clone();
-                }
-                begins
-            };
-            parts.extend(self.everywhere(|host| (host == first).then(|| begins(host))).await?);
+            let begins = |host: &str| (host == first).then(|| write.begins(host, order.kept(host)));
+            parts.extend(self.everywhere(begins).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
-            told = told_by(&body, part);
+            write.told = told_by(&write.body, part);
         }
-        let is_next = |host: &str| {
-            hosts.iter().any(|name| name == host) && first.as_deref() != Some(host) && !waits(host)
-        };
-        parts.extend(self.everywhere(|host| is_next(host).then(|| of(host, &told))).await?);
-        let leaving = |host: &str| {
-            if hosts.iter().any(|name| name == host) {
-                return None;
-            }
-            let body = Some(json!({ "leaves": true }));
-            let delete = Request { path: path.to_owned(), method: Method::Delete, body, ..request.clone() };
-            deletion(&delete, host, &before, &parts.first()?.1)
-        };
+        let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
+        let is_next = |host: &str| write.has(host) && first.as_deref() != Some(host) && !waits(host);
+        parts.extend(self.everywhere(|host| is_next(host).then(|| write.part(host))).await?);
+        write.used = self.used_by_groups(&write).await?;
+        let base = parts.first().map(|(_, part)| part.clone()).unwrap_or_default();
         if order.later.is_empty() {
+            let leaving = |host: &str| if write.has(host) { None } else { write.leaving(host, &base) };
             self.everywhere(leaving).await?;
-        } else {
-            let all = self.all();
-            let late = |host: &str| {
-                if !hosts.iter().any(|name| name == host) {
-                    return leaving(host);
-                }
-                let mut late = of(host, &told);
-                // What the host notes of it meanwhile is no change of it.
-                without(&mut late.body.as_mut()?["metadata"], "resourceVersion");
-                Some(late)
-            };
-            let step = |name: &String| {
-                let (_, agent) = all.iter().find(|(host, _)| host == name)?;
-                Some((name.clone(), Arc::clone(agent), late(name)?))
-            };
-            let steps = order.later.iter().map(|turn| turn.iter().filter_map(step).collect()).collect();
-            let begun = all.iter().filter(|(host, _)| order.now.contains(host)).cloned().collect();
-            self.turns.begin(key_of(&body), look, begun, steps);
-            let waiting = |(host, _): &&(String, Value)| waits(host) && first.as_ref() != Some(host);
-            parts.extend(before.iter().filter(waiting).cloned());
+            return self.whole(parts).ok_or_else(|| absent(request));
         }
+        let all = self.all();
+        let step = |name: &String| {
+            let (_, agent) = all.iter().find(|(host, _)| host == name)?;
+            Some((name.clone(), Arc::clone(agent), write.late(name, &base)?))
+        };
+        let steps = order.later.iter().map(|turn| turn.iter().filter_map(step).collect()).collect();
+        let begun = all.iter().filter(|(host, _)| order.now.contains(host)).cloned().collect();
+        let look = Request::get(request.api, write.path);
+        self.turns.begin(key_of(&write.body), look, begun, steps);
+        let waiting = |(host, _): &&(String, Value)| waits(host) && first.as_ref() != Some(host);
+        parts.extend(write.before.iter().filter(waiting).cloned());
         self.whole(parts).ok_or_else(|| absent(request))
+    }
+
+    /// Hosts that a Dask cluster leaves, and on which groups of it still are: those move later.
+    async fn used_by_groups(&self, write: &Write<'_>) -> Result<BTreeSet<String>, ApiError> {
+        if write.body["kind"] != "Cluster" {
+            return Ok(BTreeSet::new());
+        }
+        let before = write.ours();
+        let leaves = |host: &str| !write.has(host) && before.iter().any(|(name, _)| name == host);
+        let look = Request::get(write.request.api, format!("{HOSTS}/workergroups"));
+        let lists = self.everywhere(|host| leaves(host).then(|| look.clone())).await?;
+        let name = &write.body["metadata"]["name"];
+        let is_used = |list: &Value| {
+            list["items"].as_array().into_iter().flatten().any(|group| group["spec"]["cluster"] == *name)
+        };
+        Ok(lists.into_iter().filter(|(_, list)| is_used(list)).map(|(host, _)| host).collect())
     }
 
     /// Gives hosts on which a group begins the part of its Dask cluster, without workers: it may be there before the cluster's own
     /// change, so that it can take over what the cluster's workers hold.
-    async fn extend(&self, request: &Request, cluster: &str, hosts: &[String]) -> Result<(), ApiError> {
-        let words = request.path.split_once('?').map_or("", |(_, words)| words);
+    async fn extend(&self, write: &Write<'_>) -> Result<(), ApiError> {
+        let is_new = |host: &String| !write.before.iter().any(|(name, _)| name == host);
+        let cluster = write.body["spec"]["cluster"].as_str();
+        let Some(cluster) = cluster.filter(|_| write.hosts.iter().any(is_new)) else { return Ok(()) };
+        let request = write.request;
         let path = format!("{HOSTS}/clusters/{cluster}");
-        let parts = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
-        let parts = applied_by(words, &parts);
+        let all = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
+        let parts = applied_by(write.words, &all);
         let Some(base) = led(&parts) else { return Ok(()) };
-        let comes =
-            |host: &str| hosts.iter().any(|name| name == host) && !parts.iter().any(|(name, _)| name == host);
-        let begins = |host: &str| {
-            let body = Some(begun(base, host));
-            Request { path: format!("{path}?{words}"), body, ..request.clone() }
+        let has = |parts: &[(String, Value)], host: &str| {
+            parts.iter().any(|(name, part)| name == host && part["metadata"]["deletionTimestamp"].is_null())
         };
+        let comes = |host: &str| write.has(host) && !has(&parts, host);
+        if let Some((host, _)) = all.iter().find(|(host, _)| comes(host) && has(&all, host)) {
+            let message = format!(
+                "{host} has a Dask cluster {cluster} of another stack: give one of the two another `name`"
+            );
+            return Err(request.failed(Class::Invalid, message));
+        }
+        // What others have is not taken from them, whatever the group's own change may.
+        let words: Vec<&str> = write.words.split('&').filter(|word| !word.starts_with("force=")).collect();
+        let path = format!("{path}?{}", words.join("&"));
+        let begins =
+            |host: &str| Request { path: path.clone(), body: Some(begun(base, host)), ..request.clone() };
         self.everywhere(|host| comes(host).then(|| begins(host))).await?;
         Ok(())
     }

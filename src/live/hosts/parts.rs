@@ -60,6 +60,8 @@ pub(super) fn begun(base: &Value, host: &str) -> Value {
     if metadata["annotations"].is_object() {
         begun["metadata"]["annotations"] = metadata["annotations"].clone();
     }
+    let hosts = names_of(&base["spec"]["hosts"]).into_iter().chain(Some(host.to_owned()));
+    begun["spec"]["hosts"] = hosts.collect();
     begun["spec"]["host"] = json!(host);
     for (field, value) in told_by(base, base) {
         begun["spec"][field] = value;
@@ -176,10 +178,13 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         .filter(|(_, part)| terms(part) != wanted)
         .filter_map(|(_, part)| part["status"]["workers"]["running"].as_u64())
         .sum();
-    // Where it was to go, or came for a group alone: the next apply says whether it stays.
+    // Hosts that it should have left, or that only a group brought it to.
     let stays = |part: &Value| part["metadata"]["deletionTimestamp"].is_null();
-    let others = parts.iter().filter(|(name, part)| !hosts.contains(name) && stays(part));
-    let same: Vec<&String> = same.into_iter().chain(others.map(|(name, _)| name)).collect();
+    let strays: Vec<&String> = parts
+        .iter()
+        .filter(|(name, part)| !hosts.contains(name) && stays(part))
+        .map(|(name, _)| name)
+        .collect();
     let mut object = base.clone();
     own_fields().for_each(|field| without(&mut object["spec"], field));
     object["spec"]["hosts"] = json!(same);
@@ -198,6 +203,9 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         own_fields().for_each(|field| without(&mut entry["fieldsV1"]["f:spec"], &format!("f:{field}")));
     }
     object["status"] = status(&parts);
+    if !strays.is_empty() {
+        object["status"]["strays"] = json!(strays);
+    }
     if let Some(changed) = object["status"]["workers"]["changed"].as_u64() {
         object["status"]["workers"]["changed"] = json!(changed + old);
     }

@@ -17,6 +17,8 @@ use crate::live::{Class, Request};
 /// How long the workers of one turn may take, and how often they are looked at.
 const LIMIT: Duration = Duration::from_secs(600);
 const AGAIN: Duration = Duration::from_millis(300);
+/// One that its nanny ends for its memory is registered for a moment.
+const STAYS: Duration = Duration::from_secs(1);
 
 /// What is written at once, and what waits.
 #[derive(Debug, Default, PartialEq)]
@@ -166,6 +168,7 @@ async fn take(look: &Request, begun: Vec<(String, Arc<Agent>)>, later: Vec<Vec<S
 /// Waits until the workers of a host are what they should be.
 async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), String> {
     let end = Instant::now() + LIMIT;
+    let mut since = None;
     loop {
         let part = match agent.send(look).await {
             Ok(part) => part,
@@ -179,13 +182,17 @@ async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), S
         let usual =
             if has_more { "workers that are no longer wanted go on" } else { "its workers did not register" };
         let said = status["message"].as_str().unwrap_or(usual);
-        if status["converging"] != true {
-            if workers("registered") >= wanted && workers("changed") == 0 && !has_more {
-                return Ok(());
-            }
-            if workers("running") < wanted || workers("changed") > 0 || has_more {
-                return Err(format!("{host}: {said}"));
-            }
+        let is_up = status["converging"] != true
+            && workers("registered") >= wanted
+            && workers("changed") == 0
+            && !has_more;
+        since = is_up.then(|| since.unwrap_or_else(Instant::now));
+        if since.is_some_and(|since| since.elapsed() >= STAYS || wanted == 0) {
+            return Ok(());
+        }
+        let failed = workers("running") < wanted || workers("changed") > 0 || has_more;
+        if status["converging"] != true && !is_up && failed {
+            return Err(format!("{host}: {said}"));
         }
         if Instant::now() > end {
             return Err(format!("{host}: {said}"));

@@ -31,8 +31,11 @@ def worker_name(cluster, host, number):
 def workers_on(names):
     """How many workers each host has by the names that a scheduler knows: several processes of one have a number each."""
     workers = {(name.rpartition("-worker-")[0], name.rpartition("-worker-")[2].partition("-")[0]) for name in names if "_" in name}
-    hosts = [of.partition("_")[2] for of, _ in workers]
-    return {host: hosts.count(host) for host in hosts}
+    counts = {}
+    for of, _ in workers:
+        host = of.partition("_")[2]
+        counts[host] = counts.get(host, 0) + 1
+    return counts
 
 
 def has_adapter(live):

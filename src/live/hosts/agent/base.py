@@ -52,6 +52,8 @@ COMPONENT_LABEL = "dask.org/component"
 SCHEDULER = "DASK_SCHEDULER_ADDRESS"
 # In the environment of every process that is started here; children inherit it.
 MARK = "DASK_INFRA_PROCESS"
+# setproctitle, which distributed uses where it is there, writes over the variables of a process otherwise, and the mark with them.
+KEEPS_MARK = "SPT_NOENV"
 # What processes get of the environment of who applies: a shell's other variables would make two applies differ, and may
 # hold secrets.
 PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER")
@@ -67,6 +69,8 @@ SILENT = 15
 # A scheduler that was started to answer, and workers that were started to register: imports take up to ten seconds on a
 # machine that does other things, for each process.
 UP = 180
+# A worker that its nanny ends for its memory, and starts again, is registered for a moment each time.
+STAYS, RESTARTS = 1, 3
 # A job to start that is to take over from those that go: SLURM frees what one before it had, and looks at its queue. One that still waits
 # then may wait for hours, or for what they have.
 QUEUED = 30

@@ -174,11 +174,12 @@ class Clusters:
             elif waits:
                 self.wait_for_scheduler(cluster, pods[leader])
             else:
-                self.replace(cluster, pods, goes, wanted, alive & same, kept, complaints)
+                self.replace(cluster, pods, goes, wanted, alive & same, (tried & same) - alive, kept, complaints)
 
-    def replace(self, cluster, pods, goes, wanted, stay, kept, complaints):
+    def replace(self, cluster, pods, goes, wanted, stay, ended, kept, complaints):
         """Ends workers that go on under other terms or not at all. What only they hold moves to others first: those that are started
-        again before those that are not, and half of them at a time, so that there are others."""
+        again before those that are not, and half of them at a time, so that there are others. `ended` are those that were started
+        here and ended at once."""
         # Those that wait in SLURM's queue first: nothing is lost with them, and they show whether the new terms can start. Those of
         # another group do not show it.
         changed = sorted((name for name in goes if name in wanted), key=lambda name: (not self.is_queued(pods[name]), group_of(pods[name])))
@@ -190,10 +191,10 @@ class Clusters:
         some = adapted or some
         leader = cluster + "-scheduler"
         others = {name for name in stay | set(goes) if not is_adapter(pods[name])} - set(some) - {leader}
-        if not adapted:
-            self.wait_for_workers(cluster, pods.get(leader), others & stay)
-        alike = [pods[name] for name in sorted(others & stay) if group_of(pods[name]) == group_of(pods[some[0]])]
-        why = some[0] in wanted and self.never_start(alike)
+        absent = set() if adapted else self.wait_for_workers(cluster, pods.get(leader), others & stay)
+        def alike(names):
+            return [pods[name] for name in sorted(names) if group_of(pods[name]) == group_of(pods[some[0]])]
+        why = some[0] in wanted and (self.never_start(alike(others & stay)) or self.not_up(alike(ended | absent)))
         if why:
             kept.update(changed)
             return complaints.append(why + ": those that run were not restarted")
@@ -247,22 +248,51 @@ class Clusters:
                 return "%s can never start, as SLURM says %s" % (pod["metadata"]["name"], why)
         return None
 
+    def not_up(self, pods):
+        """What became of the first of these workers, which were started under new terms."""
+        if not pods:
+            return None
+        name = pods[0]["metadata"]["name"]
+        with contextlib.suppress(OSError):
+            with open(self.store.at("logs", log_name(name)), errors="replace") as log:
+                if "memory budget" in log.read()[-4096:]:
+                    return "%s does not stay up: its nanny ends it, as it needs more than its `memory`" % name
+        return "%s does not stay up: %s" % (name, self.said(pods[0]) or "it is not registered")
+
     def wait_for_workers(self, cluster, leader, names):
-        """Until workers are registered, as far as they live: before that they can take nothing over."""
-        began = time.monotonic()
-        while names and time.monotonic() < began + UP:
+        """Until workers are registered and stay so, as far as they live: before that they can take nothing over. Says which do not
+        come; not those that SLURM lets wait."""
+        began, seen, begun = time.monotonic(), None, {}
+        while names:
             may_queue = time.monotonic() < began + QUEUED
             with self.store.locked():
                 live = self.led(cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
                 comes = [pod for pod in pods if pod and self.lives(pod) and not self.never_starts(pod)
                          and (may_queue or not self.is_queued(pod))]
-                waited = {one for pod in comes for one in members(pod)}
+                ended = {pod["metadata"]["name"] for pod in pods if pod and not self.lives(pod)}
                 alive = leader is None or self.lives(leader)
             known = self.identity(live, leader, ANSWER) if live and alive else {}
-            if not alive or waited <= {str(one.get("id")) for one in known.get("workers", {}).values()}:
-                return
+            at = {str(one.get("id")): address for address, one in known.get("workers", {}).items()}
+            now = {one: at.get(one) for pod in comes for one in members(pod)}
+            if not alive or not now:
+                return ended
+            look = Look()
+            for pod in comes:
+                # Children of a nanny that ended are workers that it ended.
+                children, (known, most) = set(look.children((self.process_of(pod) or {}).get("pid"))), begun.get(pod["metadata"]["name"], (set(), 0))
+                begun[pod["metadata"]["name"]] = known | children, max(most, len(children))
+            if None in now.values():
+                seen = None
+            elif seen is None or seen[0] != now:
+                seen = now, time.monotonic()
+            elif time.monotonic() > seen[1] + STAYS:
+                return ended
+            restarts = {name for name, (known, most) in begun.items() if len(known) >= most + RESTARTS}
+            if restarts or time.monotonic() > began + UP:
+                return ended | (restarts or {pod["metadata"]["name"] for pod in comes if not self.is_queued(pod)})
             time.sleep(0.2)
+        return set()
 
     def finish(self, cluster):
         """Lets objects go whose processes are gone; to be called with the lock."""
@@ -270,13 +300,17 @@ class Clusters:
             if is_going(group):
                 self.store.drop("workergroups", group["metadata"]["name"])
         live = self.led(cluster)
-        if live and is_going(live):
+        # It was left for the groups that were still here.
+        left = live and not is_job(live) and live["spec"].get("host") not in live["spec"].get("hosts", [None]) and not self.groups(cluster)
+        if left or live and is_going(live):
             self.store.drop("jobs" if is_job(live) else "clusters", cluster)
             self.store.remove("schedulers", cluster)
             self.store.remove("plugins", cluster)
             self.store.remove("adapted", cluster)
             # Of one who was killed; who lives ends by itself.
             self.store.remove("follow", cluster)
+            if left:
+                self.keep_boot()
 
     def retire(self, cluster, leader, names, is_strict, is_once=False):
         """Has a scheduler move what workers hold; says which may end. The scheduler knows workers by address

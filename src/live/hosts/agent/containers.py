@@ -322,7 +322,7 @@ def contained(container, command, variables, name=None, folders=(), gpus=False, 
         line += ["--device", "nvidia.com/gpu=all"] if container["runtime"] == "podman" else ["--gpus", "all"]
     # Values on a command line are everybody's to read, so the client has them; but for those that would change what it does.
     own = {key for key in variables if not name or key in PASSED_ON or key.startswith(OF_RUNTIMES)}
-    passed = {key for key in os.environ if key in INTO_CONTAINERS or key.startswith("LC_")} | {MARK, "CUDA_VISIBLE_DEVICES"}
+    passed = {key for key in os.environ if key in INTO_CONTAINERS or key.startswith("LC_")} | {MARK, KEEPS_MARK, "CUDA_VISIBLE_DEVICES"}
     for key in sorted((passed if name else {"HOME"}) | set(variables)):
         line += ["--env", "%s=%s" % (key, variables[key]) if key in own else key]
     kept = {key: value for key, value in variables.items() if key not in own}

@@ -199,7 +199,7 @@ class Pods:
         else:
             given = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("LC_")}
             given.update(variables)
-        given[MARK] = uid
+        given.update({MARK: uid, KEEPS_MARK: "1"})
         # What is started again goes on in its log.
         begins = 0 if pod["internal"].get("restarts") else os.O_TRUNC
         log = os.open(self.store.at("logs", log_name(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | begins, 0o600)

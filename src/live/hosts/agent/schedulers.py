@@ -152,13 +152,43 @@ def is_its_own(cluster, processes):
     return not listening or all(listening.get(port, set()) & sockets for port in ports)
 
 
-def listens_on(processes, port):
-    """Whether one of some processes listens on a port."""
-    for process in processes:
-        with contextlib.suppress(OSError):
-            if listeners_seen_by(process["pid"]).get(port, set()) & sockets_of(process["pid"]):
-                return True
-    return False
+class Look:
+    """One look at which processes of this host are whose children, and at who listens."""
+    def __init__(self):
+        self.begun, self.listening = None, {}
+
+    def children(self, pid):
+        if self.begun is None:
+            self.begun = {}
+            for entry in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError):
+                    with open("/proc/%s/stat" % entry) as file:
+                        parent = int(file.read().rpartition(")")[2].split()[1])
+                    self.begun.setdefault(parent, []).append(int(entry))
+        return self.begun.get(pid, [])
+
+    def family(self, pids):
+        """These processes, and those that they began."""
+        found = list(pids)
+        for pid in found:
+            found += self.children(pid)
+        return found
+
+    def listens(self, pids, port):
+        """Whether one of some processes listens on a port; None where the system does not tell."""
+        known = True
+        for pid in pids:
+            try:
+                network = os.readlink("/proc/%s/ns/net" % pid)
+                if network not in self.listening:
+                    self.listening[network] = listeners_seen_by(pid)
+                if self.listening[network].get(port, set()) & sockets_of(pid):
+                    return True
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            except OSError:
+                known = False
+        return False if known else None
 
 
 def sockets_of(pid):

@@ -1,5 +1,7 @@
 """What is seen of objects."""
 
+ELSEWHERE = "the scheduler knows a worker %s at %s, which does not run on this host: stop it there, or give this host another name in `hosts`"
+
 
 class Status:
     def seen(self, plural, live):
@@ -68,6 +70,8 @@ class Status:
         if of and (running or not leads(of)) and has_place(terms_of(of)):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, alive, ended))
+            if plural == "clusters" and "host" in of["spec"] and leads(of):
+                status["scheduler"]["workersOn"] = {}
         if "restart" in live["spec"] and plural == "clusters":
             status["boot"] = self.boot_way()
         environment = self.environment(live["spec"]["environment"]["name"])
@@ -124,7 +128,7 @@ class Status:
 
     def ask_schedulers(self):
         """Fills in what only schedulers know; not to be called with the lock. One that is silent holds nobody up for long."""
-        until, known = time.monotonic() + ANSWERS, {}
+        until, known, look = time.monotonic() + ANSWERS, {}, Look()
         for at, (status, cluster, leader, alive, ended) in enumerate(self.asked):
             uid = cluster["metadata"]["uid"]
             if uid not in known:
@@ -139,14 +143,14 @@ class Status:
             status["scheduler"]["answers"] = bool(known[uid])
             if leader is None:
                 status["scheduler"]["running"] = bool(known[uid])
-            if "host" in cluster["spec"] and leads(cluster):
+            if "workersOn" in status["scheduler"]:
                 status["scheduler"]["workersOn"] = workers_on(listed)
-            # Of a host that had the name of this one before.
+            # Workers of a machine that had the name of this host before.
             elsewhere = [name for pod in alive + ended for name in members(pod)
-                         if name in listed and not self.is_here(cluster, pod, listed[name])]
-            if elsewhere:
-                message = "the scheduler has %s at %s, which is not a process of this host: end it there, or name this host otherwise in `hosts`"
-                status["message"] = message % (elsewhere[0], listed[elsewhere[0]])
+                         if name in listed and not self.is_here(cluster, pod, listed[name], look)]
+            if elsewhere and not status["converging"]:
+                said = ELSEWHERE % (elsewhere[0], listed[elsewhere[0]])
+                status["message"] = "; ".join(filter(None, [said, status.get("message")]))
             theirs = {str(one.get("id")): install_of(cluster, one) for one in known[uid].get("workers", {}).values()}
             done = {name for name, (installed, _, _) in theirs.items() if installed} - set(elsewhere)
             names = [members(pod) for pod in alive]
@@ -160,19 +164,23 @@ class Status:
                 status["scheduler"]["versions"] = told[0]
                 tell_skew(status, [("its scheduler", told[0])] + [(name, told[1].get(at, {})) for name, at in sorted(own.items())])
 
-    def is_here(self, cluster, pod, address):
+    def is_here(self, cluster, pod, address, look):
         """Whether a worker that a scheduler knows by the name of one of this host is that one, as far as the system tells."""
         key = pod["metadata"]["uid"], address
-        if "host" not in cluster["spec"] or key in self.here or not address.startswith(("tcp://", "tls://")):
+        if "host" not in cluster["spec"] or "job" in pod.get("internal", {}) or key in self.here:
             return True
-        processes = marked(pod["metadata"]["uid"])
-        if is_contained(pod) and len(processes) < 2:
-            # Its variables cannot be read everywhere.
+        if not address.startswith(("tcp://", "tls://")):
             return True
-        here = listens_on(processes, int(address.rpartition(":")[2])) if processes else is_alive(self.process_of(pod))
-        if here:
-            self.here.add(key)
-        return here
+        process = self.process_of(pod)
+        processes = self.listeners(pod, process) if is_alive(process) else []
+        if is_contained(pod) and len(processes) == 1:
+            # What is in a container cannot be seen everywhere.
+            return True
+        pids = look.family([one["pid"] for one in processes])
+        if look.listens(pids, int(address.rpartition(":")[2])) is False:
+            return False
+        self.here.add(key)
+        return True
 
     def versions_of(self, cluster, scheduler, workers, patience):
         """What a scheduler and some of its workers run: asked once for each of them, and not soon again when they are silent."""
