@@ -712,6 +712,8 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> P
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let mut passes = if anew { Passes::new() } else { old };
     let desired = by_identity(&plan.desired);
+    let is_check = |wanted: &&Resource| matches!(wanted.identity, Identity::Check(_));
+    let checks: Vec<&Resource> = plan.desired.iter().filter(is_check).collect();
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
         match (action, progress(place)) {
@@ -730,11 +732,9 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> P
             _ => {}
         }
         // Also those that this plan leaves out: they have not passed on what is there now.
-        if progress(place) != Progress::Untouched {
-            let checks = plan.desired.iter().filter(|wanted| matches!(wanted.identity, Identity::Check(_)));
-            checks
-                .filter(|check| disturbs(change, check))
-                .for_each(|check| drop(passes.remove(&check.identity)));
+        if (kinds::of(change.kind).disturbs)(*action) && progress(place) != Progress::Untouched {
+            let checks = checks.iter().filter(|check| disturbs(change, check));
+            checks.for_each(|check| drop(passes.remove(&check.identity)));
         }
     }
     kinds::kubernetes::made::renew(&mut passes, &plan.desired);

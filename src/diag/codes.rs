@@ -944,12 +944,20 @@ codes! {
      they run, beside the cluster's fee. What it raised in an object is shown as a difference by later plans: write at least the \
      minimum."
 
-    GoneButThere "DI0367" "workers on a host that is named in `gone`"
-    "`gone` of `[ssh]` says that a host does not exist any more: nothing is looked for there, and what the stack had on it is \
+    GoneButThere "DI0367" "workers on a host that the stack does not look at"
+    "`gone` of `[ssh]` says that a host no longer exists: nothing is looked for there, and what the stack had on it is \
      given up. But the scheduler of a Dask cluster still has workers there. They go on computing until their scheduler ends, and what \
-     the stack keeps on the host stays. If the host exists, remove it from `gone` before an apply: that apply empties it. After one, name it in `hosts` \
-     and apply, then remove it and apply again. A scheduler notices only after some time that a host has lost its power or its network."
+     the stack keeps on the host stays. If the host exists, remove it from `gone` before an apply: that apply empties it. If you have already \
+     applied, add it to `hosts`, apply, remove it and apply again. It can take a scheduler some minutes to notice that a host has lost \
+     its power or its network."
     => "[ssh]\nhosts = [\"node1\"]   # gpu1 left it, and is emptied: it is not in `gone`"
+
+    HostMoved "DI0368" "the name of a host leads elsewhere"
+    "The record knows another address, user or port for a host of `[ssh]` than the stack file, and nothing of the stack is where the name \
+     leads now. If it is another machine, what the stack has on the first is no longer looked at: workers there go on until their \
+     scheduler ends, and files stay. Give the new machine a name of its own and remove the old name from `hosts`: the next apply empties \
+     the old machine. If the old one no longer exists, nothing is to be done."
+    => "[ssh]\nhosts = [\"node1\", { name = \"gpu1b\", address = \"10.0.0.8\" }]   # gpu1, at 10.0.0.7, is emptied"
 
     DeletedUnseen "DI0370" "the contents of the cluster are unknown"
     "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \

@@ -1,13 +1,10 @@
 //! What is in doubt: whether this is the place where the stack was applied last, and what cannot be known any more.
 
-use serde_json::Value;
-
 use super::planner::Planner;
 use super::{Consent, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
-use crate::kinds::about::counted;
-use crate::resource::{Elsewhere, KindId, Seen};
+use crate::resource::{Elsewhere, Seen};
 
 impl Inputs<'_> {
     pub(super) fn has_things(&self) -> bool {
@@ -149,37 +146,6 @@ impl Planner<'_> {
     /// Whether earlier applies have made objects in the cluster.
     pub(super) fn has_things(&self) -> bool {
         self.seen.inputs.has_things()
-    }
-
-    /// Hosts that are not looked at as they no longer exist, while schedulers have workers there.
-    pub(super) fn gone_but_there(&self) -> Vec<Note> {
-        let inputs = self.seen.inputs;
-        let mut notes = Vec::new();
-        for resource in inputs.desired.iter().filter(|resource| resource.kind == KindId::HostCluster) {
-            let live = inputs.world.find(&resource.identity).unwrap_or(&Value::Null);
-            let number = |host: &&String| live["status"]["scheduler"]["workersOn"][host.as_str()].as_u64();
-            for (host, number) in inputs.target.gone.iter().filter_map(|host| Some((host, number(&host)?))) {
-                let (workers, run) = (counted(number, "worker"), if number == 1 { "runs" } else { "run" });
-                let cure = match inputs
-                    .world
-                    .record
-                    .iter()
-                    .flat_map(|record| &record.hosts)
-                    .any(|known| known.name == *host)
-                {
-                    true => "remove it from `gone`: the next apply empties it",
-                    false => {
-                        "name it in `hosts` instead and apply: after that, an apply without it empties it"
-                    }
-                };
-                let message = format!(
-                    "{host} is named in `gone`, but {workers} of {} {run} there, until the scheduler ends; if {host} exists, {cure}",
-                    resource.address
-                );
-                notes.push(Note::of(Code::GoneButThere, &resource.address, message));
-            }
-        }
-        notes
     }
 
     /// Without the record some things that earlier applies did cannot be known.

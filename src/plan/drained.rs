@@ -40,7 +40,7 @@ impl Planner<'_> {
     pub(super) fn drained(&self) -> Vec<Note> {
         let world = self.seen.inputs.world;
         let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
-        let gone: Vec<Identity> =
+        let gone: BTreeSet<Identity> =
             self.changes.iter().filter(goes).map(|change| change.identity.clone()).collect();
         if gone.iter().any(|one| matches!(one, Identity::Cluster(_))) {
             return Vec::new();
@@ -50,10 +50,11 @@ impl Planner<'_> {
         let changes: Vec<_> = changes
             .filter_map(|change| Some((change, change.identity.pool()?, Nodes::of(change)?)))
             .collect();
-        let removes = changes.iter().any(|(_, _, nodes)| *nodes == Nodes::Removed);
-        let going = if removes { self.pods_that_go(&gone) } else { BTreeSet::new() };
-        let is_gone = |pool: &String| gone.iter().any(|one| one.pool() == Some(pool));
-        let homeless = world.pools.keys().all(is_gone);
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let going = self.pods_that_go(&gone);
+        let homeless = self.no_pool_is_left();
         let mut notes = Vec::new();
         for (change, pool, nodes) in changes {
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
@@ -88,12 +89,26 @@ impl Planner<'_> {
         notes
     }
 
+    /// Whether pools go, and none stays or comes.
+    fn no_pool_is_left(&self) -> bool {
+        let mut left: BTreeSet<&str> = self.seen.inputs.world.pools.keys().map(String::as_str).collect();
+        let mut comes = false;
+        for change in &self.changes {
+            match (change.identity.pool(), change.action) {
+                (Some(pool), Action::Delete) => drop(left.remove(pool)),
+                (Some(_), Action::Create | Action::Replace) => comes = true,
+                _ => {}
+            }
+        }
+        left.is_empty() && !comes
+    }
+
     /// The Pods that go with what they were made for.
-    fn pods_that_go(&self, gone: &[Identity]) -> BTreeSet<ObjectId> {
+    fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
         let inputs = self.seen.inputs;
         let manager = inputs.owner.field_manager();
         let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
-        let along = cascade.all(gone);
+        let along = cascade.all(&gone.iter().cloned().collect::<Vec<_>>());
         let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
         let inside = inputs.world.inside.live().into_iter().flatten();
         let goes = inside.filter(|(object, live)| is_pod(object) && cascade.has_owner(live, is_gone));

@@ -116,7 +116,7 @@ fn propose(planner: &mut Planner<'_>) {
     planner.notes.extend(planner.drained());
     planner.notes.extend(planner.requests_of_pools());
     planner.notes.extend(planner.what_cannot_be_known());
-    planner.notes.extend(planner.gone_but_there());
+    planner.notes.extend(planner.hosts_in_doubt());
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::of(change.kind).rank;
     if let Some(first) = planner.changes.iter().position(|change| change.action == Action::Delete) {

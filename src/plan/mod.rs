@@ -19,6 +19,7 @@ pub mod file;
 mod given;
 pub mod graph;
 pub mod halt;
+mod hosts;
 mod inputs;
 pub mod make;
 mod mentions;

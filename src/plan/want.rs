@@ -317,7 +317,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether what a check was passed on is another thing after a change.
+/// Whether a change invalidates the pass of a check.
 pub fn disturbs(change: &Change, check: &Resource) -> bool {
     let before = |address| named::names(address, &change.address);
     (kinds::of(change.kind).disturbs)(change.action) && check.follows.iter().any(before)

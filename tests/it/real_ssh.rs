@@ -379,7 +379,7 @@ fn a_host_that_leaves_the_file_is_emptied() {
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(2).says(there).says("remove it from `gone`");
     lab.run_anew(&["apply", "--auto-approve"]).expect(0);
     lab.run_anew(&["status"]).expect(0).says("3 of 3 workers");
-    lab.run_anew(&["plan"]).expect(0).says(there).says("name it in `hosts` instead");
+    lab.run_anew(&["plan"]).expect(0).says(there).says("add it to `hosts` and apply");
     lab.user.edit("\ngone = [\"n[2-9]\"]", "");
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
     lab.run_anew(&["destroy", "--auto-approve"]).expect(0);
@@ -423,12 +423,15 @@ fn workers_of_a_machine_that_had_the_name_before_do_not_count() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     let [before, after] = [1, 2].map(|index| format!("port = {} }}", lab.ports[index]));
     lab.user.edit(&before, &after);
-    let theirs = "which is not a process of this host: end it there, or name this host otherwise in `hosts`";
+    let moved =
+        format!("n2 was 127.0.0.1:{} at the last apply and is 127.0.0.1:{} now", lab.ports[1], lab.ports[2]);
+    lab.run(&["plan"]).expect(0).says(&moved).says("DI0368");
+    let theirs = "which does not run on this host: stop it there, or give this host another name in `hosts`";
     lab.run(&["apply", "--auto-approve"])
         .expect(1)
-        .says("the scheduler has work_n2-worker-0 at")
+        .says("the scheduler knows a worker work_n2-worker-0 at")
         .says(theirs);
-    lab.run(&["status"]).expect(0).says("0 of 1 workers registered").says("is not a process of this host");
+    lab.run(&["status"]).expect(0).says("0 of 1 workers registered").says("does not run on this host");
     lab.kill(1, "work_n2-worker-0");
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();

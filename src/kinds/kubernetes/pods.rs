@@ -91,7 +91,7 @@ fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     })
 }
 
-/// GPUs that those of some pods hold that run.
+/// GPUs held by the running pods among these.
 pub(crate) fn gpus<'p>(pods: impl Iterator<Item = PodState<'p>>) -> u64 {
     let running = pods.filter(|pod| pod.phase() == "Running" && !pod.is_going());
     running.map(|pod| pod::gpus(&pod.0["spec"])).sum()

@@ -680,22 +680,31 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
         }
     }
     let mut seen = BTreeSet::new();
-    for (place, name) in placed(stack) {
-        if !seen.insert((place.parent(), name.clone())) {
-            context.say(again(&name, place.clone()));
+    for (place, text) in placed(stack) {
+        let all = host_names(text);
+        // Of a pattern the first is named.
+        let twice: Vec<&String> =
+            all.iter().filter(|name| !seen.insert((place.parent(), (*name).clone()))).collect();
+        if let Some(name) = twice.first() {
+            context.say(again(name, place.clone()));
         }
         if stack.ssh.is_none() {
             let message = format!("`{place}` can only be used with `[ssh]`");
             let finding = Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "names a host");
             context.say(finding.help("remove it, or put it into the stack of `[ssh]`"));
-        } else if !names.contains(&name) {
-            let message = format!("there is no host `{name}`");
-            let help = match nearest(&name, names.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("`hosts` of `[ssh]` has {}", listed(names.iter().map(String::as_str), "and")),
-            };
-            context.say(Diagnostic::error(Code::NoHost, message).at_value(place, "").help(help));
+            continue;
         }
+        let missing: Vec<&String> = all.iter().filter(|name| !names.contains(name)).collect();
+        let Some(name) = missing.first() else { continue };
+        let message = match missing.len() {
+            1 => format!("there is no host `{name}`"),
+            more => format!("there is no host `{name}`, nor {} more of `{text}`", more - 1),
+        };
+        let help = match nearest(name, names.iter().map(String::as_str)) {
+            Some(near) if all.len() == 1 => format!("did you mean `{near}`?"),
+            _ => format!("`hosts` of `[ssh]` has {}", listed(names.iter().map(String::as_str), "and")),
+        };
+        context.say(Diagnostic::error(Code::NoHost, message).at_value(place, "").help(help));
     }
 }
 
@@ -705,8 +714,8 @@ fn again(name: &str, place: FieldPath) -> Diagnostic {
     Diagnostic::error(Code::Twice, message).at_value(place, "again here").help("remove one")
 }
 
-/// The keys that name hosts, with those names.
-fn placed(stack: &Stack) -> Vec<(FieldPath, String)> {
+/// The keys that name hosts, with what they name.
+fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
     let home = home.map(|home| (FieldPath::keys(["ssh", "home"]), home));
     let jobs = stack.dask_job.iter();
@@ -719,14 +728,9 @@ fn placed(stack: &Stack) -> Vec<(FieldPath, String)> {
     let on = schedulers.filter_map(|(path, own)| Some((path.key("scheduler").key("on"), own.on.as_ref()?)));
     let lists = lists(stack).into_iter();
     let listed = lists.flat_map(|(place, list)| {
-        let names = list
-            .iter()
-            .enumerate()
-            .flat_map(|(index, text)| host_names(text).into_iter().map(move |name| (index, name)));
-        names.map(move |(index, name)| (place.index(index), name)).collect::<Vec<_>>()
+        list.iter().enumerate().map(move |(index, name)| (place.index(index), name))
     });
-    let single = home.into_iter().chain(on).map(|(place, name)| (place, name.clone()));
-    single.chain(listed).collect()
+    home.into_iter().chain(on).chain(listed).collect()
 }
 
 /// The lists of hosts that workers are spread over.

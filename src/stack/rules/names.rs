@@ -25,8 +25,7 @@ fn wrong_name(name: &str, naming: Naming) -> Option<String> {
     if name.ends_with('-') {
         return Some("it ends with `-`".to_owned());
     }
-    (name.len() > longest)
-        .then(|| format!("it has {} characters, at most at most {longest} are allowed", name.len()))
+    (name.len() > longest).then(|| format!("it has {} characters, at most {longest} are allowed", name.len()))
 }
 
 fn first_of(naming: Naming) -> &'static str {
@@ -41,6 +40,11 @@ pub(super) fn wrong_dask_name(name: &str) -> Option<String> {
 /// Whether a text can be the name of a namespace.
 pub(super) fn is_object_name(name: &str) -> bool {
     wrong_name(name, Naming::Object).is_none()
+}
+
+/// Whether Compute Engine takes it as a name. Source: RFC 1035, as Services have it.
+pub(super) fn is_compute_name(name: &str) -> bool {
+    wrong_name(name, Naming::Service).is_none()
 }
 
 /// The names and namespaces that sections give.
@@ -301,7 +305,7 @@ fn wrong_value(value: &str) -> Option<String> {
     if !value.starts_with(ends) || !value.ends_with(ends) {
         return Some("it does not begin and end with a letter or digit".to_owned());
     }
-    (value.len() > 63).then(|| format!("it has {} characters, at most at most 63 are allowed", value.len()))
+    (value.len() > 63).then(|| format!("it has {} characters, at most 63 are allowed", value.len()))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -320,7 +324,7 @@ fn wrong_google(text: &str, part: Part) -> Option<String> {
         return Some("it does not begin with a letter".to_owned());
     }
     let length = text.chars().count();
-    (length > 63).then(|| format!("it has {length} characters, at most at most 63 are allowed"))
+    (length > 63).then(|| format!("it has {length} characters, at most 63 are allowed"))
 }
 
 /// Whether a shell could have a variable of this name.

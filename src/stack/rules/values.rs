@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 
 use super::Context;
+use super::names::is_compute_name;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds::gke::cluster::{Cluster, Maintenance};
@@ -33,10 +34,10 @@ impl Form {
             Self::Recurrence => recurs(text),
             Self::Range => match text.strip_prefix('/') {
                 Some(bits) => bits.parse::<u8>().is_ok_and(|bits| (1..=32).contains(&bits)),
-                None => is_network(text) || is_name(text),
+                None => is_network(text) || is_compute_name(text),
             },
             Self::Version => is_version(text),
-            Self::Tag => is_name(text),
+            Self::Tag => is_compute_name(text),
         }
     }
 
@@ -45,7 +46,7 @@ impl Form {
             Self::Network => "a network",
             Self::TimeOfDay => "a time of day",
             Self::Instant => "a time with date and zone",
-            Self::Recurrence => "a recurrence of RFC 5545",
+            Self::Recurrence => "an RFC 5545 recurrence rule",
             Self::Range => "a range of addresses",
             Self::Version => "a version of Kubernetes",
             Self::Tag => "a network tag",
@@ -90,18 +91,10 @@ fn is_network(text: &str) -> bool {
     })
 }
 
-/// A name as Compute Engine has it. Source: RFC 1035, with lowercase letters.
-fn is_name(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    text.len() <= 63
-        && text.starts_with(|first: char| first.is_ascii_lowercase())
-        && !text.ends_with('-')
-        && text.bytes().all(fits)
-}
-
 /// A rule that says how often, in parts of a name and a value. What the parts may be GKE knows.
 fn recurs(text: &str) -> bool {
     const OFTEN: [&str; 4] = ["DAILY", "WEEKLY", "MONTHLY", "YEARLY"];
+    let text = text.trim_start_matches("RRULE:").to_ascii_uppercase();
     let parts: Option<Vec<(&str, &str)>> = text.split(';').map(|part| part.split_once('=')).collect();
     let says = |(name, value): &(&str, &str)| *name == "FREQ" && OFTEN.contains(value);
     parts.is_some_and(|parts| parts.iter().any(says) && parts.iter().all(|(_, value)| !value.is_empty()))
@@ -116,7 +109,8 @@ fn is_version(text: &str) -> bool {
     let parts: Vec<&str> = numbers.split('.').collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_long = parts.len() == 3 || parts.len() == 2 && patch.is_none();
-    text == "latest" || is_long && parts.into_iter().chain(patch).all(is_number)
+    // `-` is GKE's word for its default.
+    matches!(text, "latest" | "-") || is_long && parts.into_iter().chain(patch).all(is_number)
 }
 
 /// Values that GKE would refuse, some of them after minutes.
@@ -191,9 +185,9 @@ pub(super) fn times_are_in_order(context: &mut Context<'_>) {
     for (place, (start, end)) in window.into_iter().chain(exclusions) {
         let (Ok(first), Ok(last)) = (start.parse::<Timestamp>(), end.parse::<Timestamp>()) else { continue };
         if first >= last {
-            let finding = Diagnostic::error(Code::BadForm, "the time ends before it begins");
+            let finding = Diagnostic::error(Code::BadForm, "`end` must be after `start`");
             let finding = finding.at_value(place.key("start"), "begins").at_value(place.key("end"), "ends");
-            context.say(finding.help("write an `end` after `start`"));
+            context.say(finding.help("swap the two, or write a later `end`"));
         }
     }
 }
@@ -221,24 +215,21 @@ const IMAGES: [&str; 8] = [
     "windows_sac",
 ];
 
-/// Disks and images that nobody knows here may be new ones.
+/// Unknown disks and images may be new ones.
 pub(super) fn words_are_known(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
-        let disk = ("disk_type", pool.disk_type.as_deref(), "a type of boot disk", &DISKS);
-        let image = ("image_type", pool.image_type.as_deref(), "an image of nodes", &IMAGES);
+        let disk = ("disk_type", pool.disk_type.as_deref(), "boot disk type", &DISKS);
+        let image = ("image_type", pool.image_type.as_deref(), "node image", &IMAGES);
         for (key, word, what, known) in [disk, image] {
             let Some(word) = word else { continue };
             if known.iter().any(|known| known.eq_ignore_ascii_case(word)) {
                 continue;
             }
-            let message = format!("`{word}` is not known as {what}");
+            let message = format!("`{word}` is not a known {what}");
             let finding = Diagnostic::warning(Code::BadForm, message).at_value(path.key(key), "");
             context.say(finding.help(match nearest(word, known.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!(
-                    "known are {}; GKE may have it all the same",
-                    listed(known.iter().copied(), "and")
-                ),
+                None => format!("known are {}; GKE may support others", listed(known.iter().copied(), "and")),
             }));
         }
     }
@@ -259,7 +250,7 @@ mod tests {
             ),
             (
                 Form::Recurrence,
-                &["FREQ=DAILY", "FREQ=WEEKLY;BYDAY=SA,SU"],
+                &["FREQ=DAILY", "RRULE:FREQ=DAILY", "FREQ=WEEKLY;BYDAY=SA,SU"],
                 &["DAILY", "BYDAY=SA", "FREQ=SOMETIMES", "FREQ=DAILY;", ""],
             ),
             (Form::Network, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "office"]),
@@ -271,7 +262,7 @@ mod tests {
             (
                 Form::Version,
                 &["latest", "1.33", "1.33.2", "1.33.2-gke.1240000"],
-                &["1", "v1.33", "1.33-gke.1", "1.33.x", "newest", ""],
+                &["1", "v1.33", "1.", "1.33-gke.1", "1.33.x", "newest", ""],
             ),
             (Form::Tag, &["gpu-nodes", "a"], &["GPU", "1a", "a-", "", "a b"]),
         ] {
