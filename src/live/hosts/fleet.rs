@@ -114,7 +114,7 @@ impl<'a> Write<'a> {
     fn leaving(&self, host: &str, base: &Value) -> Option<Request> {
         if self.used.contains(host) {
             // It goes with the last of them.
-            return Some(self.part(host));
+            return self.anytime(host);
         }
         let body = Some(json!({ "leaves": true }));
         let delete =
@@ -127,10 +127,14 @@ impl<'a> Write<'a> {
         if !self.has(host) {
             return self.leaving(host, base);
         }
-        let mut late = self.part(host);
-        // What the host notes of it meanwhile is no change of it.
-        without(&mut late.body.as_mut()?["metadata"], "resourceVersion");
-        Some(late)
+        self.anytime(host)
+    }
+
+    /// What the host notes of it meanwhile is no change of it.
+    fn anytime(&self, host: &str) -> Option<Request> {
+        let mut part = self.part(host);
+        without(&mut part.body.as_mut()?["metadata"], "resourceVersion");
+        Some(part)
     }
 }
 
