@@ -174,12 +174,12 @@ class Clusters:
             elif waits:
                 self.wait_for_scheduler(cluster, pods[leader])
             else:
-                self.replace(cluster, pods, goes, wanted, alive & same, (tried & same) - alive, kept, complaints)
+                self.replace(cluster, pods, goes, wanted, alive & same, tried & same, alive, kept, complaints)
 
-    def replace(self, cluster, pods, goes, wanted, stay, ended, kept, complaints):
+    def replace(self, cluster, pods, goes, wanted, stay, begun, alive, kept, complaints):
         """Ends workers that go on under other terms or not at all. What only they hold moves to others first: those that are started
-        again before those that are not, and half of them at a time, so that there are others. `ended` are those that were started
-        here and ended at once."""
+        again before those that are not, and half of them at a time, so that there are others. `begun` are those that were started
+        here."""
         # Those that wait in SLURM's queue first: nothing is lost with them, and they show whether the new terms can start. Those of
         # another group do not show it.
         changed = sorted((name for name in goes if name in wanted), key=lambda name: (not self.is_queued(pods[name]), group_of(pods[name])))
@@ -191,10 +191,10 @@ class Clusters:
         some = adapted or some
         leader = cluster + "-scheduler"
         others = {name for name in stay | set(goes) if not is_adapter(pods[name])} - set(some) - {leader}
-        absent = set() if adapted else self.wait_for_workers(cluster, pods.get(leader), others & stay)
+        absent = set() if adapted else self.wait_for_workers(cluster, pods.get(leader), others & stay, begun)
         def alike(names):
             return [pods[name] for name in sorted(names) if group_of(pods[name]) == group_of(pods[some[0]])]
-        why = some[0] in wanted and (self.never_start(alike(others & stay)) or self.not_up(alike(ended | absent)))
+        why = some[0] in wanted and (self.never_start(alike(others & stay)) or self.not_up(alike(begun - alive | absent)))
         if why:
             kept.update(changed)
             return complaints.append(why + ": those that run were not restarted")
@@ -259,8 +259,8 @@ class Clusters:
                     return "%s does not stay up: its nanny ends it, as it needs more than its `memory`" % name
         return "%s does not stay up: %s" % (name, self.said(pods[0]) or "it is not registered")
 
-    def wait_for_workers(self, cluster, leader, names):
-        """Until workers are registered and stay so, as far as they live: before that they can take nothing over. Says which do not
+    def wait_for_workers(self, cluster, leader, names, fresh):
+        """Until workers are registered, and those that were started here stay so, as far as they live: before that they can take nothing over. Says which do not
         come; not those that SLURM lets wait."""
         began, seen, begun = time.monotonic(), None, {}
         while names:
@@ -284,6 +284,8 @@ class Clusters:
                 begun[pod["metadata"]["name"]] = known | children, max(most, len(children))
             if None in now.values():
                 seen = None
+            elif not names & fresh:
+                return ended
             elif seen is None or seen[0] != now:
                 seen = now, time.monotonic()
             elif time.monotonic() > seen[1] + STAYS:
