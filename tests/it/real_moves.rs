@@ -14,6 +14,19 @@ fn client(lab: &Lab) -> Client {
     client
 }
 
+/// Applies an edit that may delete these groups; nothing is lost, and nothing is left to do.
+#[track_caller]
+fn applies_whole(lab: &Lab, client: &mut Client, groups: &[&str], edit: &str) {
+    let plan = lab.run(&["plan"]).expect(0);
+    let consents = groups.iter().map(|name| format!("delete:dask_cluster.work.group.{name}"));
+    let needed: Vec<String> = consents.filter(|consent| plan.out.contains(consent)).collect();
+    let allow = needed.iter().flat_map(|consent| ["--allow", consent.as_str()]);
+    let words: Vec<&str> = ["apply", "--auto-approve"].into_iter().chain(allow).collect();
+    lab.run(&words).expect(0);
+    assert_eq!(client.says("sum"), "66 {'finished'}", "{edit}");
+    lab.nothing_to_do();
+}
+
 /// Records are on the first host: another one that is the first now knows nothing of what is there.
 #[test]
 fn the_first_host_does_not_leave_unseen() {
@@ -127,13 +140,7 @@ fn groups_take_over_what_others_hold() {
         ],
     ] {
         edits.iter().for_each(|(from, to)| lab.user.edit(from, to));
-        let allow = ["more", "other"].map(|name| format!("delete:dask_cluster.work.group.{name}"));
-        let plan = lab.run(&["plan"]).expect(0);
-        let needed = allow.iter().filter(|allow| plan.out.contains(*allow));
-        let needed: Vec<&str> = needed.flat_map(|allow| ["--allow", allow]).collect();
-        lab.run(&[&["apply", "--auto-approve"], needed.as_slice()].concat()).expect(0);
-        assert_eq!(client.says("sum"), "66 {'finished'}", "{edits:?}");
-        lab.nothing_to_do();
+        applies_whole(&lab, &mut client, &["more", "other"], &format!("{edits:?}"));
     }
     drop(client);
     lab.is_gone();
@@ -171,13 +178,7 @@ fn groups_alone_lose_nothing() {
         [group("d", "300", "n3"), group("e", "300", "n1")].concat(),
     ] {
         lab.user.edit(&before, &after);
-        let allow = ["a", "b", "c", "d"].map(|name| format!("delete:dask_cluster.work.group.{name}"));
-        let plan = lab.run(&["plan"]).expect(0);
-        let needed = allow.iter().filter(|allow| plan.out.contains(*allow));
-        let needed: Vec<&str> = needed.flat_map(|allow| ["--allow", allow]).collect();
-        lab.run(&[&["apply", "--auto-approve"], needed.as_slice()].concat()).expect(0);
-        assert_eq!(client.says("sum"), "66 {'finished'}", "{after}");
-        lab.nothing_to_do();
+        applies_whole(&lab, &mut client, &["a", "b", "c", "d"], &after);
         before = after;
     }
     // What its groups brought to a host goes with the last of them.

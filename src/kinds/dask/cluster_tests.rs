@@ -14,14 +14,14 @@ fn deployment(name: &str, ready: u64) -> Value {
     })
 }
 
+fn identity() -> Identity {
+    Identity::Object(ObjectId { gvk: api::cluster(), namespace: Some("default".into()), name: "c".into() })
+}
+
 #[test]
 fn only_what_the_operator_has_handled_counts() {
     let judged = |until: Until, cluster: &Value, group: &Value, counts: &Value| {
-        let identity = Identity::Object(ObjectId {
-            gvk: api::cluster(),
-            namespace: Some("default".into()),
-            name: "c".into(),
-        });
+        let identity = identity();
         let facts = Facts::Workers { replicas: Some(2), cluster: None, gang: None };
         let wait = Await { kind: KindId::DaskCluster, identity, until, facts, deadline: 1 };
         let pod = json!({
@@ -83,11 +83,7 @@ fn only_what_the_operator_has_handled_counts() {
 }
 
 fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
-    let identity = Identity::Object(ObjectId {
-        gvk: api::cluster(),
-        namespace: Some("default".into()),
-        name: "c".into(),
-    });
+    let identity = identity();
     let wait = Await {
         kind: KindId::DaskCluster,
         identity,
@@ -122,11 +118,7 @@ fn group(asked: u64, handled: u64) -> Value {
 fn a_scale_down_that_is_reported_and_not_done_fails() {
     let with = |group: &Value, second: Value| {
         let workers = json!({ "items": [deployment("a", 1), second] });
-        let identity = Identity::Object(ObjectId {
-            gvk: api::cluster(),
-            namespace: Some("default".into()),
-            name: "c".into(),
-        });
+        let identity = identity();
         let facts = Facts::Workers { replicas: Some(1), cluster: None, gang: None };
         let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
         let pods = json!({ "items": [] });
@@ -179,11 +171,7 @@ fn gpus_of_other_groups_are_told_there() {
     let mut scheduler = pod("", 1);
     scheduler["metadata"]["labels"] = json!({ "dask.org/component": "scheduler" });
     let pods = json!({ "items": [scheduler, pod("c-default", 2), pod("c-more", 4)] });
-    let identity = Identity::Object(ObjectId {
-        gvk: api::cluster(),
-        namespace: Some("default".into()),
-        name: "c".into(),
-    });
+    let identity = identity();
     let facts = Facts::Workers { replicas: Some(1), cluster: None, gang: None };
     let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Still, facts, deadline: 1 };
     let of = |name: &str| {

@@ -182,16 +182,14 @@ async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), S
         let usual =
             if has_more { "workers that are no longer wanted go on" } else { "its workers did not register" };
         let said = status["message"].as_str().unwrap_or(usual);
-        let is_up = status["converging"] != true
-            && workers("registered") >= wanted
-            && workers("changed") == 0
-            && !has_more;
+        let rests = status["converging"] != true;
+        let is_up = rests && workers("registered") >= wanted && workers("changed") == 0 && !has_more;
         since = is_up.then(|| since.unwrap_or_else(Instant::now));
         if since.is_some_and(|since| since.elapsed() >= STAYS || wanted == 0) {
             return Ok(());
         }
         let failed = workers("running") < wanted || workers("changed") > 0 || has_more;
-        if status["converging"] != true && !is_up && failed {
+        if rests && !is_up && failed {
             return Err(format!("{host}: {said}"));
         }
         if Instant::now() > end {

@@ -115,7 +115,7 @@ fn is_version(text: &str) -> bool {
 
 /// Values that GKE would refuse, some of them after minutes.
 pub(super) fn values_have_their_form(context: &mut Context<'_>) {
-    let mut given: Vec<(FieldPath, &str, Form)> = Vec::new();
+    let mut given: Vec<Given<'_>> = Vec::new();
     if let Some(cluster) = &context.stack.cluster {
         of_cluster(cluster, &mut given);
     }
@@ -130,16 +130,29 @@ pub(super) fn values_have_their_form(context: &mut Context<'_>) {
     }
 }
 
-fn of_cluster<'a>(cluster: &'a Cluster, given: &mut Vec<(FieldPath, &'a str, Form)>) {
+/// A value with its place.
+type Given<'a> = (FieldPath, &'a str, Form);
+
+/// Adds those of some keys of a section that it says.
+fn said<'a, const N: usize>(
+    section: &FieldPath,
+    texts: [(&str, &'a Option<String>, Form); N],
+    given: &mut Vec<Given<'a>>,
+) {
+    let said = |(key, text, form): (&str, &'a Option<String>, Form)| {
+        Some((section.key(key), text.as_deref()?, form))
+    };
+    given.extend(texts.into_iter().filter_map(said));
+}
+
+fn of_cluster<'a>(cluster: &'a Cluster, given: &mut Vec<Given<'a>>) {
     let section = FieldPath::keys(["cluster"]);
     let texts = [
         ("version", &cluster.version, Form::Version),
         ("pods_range", &cluster.pods_range, Form::Range),
         ("services_range", &cluster.services_range, Form::Range),
     ];
-    given.extend(
-        texts.into_iter().filter_map(|(key, text, form)| Some((section.key(key), text.as_deref()?, form))),
-    );
+    said(&section, texts, given);
     if let Some(networks) = &cluster.authorized_networks {
         let at = section.key("authorized_networks");
         let ranges = networks.ranges().into_iter().enumerate();
@@ -152,20 +165,14 @@ fn of_cluster<'a>(cluster: &'a Cluster, given: &mut Vec<(FieldPath, &'a str, For
     }
 }
 
-fn of_maintenance<'a>(
-    maintenance: &'a Maintenance,
-    section: &FieldPath,
-    given: &mut Vec<(FieldPath, &'a str, Form)>,
-) {
+fn of_maintenance<'a>(maintenance: &'a Maintenance, section: &FieldPath, given: &mut Vec<Given<'a>>) {
     let texts = [
         ("daily", &maintenance.daily, Form::TimeOfDay),
         ("start", &maintenance.start, Form::Instant),
         ("end", &maintenance.end, Form::Instant),
         ("recurrence", &maintenance.recurrence, Form::Recurrence),
     ];
-    given.extend(
-        texts.into_iter().filter_map(|(key, text, form)| Some((section.key(key), text.as_deref()?, form))),
-    );
+    said(section, texts, given);
     for (name, exclusion) in &maintenance.exclusions {
         let at = section.key("exclusions").key(name);
         given.push((at.key("start"), &exclusion.start, Form::Instant));

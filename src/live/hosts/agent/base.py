@@ -153,12 +153,16 @@ def is_telling(line):
     return bool(line.strip()) and not line.startswith(" ") and "resource_tracker" not in line and "run --help'" not in line
 
 
+def end_of(file):
+    with open(file, "rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+        return log.read().decode(errors="replace")
+
+
 def tail(file):
     """The last line of a log that says something."""
     try:
-        with open(file, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
-            lines = [line.rstrip() for line in log.read().decode(errors="replace").splitlines()]
+        lines = [line.rstrip() for line in end_of(file).splitlines()]
     except OSError:
         return "it left no log"
     lines = list(filter(is_telling, lines))

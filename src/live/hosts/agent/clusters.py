@@ -254,9 +254,8 @@ class Clusters:
             return None
         name = pods[0]["metadata"]["name"]
         with contextlib.suppress(OSError):
-            with open(self.store.at("logs", log_name(name)), errors="replace") as log:
-                if "memory budget" in log.read()[-4096:]:
-                    return "%s does not stay up: its nanny ends it, as it needs more than its `memory`" % name
+            if "memory budget" in end_of(self.store.at("logs", log_name(name))):
+                return "%s does not stay up: its nanny ends it, as it needs more than its `memory`" % name
         return "%s does not stay up: %s" % (name, self.said(pods[0]) or "it is not registered")
 
     def wait_for_workers(self, cluster, leader, names, fresh):
@@ -278,10 +277,11 @@ class Clusters:
             if not alive or not now:
                 return ended
             look = Look()
-            for pod in comes:
+            for name, pod in ((pod["metadata"]["name"], pod) for pod in comes if pod["metadata"]["name"] in fresh):
                 # Children of a nanny that ended are workers that it ended.
-                children, (known, most) = set(look.children((self.process_of(pod) or {}).get("pid"))), begun.get(pod["metadata"]["name"], (set(), 0))
-                begun[pod["metadata"]["name"]] = known | children, max(most, len(children))
+                children = set(look.children((self.process_of(pod) or {}).get("pid")))
+                known, most = begun.get(name, (set(), 0))
+                begun[name] = known | children, max(most, len(children))
             if None in now.values():
                 seen = None
             elif not names & fresh:
