@@ -61,6 +61,7 @@ pub struct PodKeys {
     /// Memory, as a Kubernetes quantity: `"8Gi"`. On a host: the limit at which its nanny restarts a worker; when it
     /// is not given, the worker's share of the host's memory, by threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "8Gi")]
     pub memory: Option<String>,
     /// The node pool it must run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use super::relations::{Edges, Relations};
 use super::{Action, Barrier, Change};
 use crate::address::{Address, FieldPath};
 use crate::kinds;
-use crate::resource::{Effect, FieldChange, Resource, World};
+use crate::resource::{Effect, FieldChange, KindId, Resource, World};
 
 /// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
 /// order.
@@ -28,7 +28,10 @@ pub fn connect(
     // Who leaves for room that only the delete gives cannot go first.
     leaving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
     giving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
-    let orders = [makes, of_deletes, giving, leaving];
+    let mut checked = of_checks(changes, desired);
+    // A group may wait for a check of its own cluster.
+    checked.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving, &checked]));
+    let orders = [makes, of_deletes, giving, leaving, checked];
     if let Some(circle) = circles(count, &orders.each_ref()).into_iter().next() {
         return Err(circle.into_iter().map(|place| changes[place].address.clone()).collect());
     }
@@ -92,10 +95,32 @@ fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
     handed
 }
 
-/// `dask_cluster.NAME` of the address of its workers or of a group.
+/// Two steps into a file: `dask_cluster.NAME` for all that is in it.
 fn cluster_of(address: &Address) -> &str {
     let text = address.section();
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
+}
+
+/// Checks of a Dask cluster compute when all of its sections are as they will be: workers that come or go meanwhile change what is
+/// measured.
+fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
+    let mut order = Order::default();
+    let mut sections = BTreeMap::<&str, Vec<usize>>::new();
+    for (place, change) in changes.iter().enumerate() {
+        sections.entry(cluster_of(&change.address)).or_default().push(place);
+    }
+    let checks: HashMap<&Address, &Resource> = desired
+        .iter()
+        .filter(|resource| resource.kind == KindId::Check)
+        .map(|resource| (&resource.address, resource))
+        .collect();
+    for (place, change) in changes.iter().enumerate() {
+        for followed in checks.get(&change.address).into_iter().flat_map(|check| &check.follows) {
+            let parts = sections.get(followed.as_str()).map_or(&[][..], Vec::as_slice);
+            order.all(parts, &[place]);
+        }
+    }
+    order
 }
 
 /// What resources say that they follow. A group does not follow its Dask cluster where that waits to hand over to it.

@@ -1,20 +1,22 @@
-//! Hosts of `[ssh]` that are not looked at, or that are others than at the last apply, while something of the stack is there.
+//! What is lost on hosts without a word from anybody else: hosts of `[ssh]` that are not looked at, or that are others than at the last
+//! apply, while something of the stack is there; and what the last workers of a Dask cluster hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
 use super::planner::Planner;
-use super::{Mode, Note};
+use super::{Action, Change, Mode, Note};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::about::counted;
-use crate::resource::{Host, KindId, Reach};
+use crate::resource::{Host, Identity, KindId, Reach};
 
 impl Planner<'_> {
     pub(super) fn hosts_in_doubt(&self) -> Vec<Note> {
         let mut notes = self.workers_elsewhere();
         notes.extend(self.hosts_elsewhere());
+        notes.extend(self.left_without_workers());
         notes
     }
 
@@ -52,6 +54,43 @@ impl Planner<'_> {
                     resource.address
                 );
                 notes.push(Note::of(Code::GoneButThere, &resource.address, message));
+            }
+        }
+        notes
+    }
+
+    /// Dask clusters that stay and whose last workers go.
+    fn left_without_workers(&self) -> Vec<Note> {
+        let inputs = self.seen.inputs;
+        let changes: HashMap<&Identity, &Change> =
+            self.changes.iter().map(|change| (&change.identity, change)).collect();
+        // Where the work sets the number, it finds workers.
+        let workers = |body: &Value| body["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
+        let stays = |change: &&Change| {
+            change.kind == KindId::HostCluster && matches!(change.action, Action::Keep | Action::Update)
+        };
+        let mut notes = Vec::new();
+        for cluster in self.changes.iter().filter(stays) {
+            let Some(name) = cluster.identity.object().map(|object| object.name.as_str()) else { continue };
+            let is_part = |identity: &Identity, body: &Value| {
+                *identity == cluster.identity
+                    || body["spec"]["cluster"] == name && body["spec"]["worker"].is_object()
+            };
+            let live = inputs.world.inside.live().into_iter().flatten();
+            let live = live.map(|(object, body)| (Identity::Object(object.clone()), body));
+            let live: Vec<(Identity, &Value)> = live.filter(|(id, body)| is_part(id, body)).collect();
+            let before: u64 = live.iter().map(|(_, body)| workers(body)).sum();
+            let is_kept = |identity: &Identity| {
+                changes.get(identity).is_none_or(|change| change.action == Action::Keep)
+            };
+            let kept = live.iter().filter(|(identity, _)| is_kept(identity)).map(|(_, body)| workers(body));
+            let wanted = inputs.desired.iter().filter(|one| is_part(&one.identity, &one.body));
+            let wanted = wanted.filter(|one| changes.contains_key(&one.identity) && !is_kept(&one.identity));
+            let after: u64 = kept.chain(wanted.map(|one| workers(&one.body))).sum();
+            if before > 0 && after == 0 {
+                let message = "no workers are left: results in their memory are computed again when there are workers, and data that \
+                               was scattered is lost";
+                notes.push(Note::of(Code::NoWorkersLeft, &cluster.address, message));
             }
         }
         notes

@@ -151,7 +151,7 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Requested => f.write_str("requested with --replace"),
+            Self::Requested => f.write_str("as requested"),
             Self::WouldBeAdopted => f.write_str("it would be adopted"),
             Self::Shared(users) => write!(f, "{users}; this stack shares it"),
             Self::BeingDeleted => f.write_str("it is being deleted, then recreated"),

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::{OVERLAY, listed_words, members, resolve, shape, types, words};
+use super::schema::{OVERLAY, example_of, listed_words, members, resolve, shape, types, words};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 
@@ -340,6 +340,12 @@ impl Check<'_> {
             Value::String(text) if single("boolean") && yes_or_no(text).is_some() => {
                 format!("TOML writes it `{key} = {}`", yes_or_no(text).unwrap_or_default())
             }
+            Value::Number(_)
+                if single("string")
+                    && schemas.iter().any(|schema| example_of(resolve(self.root, schema)).is_some()) =>
+            {
+                format!("for example `{}`", self.example(&key, schemas[0]))
+            }
             Value::Bool(_) | Value::Number(_) if single("string") => match path.segments().last() {
                 Some(Segment::Index(_)) => format!("in quotes: `\"{value}\"`"),
                 _ => format!("in quotes: `{key} = \"{value}\"`"),
@@ -371,6 +377,9 @@ impl Check<'_> {
 
     fn example(&self, key: &str, schema: &Value) -> String {
         let schema = resolve(self.root, schema);
+        if let Some(given) = example_of(schema) {
+            return format!("{key} = {given}");
+        }
         if let Some([first, ..]) = words(schema).or_else(|| listed_words(schema)).as_deref() {
             return format!("{key} = \"{first}\"");
         }

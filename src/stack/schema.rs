@@ -109,6 +109,11 @@ pub(super) fn listed_words(schema: &Value) -> Option<Vec<&str>> {
     schema.get("enum")?.as_array()?.iter().map(Value::as_str).collect()
 }
 
+/// The first value that a schema gives as an example, for texts whose form the type does not show.
+pub(super) fn example_of(schema: &Value) -> Option<&Value> {
+    schema.get("examples")?.get(0)
+}
+
 /// The JSON types that a schema accepts; empty when it lists alternatives instead.
 pub(super) fn types(schema: &Value) -> Vec<&str> {
     match schema.get("type") {

@@ -2,7 +2,7 @@
 //! no plan is made. The world is what applying `before.toml` left (nothing when there is none), with
 //! `live.json` merged over it by identity. `options.json` may ask for more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -581,6 +581,34 @@ fn where_everything_goes_nobody_looks_at_who_wrote_which_field() {
         spared += usize::from(world != whole.1);
     }
     assert!(spared >= 10, "{spared} cases with fields");
+}
+
+/// In every case in which a Dask cluster changes that is checked.
+#[test]
+fn checks_compute_when_all_of_their_dask_cluster_is_there() {
+    let mut pairs = 0;
+    for folder in cases("plan-") {
+        let Case { asked, world, wanted, sources } = Case::read(&folder);
+        let Ok(plan) = plan(inputs(wanted, &sources, &world, &asked)) else { continue };
+        for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
+            let wanted = plan.desired.iter().find(|resource| resource.address == check.address).unwrap();
+            let clusters = wanted.follows.iter().filter(|one| one.as_str().starts_with("dask_cluster."));
+            let sections: Vec<String> = clusters.map(|cluster| format!("{cluster}.group.")).collect();
+            let mut before: BTreeSet<usize> = plan.before(check).collect();
+            let mut open: Vec<usize> = before.iter().copied().collect();
+            while let Some(place) = open.pop() {
+                open.extend(plan.before(&plan.changes[place]).filter(|further| before.insert(*further)));
+            }
+            for (place, group) in plan.changes.iter().enumerate() {
+                if sections.iter().any(|section| group.address.as_str().starts_with(section)) {
+                    let case = folder.display();
+                    assert!(before.contains(&place), "{case}: {} beside {}", check.address, group.address);
+                    pairs += 1;
+                }
+            }
+        }
+    }
+    assert!(pairs >= 3, "{pairs} pairs");
 }
 
 pub fn ready() -> (Lowered, Sources) {

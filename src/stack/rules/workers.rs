@@ -9,6 +9,7 @@ use crate::stack::{Given, Replicas};
 
 /// A number has one writer, and bounds are in order.
 pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
+    let on_hosts = context.stack.is_on_hosts();
     for (place, replicas, scalable) in context.replicas() {
         let Replicas::Given(given) = replicas else { continue };
         let finding = match given {
@@ -19,10 +20,10 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
             }
             Given { min: Some(_), max: Some(_), start: None } if !scalable => {
                 let message = "an autoscaler sets the number of the default group only";
-                Diagnostic::error(Code::OneWriter, message).at_value(place, "of another group").help(
-                    "give a number, or `{ start = 2 }` to leave it to notebooks; autoscale workers in the \
-                     cluster's `worker`",
-                )
+                let other = if on_hosts { "" } else { ", or `{ start = 2 }` to leave it to notebooks" };
+                Diagnostic::error(Code::OneWriter, message)
+                    .at_value(place, "of another group")
+                    .help(format!("give a number{other}; autoscale workers in the cluster's `worker`"))
             }
             Given { min: Some(_), max: Some(_), start: None }
             | Given { min: None, max: None, start: Some(_) } => {
@@ -37,7 +38,12 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
             }
             Given { start: None, .. } => {
                 let message = "the number of workers has neither a value nor an owner";
-                let help = "`replicas = 2`, `replicas = { min = 0, max = 8 }`, or `replicas = { start = 2 }`";
+                let help = match on_hosts {
+                    true => "`replicas = 2`, or `replicas = { min = 0, max = 8 }`",
+                    false => {
+                        "`replicas = 2`, `replicas = { min = 0, max = 8 }`, or `replicas = { start = 2 }`"
+                    }
+                };
                 Diagnostic::error(Code::OneWriter, message).at_value(place, "").help(help)
             }
         };
@@ -74,7 +80,10 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
 /// Whether a name is one that a group of a cluster may have; `place` is where it stands.
 pub(super) fn group_name(context: &mut Context<'_>, cluster: &str, place: &FieldPath, live: &str) {
     if live == format!("{cluster}-default") {
-        let message = format!("the operator names the cluster's default group `{live}`");
+        let message = match context.stack.is_on_hosts() {
+            true => format!("the Dask cluster's own workers are named `{live}`"),
+            false => format!("the operator names the cluster's default group `{live}`"),
+        };
         let help = "choose another name, or set the default group's workers in the cluster's `worker`";
         context.say(Diagnostic::error(Code::ChildName, message).at_key(place.clone(), "taken").help(help));
     } else if live.len() > 63 {

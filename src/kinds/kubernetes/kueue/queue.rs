@@ -139,6 +139,7 @@ pub struct Queue {
     pub cpu: Option<String>,
     /// Memory that its work may use at once, as a Kubernetes quantity. Default `"10000Gi"`, which is no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "64Gi")]
     pub memory: Option<String>,
     /// Queues of one cohort lend each other what they do not use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
