@@ -52,16 +52,15 @@ enum Turn {
 
 impl Turn {
     /// `None` for what has nobody to take over for.
-    fn of(change: &Change, world: &World) -> Option<Self> {
+    fn of(change: &Change) -> Option<Self> {
         let number = FieldPath::keys(["spec", "worker", "replicas"]);
         let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();
         let fewer = change.fields.iter().any(falls);
-        let live = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
         let restarts = change.fields.iter().any(|field| field.effect == Effect::Rolling);
         match change.action {
             Action::Create => Some(Self::Come),
             Action::Delete => Some(Self::Go),
-            Action::Update if restarts && live["replicas"] != 0 => Some(Self::Restart { fewer }),
+            Action::Update if restarts => Some(Self::Restart { fewer }),
             Action::Update => Some(if fewer { Self::Go } else { Self::Come }),
             Action::Replace | Action::Keep | Action::Run | Action::Forget => None,
         }
@@ -78,7 +77,7 @@ fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
     let mut turns = BTreeMap::<&str, Vec<(Turn, usize)>>::new();
     for (place, change) in changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over)
     {
-        if let Some(turn) = Turn::of(change, world) {
+        if let Some(turn) = Turn::of(change) {
             turns.entry(cluster_of(&change.address)).or_default().push((turn, place));
         }
     }
@@ -101,12 +100,12 @@ fn cluster_of(address: &Address) -> &str {
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Checks of a Dask cluster compute when all of its sections are as they will be: workers that come or go meanwhile change what is
-/// measured.
+/// Checks of a Dask cluster compute when all changes of its sections are done: workers that come or go meanwhile change what is
+/// measured. A group that is kept is not waited for: its workers may wait for machines.
 fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
     let mut sections = BTreeMap::<&str, Vec<usize>>::new();
-    for (place, change) in changes.iter().enumerate() {
+    for (place, change) in changes.iter().enumerate().filter(|(_, change)| change.action != Action::Keep) {
         sections.entry(cluster_of(&change.address)).or_default().push(place);
     }
     let checks: HashMap<&Address, &Resource> = desired

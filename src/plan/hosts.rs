@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::planner::Planner;
 use super::{Action, Change, Mode, Note};
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::kinds::about::counted;
-use crate::resource::{Host, Identity, KindId, Reach};
+use crate::kinds::kind::Kind;
+use crate::resource::{Effect, FieldChange, Host, Identity, KindId, Reach};
 
 impl Planner<'_> {
     pub(super) fn hosts_in_doubt(&self) -> Vec<Note> {
@@ -122,6 +123,24 @@ impl Planner<'_> {
             Note::of(Code::HostMoved, &Address::new("stack"), message)
         };
         told.into_iter().map(note).collect()
+    }
+}
+
+/// What a change of workers on hosts comes to: none restart where there are none, and the hosts that workers come to or leave are said
+/// once.
+pub(super) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>) {
+    if !kind.hands_over {
+        return;
+    }
+    if live["spec"]["worker"]["replicas"] == 0 {
+        for change in changes.iter_mut().filter(|change| change.effect == Effect::Rolling) {
+            (change.effect, change.note) = (Effect::InPlace, None);
+        }
+    }
+    let [all, of_workers] =
+        [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])];
+    if changes.iter().any(|change| of_workers.contains(&change.path)) {
+        changes.retain(|change| !all.contains(&change.path));
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::observe::{Standing, fingerprint, which_pool};
 use super::planner::{Planner, Selected};
 use super::reason::{Reason, Users};
-use super::{Action, Adopted, Change, Note, given, named};
+use super::{Action, Adopted, Change, Note, given, hosts, named};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::is_going;
@@ -122,6 +122,7 @@ impl Planner<'_> {
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
         let Some(mut compared) = self.seen.compared(resource, kind, live) else { return };
         self.number_of_workers(resource, live, &mut compared);
+        hosts::come_to(kind, live, &mut compared.changes);
         self.tell_move(resource, &mut compared.changes);
         let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);
