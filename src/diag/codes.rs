@@ -960,7 +960,7 @@ codes! {
     => "[ssh]\nhosts = [\"node1\", { name = \"gpu1b\", address = \"10.0.0.8\" }]   # gpu1, at 10.0.0.7, is emptied"
 
     NoWorkersLeft "DI0369" "a Dask cluster without workers"
-    "The apply ends the last workers of a Dask cluster, so nobody takes over what they hold. Results in their memory are computed \
+    "The change ends the last workers of a Dask cluster, so nobody takes over what they hold. Results in their memory are computed \
      again once there are workers, as long as a client waits for them; data that a client has scattered is lost. Save it first, or leave \
      a worker until the work is done."
 

@@ -9,8 +9,8 @@ use super::named::Named;
 use super::order::{Order, circles, inscribe};
 use super::relations::{Edges, Relations};
 use super::{Action, Barrier, Change};
-use crate::address::{Address, FieldPath};
-use crate::kinds;
+use crate::address::Address;
+use crate::kinds::{self, hosts};
 use crate::resource::{Effect, FieldChange, KindId, Resource, World};
 
 /// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
@@ -29,8 +29,10 @@ pub fn connect(
     leaving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
     giving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
     let mut checked = of_checks(changes, desired);
-    // A group may wait for a check of its own cluster.
-    checked.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving, &checked]));
+    if !checked.is_empty() {
+        // A group may wait for a check of its own cluster.
+        checked.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving, &checked]));
+    }
     let orders = [makes, of_deletes, giving, leaving, checked];
     if let Some(circle) = circles(count, &orders.each_ref()).into_iter().next() {
         return Err(circle.into_iter().map(|place| changes[place].address.clone()).collect());
@@ -53,7 +55,7 @@ enum Turn {
 impl Turn {
     /// `None` for what has nobody to take over for.
     fn of(change: &Change) -> Option<Self> {
-        let number = FieldPath::keys(["spec", "worker", "replicas"]);
+        let number = hosts::api::replicas_path();
         let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();
         let fewer = change.fields.iter().any(falls);
         let restarts = change.fields.iter().any(|field| field.effect == Effect::Rolling);
@@ -100,23 +102,29 @@ fn cluster_of(address: &Address) -> &str {
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Checks of a Dask cluster compute when all changes of its sections are done: workers that come or go meanwhile change what is
+/// Checks of a Dask cluster compute when all changes of its groups are done: workers that come or go meanwhile change what is
 /// measured. A group that is kept is not waited for: its workers may wait for machines.
 fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
-    let mut sections = BTreeMap::<&str, Vec<usize>>::new();
-    for (place, change) in changes.iter().enumerate().filter(|(_, change)| change.action != Action::Keep) {
-        sections.entry(cluster_of(&change.address)).or_default().push(place);
-    }
-    let checks: HashMap<&Address, &Resource> = desired
-        .iter()
-        .filter(|resource| resource.kind == KindId::Check)
-        .map(|resource| (&resource.address, resource))
+    let runs: HashMap<&Address, usize> = (0..)
+        .zip(changes)
+        .filter(|(_, change)| change.kind == KindId::Check && change.action == Action::Run)
+        .map(|(place, change)| (&change.address, place))
         .collect();
+    if runs.is_empty() {
+        return order;
+    }
+    let mut groups = BTreeMap::<&str, Vec<usize>>::new();
     for (place, change) in changes.iter().enumerate() {
-        for followed in checks.get(&change.address).into_iter().flat_map(|check| &check.follows) {
-            let parts = sections.get(followed.as_str()).map_or(&[][..], Vec::as_slice);
-            order.all(parts, &[place]);
+        let cluster = cluster_of(&change.address);
+        if change.action != Action::Keep && cluster != change.address.section() {
+            groups.entry(cluster).or_default().push(place);
+        }
+    }
+    for check in desired {
+        let Some(place) = runs.get(&check.address) else { continue };
+        for followed in &check.follows {
+            order.all(groups.get(followed.as_str()).map_or(&[][..], Vec::as_slice), &[*place]);
         }
     }
     order

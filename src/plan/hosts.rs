@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::planner::Planner;
 use super::{Action, Change, Mode, Note};
-use crate::address::{Address, FieldPath};
+use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::about::counted;
+use crate::kinds::hosts;
 use crate::kinds::kind::Kind;
 use crate::resource::{Effect, FieldChange, Host, Identity, KindId, Reach};
 
@@ -61,37 +62,47 @@ impl Planner<'_> {
     }
 
     /// Dask clusters that stay and whose last workers go.
-    fn left_without_workers(&self) -> Vec<Note> {
+    pub(super) fn left_without_workers(&self) -> Vec<Note> {
         let inputs = self.seen.inputs;
+        let live = inputs.world.inside.live().into_iter().flatten();
+        let (group, cluster) = (hosts::api::group(), hosts::api::cluster());
+        let parts: Vec<(Identity, &Value)> = live
+            .filter(|(object, _)| object.gvk == cluster || object.gvk == group)
+            .map(|(object, body)| (Identity::Object(object.clone()), body))
+            .collect();
+        if parts.is_empty() {
+            return Vec::new();
+        }
         let changes: HashMap<&Identity, &Change> =
             self.changes.iter().map(|change| (&change.identity, change)).collect();
+        let action = |identity: &Identity| changes.get(identity).map_or(Action::Keep, |change| change.action);
         // Where the work sets the number, it finds workers.
-        let workers = |body: &Value| body["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
-        let stays = |change: &&Change| {
-            change.kind == KindId::HostCluster && matches!(change.action, Action::Keep | Action::Update)
-        };
+        let workers =
+            |body: &Value| hosts::api::replicas_path().find(body).and_then(Value::as_u64).unwrap_or(1);
         let mut notes = Vec::new();
-        for cluster in self.changes.iter().filter(stays) {
-            let Some(name) = cluster.identity.object().map(|object| object.name.as_str()) else { continue };
+        for resource in inputs.desired.iter().filter(|resource| resource.kind == KindId::HostCluster) {
+            let Some(name) = resource.identity.object().map(|object| object.name.as_str()) else { continue };
+            if !matches!(action(&resource.identity), Action::Keep | Action::Update) {
+                continue;
+            }
             let is_part = |identity: &Identity, body: &Value| {
-                *identity == cluster.identity
+                *identity == resource.identity
                     || body["spec"]["cluster"] == name && body["spec"]["worker"].is_object()
             };
-            let live = inputs.world.inside.live().into_iter().flatten();
-            let live = live.map(|(object, body)| (Identity::Object(object.clone()), body));
-            let live: Vec<(Identity, &Value)> = live.filter(|(id, body)| is_part(id, body)).collect();
+            let live: Vec<_> = parts.iter().filter(|(identity, body)| is_part(identity, body)).collect();
             let before: u64 = live.iter().map(|(_, body)| workers(body)).sum();
-            let is_kept = |identity: &Identity| {
-                changes.get(identity).is_none_or(|change| change.action == Action::Keep)
+            let stays = |identity: &Identity| matches!(action(identity), Action::Keep | Action::Forget);
+            let comes = |identity: &Identity| {
+                matches!(action(identity), Action::Create | Action::Update | Action::Replace)
             };
-            let kept = live.iter().filter(|(identity, _)| is_kept(identity)).map(|(_, body)| workers(body));
-            let wanted = inputs.desired.iter().filter(|one| is_part(&one.identity, &one.body));
-            let wanted = wanted.filter(|one| changes.contains_key(&one.identity) && !is_kept(&one.identity));
-            let after: u64 = kept.chain(wanted.map(|one| workers(&one.body))).sum();
-            if before > 0 && after == 0 {
+            let kept = live.iter().filter(|(identity, _)| stays(identity)).map(|(_, body)| workers(body));
+            let changed = inputs.desired.iter().filter(|one| comes(&one.identity));
+            let changed =
+                changed.filter(|one| is_part(&one.identity, &one.body)).map(|one| workers(&one.body));
+            if before > 0 && kept.chain(changed).sum::<u64>() == 0 {
                 let message = "no workers are left: results in their memory are computed again when there are workers, and data that \
                                was scattered is lost";
-                notes.push(Note::of(Code::NoWorkersLeft, &cluster.address, message));
+                notes.push(Note::of(Code::NoWorkersLeft, &resource.address, message));
             }
         }
         notes
@@ -132,13 +143,12 @@ pub(super) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>)
     if !kind.hands_over {
         return;
     }
-    if live["spec"]["worker"]["replicas"] == 0 {
+    if hosts::api::replicas_path().find(live).is_some_and(|number| *number == 0) {
         for change in changes.iter_mut().filter(|change| change.effect == Effect::Rolling) {
             (change.effect, change.note) = (Effect::InPlace, None);
         }
     }
-    let [all, of_workers] =
-        [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])];
+    let [all, of_workers] = hosts::api::hosts_paths();
     if changes.iter().any(|change| of_workers.contains(&change.path)) {
         changes.retain(|change| !all.contains(&change.path));
     }

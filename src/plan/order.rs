@@ -45,6 +45,10 @@ impl Order {
         Self { pairs: Vec::new(), groups: Vec::new(), limit }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty() && self.groups.is_empty()
+    }
+
     /// Whether a group of so many before so many has too many pairs to write them out.
     pub fn is_long(&self, before: usize, after: usize) -> bool {
         before.saturating_mul(after) > self.limit

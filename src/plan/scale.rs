@@ -45,6 +45,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
         planner.problems.push(*problem);
     }
     planner.notes.extend(planner.what_cannot_be_known());
+    planner.notes.extend(planner.left_without_workers());
     let number = (!wish.kept).then_some(wish.number);
     let partial = planner.partial().map(|partial| Partial { number, ..partial });
     let Planner { changes, problems, notes, .. } = planner;

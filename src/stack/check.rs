@@ -329,6 +329,7 @@ impl Check<'_> {
     fn better_value(&self, schemas: &[&Value], expected: &[&str], value: &Value, path: &FieldPath) -> String {
         let key = bare_key(path);
         let single = |name: &str| expected.contains(&name);
+        let has_example = schemas.iter().any(|schema| example_of(resolve(self.root, schema)).is_some());
         match value {
             Value::String(text)
                 if (single("integer") && text.parse::<i64>().is_ok())
@@ -340,16 +341,12 @@ impl Check<'_> {
             Value::String(text) if single("boolean") && yes_or_no(text).is_some() => {
                 format!("TOML writes it `{key} = {}`", yes_or_no(text).unwrap_or_default())
             }
-            Value::Number(_)
-                if single("string")
-                    && schemas.iter().any(|schema| example_of(resolve(self.root, schema)).is_some()) =>
-            {
-                format!("for example `{}`", self.example(&key, schemas[0]))
+            Value::Bool(_) | Value::Number(_) if single("string") && !has_example => {
+                match path.segments().last() {
+                    Some(Segment::Index(_)) => format!("in quotes: `\"{value}\"`"),
+                    _ => format!("in quotes: `{key} = \"{value}\"`"),
+                }
             }
-            Value::Bool(_) | Value::Number(_) if single("string") => match path.segments().last() {
-                Some(Segment::Index(_)) => format!("in quotes: `\"{value}\"`"),
-                _ => format!("in quotes: `{key} = \"{value}\"`"),
-            },
             Value::Array(_) if single("object") && path.segments().len() <= 2 => {
                 let keyed = schemas.first().is_some_and(|schema| members(self.root, schema).is_some());
                 let name = if keyed && path.segments().len() == 1 { ".NAME" } else { "" };

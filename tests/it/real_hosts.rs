@@ -186,6 +186,7 @@ fn a_scaled_cluster_loses_no_result() {
     }
     drop(ask);
     assert!(client.wait().unwrap().success());
+    here.run(&["scale", "work", "0", "--auto-approve"]).expect(0).says("DI0369");
     // The file's number comes back.
     here.run(&["plan", "--detailed-exitcode"]).expect(2).says("replicas");
     here.apply().expect(0);

@@ -38,6 +38,11 @@ pub(super) fn unasked(live: &Value) -> Option<Readiness> {
 }
 
 /// The path of the number of workers, in clusters and in groups.
-pub(super) fn replicas_path() -> FieldPath {
+pub fn replicas_path() -> FieldPath {
     FieldPath::keys(["spec", "worker", "replicas"])
+}
+
+/// The paths of hosts: those of everything in a section, and those of its workers where they have their own.
+pub fn hosts_paths() -> [FieldPath; 2] {
+    [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])]
 }

@@ -156,7 +156,7 @@ pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
 
 /// What a change of the hosts does; `None` for other fields.
 pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
-    let hosts = [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])];
+    let hosts = api::hosts_paths();
     let does = "workers are started on new hosts, and retired on hosts that are left";
     hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
 }
