@@ -151,26 +151,81 @@ impl FromIterator<Segment> for FieldPath {
     }
 }
 
-/// Keys that TOML would write bare stay bare, others are quoted: `labels."a/b"`.
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, segment) in self.0.iter().enumerate() {
-            match segment {
-                Segment::Key(key) => {
-                    if place > 0 {
-                        f.write_str(".")?;
-                    }
-                    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-                    if !key.is_empty() && key.bytes().all(bare) {
-                        f.write_str(key)?;
-                    } else {
-                        write!(f, "{key:?}")?;
-                    }
-                }
-                Segment::Index(index) => write!(f, "[{index}]")?,
-            }
+            let step = match segment {
+                Segment::Key(key) => Step::Key(key),
+                Segment::Index(index) => Step::Index(*index),
+            };
+            step.write(f, place == 0)?;
         }
         Ok(())
+    }
+}
+
+/// A [`Segment`] that borrows its key.
+#[derive(Clone, Copy)]
+pub enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+impl Step<'_> {
+    /// Keys that TOML would write bare stay bare, others are quoted: `labels."a/b"`.
+    fn write(self, to: &mut impl fmt::Write, is_first: bool) -> fmt::Result {
+        match self {
+            Self::Key(key) => {
+                if !is_first {
+                    to.write_str(".")?;
+                }
+                let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+                if !key.is_empty() && key.bytes().all(bare) {
+                    to.write_str(key)
+                } else {
+                    write!(to, "{key:?}")
+                }
+            }
+            Self::Index(index) => write!(to, "[{index}]"),
+        }
+    }
+}
+
+/// Where a walk through a tree is. Its text, that of a [`FieldPath`], grows and shrinks with it: a walk over all leaves does not
+/// write what lies above each of them anew.
+#[derive(Default)]
+pub struct Cursor<'a> {
+    steps: Vec<Step<'a>>,
+    text: String,
+}
+
+impl<'a> Cursor<'a> {
+    /// Goes one step down; what is returned leads back up.
+    pub fn enter(&mut self, step: Step<'a>) -> usize {
+        let above = self.text.len();
+        // Writing to a string does not fail.
+        let _ = step.write(&mut self.text, self.steps.is_empty());
+        self.steps.push(step);
+        above
+    }
+
+    /// Goes one step up.
+    pub fn leave(&mut self, above: usize) {
+        self.steps.pop();
+        self.text.truncate(above);
+    }
+
+    /// The printed form of [`Self::path`].
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn path(&self) -> FieldPath {
+        let segment = |step: &Step<'_>| match *step {
+            Step::Key(key) => Segment::Key(key.to_owned()),
+            Step::Index(index) => Segment::Index(index),
+        };
+        self.steps.iter().map(segment).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use super::reason::Reason;
 use super::{Action, Change};
 use crate::address::Address;
 use crate::kinds;
+use crate::kinds::gke::compare::Relied;
 use crate::kinds::json::{is_going, text};
 use crate::kinds::kubernetes::{provisioning, request_stage};
 use crate::resource::{Identity, KindId, Resource};
@@ -55,7 +56,7 @@ impl<'a> Planner<'a> {
             if resource.kind == KindId::ProvisioningRequest && action != Action::Delete {
                 self.tell_end(resource, &user.address, &live);
             }
-            let fingerprint = Some(fingerprint(&live, &[]));
+            let fingerprint = Some(fingerprint(&live, &Relied::default()));
             self.changes
                 .push(Change { fingerprint, ..self.seen.proposed(resource, Action::Keep, Vec::new()) });
             return true;
@@ -70,7 +71,7 @@ impl<'a> Planner<'a> {
             Some(end) => Reason::AskedAgain { end },
             None => return false,
         };
-        let fingerprint = Some(fingerprint(&live, &[]));
+        let fingerprint = Some(fingerprint(&live, &Relied::default()));
         let change = self.seen.proposed(resource, Action::Replace, Vec::new());
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
         true

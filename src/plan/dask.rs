@@ -70,7 +70,7 @@ impl Planner<'_> {
         let group = dask::api::default_group(cluster);
         let Some(group_live) = self.seen.inputs.world.find(&Identity::Object(group.clone())) else { return };
         let have = path.find(group_live);
-        compared.seen.push((path.key("default group"), have.cloned().unwrap_or_default()));
+        compared.relied.add(&path.key("default group").to_string(), have.unwrap_or(&Value::Null));
         // A changed number of the cluster is handed on by the operator.
         if have.is_none() || have == Some(wanted) || path.find(live) != Some(wanted) {
             return;

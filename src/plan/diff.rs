@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::address::{FieldPath, Segment};
+use crate::address::{Cursor, FieldPath, Segment, Step};
 use crate::kinds::gke::compare::{Compared, blank};
 use crate::kinds::kubernetes::same::{Sense, is_requirements, same};
 use crate::resource::{Effect, FieldChange};
@@ -85,7 +85,7 @@ pub fn set_by_others(
         }
         let effect: fn(&FieldPath) -> (Effect, Option<&'static str>) = |_| (Effect::InPlace, None);
         let mut walk = Walk::new(manager, effect);
-        walk.given_up(&FieldPath::root(), owner.fields, Some(desired), live, schema);
+        walk.given_up(owner.fields, Some(desired), live, schema);
         let new = walk.compared.changes.into_iter().filter(|change| {
             let metadata = FieldPath::root().key("metadata");
             let books = metadata.contains(&change.path) && !metadata.key("labels").contains(&change.path);
@@ -134,10 +134,10 @@ fn entries(live: &Value) -> impl Iterator<Item = Owner<'_>> {
 }
 
 /// Compares a wanted object with the live one. `effect` tells what changing a field does.
-pub fn compare(
-    desired: &Value,
-    live: &Value,
-    manager: &str,
+pub fn compare<'a>(
+    desired: &'a Value,
+    live: &'a Value,
+    manager: &'a str,
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
 ) -> Compared {
@@ -147,12 +147,12 @@ pub fn compare(
         if matches!(key.as_str(), "apiVersion" | "kind") {
             continue;
         }
-        let path = FieldPath::root().key(key);
         let child = schema.and_then(|schema| schema.property(key));
-        walk.field(&path, value, live.get(key), &step(&owners, &format!("f:{key}")), child.as_ref());
+        let below = step(&owners, &format!("f:{key}"));
+        walk.at(Step::Key(key), |walk| walk.field(value, live.get(key), &below, child.as_ref()));
     }
     if let Some(ours) = owners.iter().find(|owner| owner.applied && owner.manager == manager) {
-        walk.given_up(&FieldPath::root(), ours.fields, Some(desired), live, schema);
+        walk.given_up(ours.fields, Some(desired), live, schema);
     }
     walk.compared
 }
@@ -168,6 +168,7 @@ fn step<'a>(owners: &[Owner<'a>], key: &str) -> Vec<Owner<'a>> {
 
 struct Walk<'a> {
     manager: &'a str,
+    cursor: Cursor<'a>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
     /// Whether a list is looked into that is written as one value.
     in_whole_list: bool,
@@ -180,18 +181,30 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(manager: &'a str, effect: fn(&FieldPath) -> (Effect, Option<&'static str>)) -> Self {
-        let compared = Compared::default();
-        Self { manager, effect, in_whole_list: false, in_requirements: false, secret: false, compared }
+        Self {
+            manager,
+            cursor: Cursor::default(),
+            effect,
+            in_whole_list: false,
+            in_requirements: false,
+            secret: false,
+            compared: Compared::default(),
+        }
     }
-}
 
-impl Walk<'_> {
+    fn at(&mut self, step: Step<'a>, walk: impl FnOnce(&mut Self)) {
+        let above = self.cursor.enter(step);
+        walk(self);
+        self.cursor.leave(above);
+    }
+
     fn owned(&self, owners: &[Owner]) -> bool {
         owners.iter().any(|owner| owner.applied && owner.manager == self.manager)
     }
 
-    fn differs(&mut self, path: &FieldPath, before: Option<&Value>, after: Option<&Value>, owners: &[Owner]) {
-        let (effect, note) = (self.effect)(path);
+    fn differs(&mut self, before: Option<&Value>, after: Option<&Value>, owners: &[Owner]) {
+        let path = self.cursor.path();
+        let (effect, note) = (self.effect)(&path);
         let other = owners.iter().find(|owner| owner.applied && !is_of(owner.manager, self.manager));
         if let Some(other) = other.filter(|_| after.is_some()) {
             self.compared.others.push((path.clone(), other.manager.to_owned()));
@@ -200,7 +213,7 @@ impl Walk<'_> {
         let external = before.is_some() || self.in_whole_list && !self.owned(owners);
         let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| external);
         self.compared.changes.push(FieldChange {
-            path: path.clone(),
+            path,
             before: before.cloned(),
             after: after.cloned(),
             effect,
@@ -210,32 +223,24 @@ impl Walk<'_> {
         });
     }
 
-    fn leaf(
-        &mut self,
-        path: &FieldPath,
-        want: &Value,
-        live: Option<&Value>,
-        owners: &[Owner],
-        schema: Option<&Schema>,
-    ) {
-        self.compared.seen.push((path.clone(), live.cloned().unwrap_or_default()));
-        let sense = if self.in_requirements { Sense::Quantity } else { Sense::of(schema, path) };
+    fn leaf(&mut self, want: &Value, live: Option<&Value>, owners: &[Owner], schema: Option<&Schema>) {
+        self.compared.relied.add(self.cursor.as_str(), live.unwrap_or(&Value::Null));
         let equal = match live {
-            Some(live) => same(want, live, sense),
+            Some(live) if self.in_requirements => same(want, live, Sense::Quantity),
+            Some(live) => want == live || same(want, live, Sense::of(schema, &self.cursor.path())),
             // The server drops zero values of built-in kinds; our entry still names the field.
             None => blank(want) && self.owned(owners),
         };
         if !equal {
-            self.differs(path, live, Some(want), owners);
+            self.differs(live, Some(want), owners);
         }
     }
 
     fn field(
         &mut self,
-        path: &FieldPath,
-        want: &Value,
-        live: Option<&Value>,
-        owners: &[Owner],
+        want: &'a Value,
+        live: Option<&'a Value>,
+        owners: &[Owner<'a>],
         schema: Option<&Schema>,
     ) {
         match (want, live) {
@@ -246,7 +251,9 @@ impl Walk<'_> {
                     // As most are. Whose a value is and whether it is a secret matters where it differs.
                     let scalar = matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_));
                     if let Some(live) = have.get(key).filter(|live| scalar && *live == value) {
-                        self.compared.seen.push((path.key(key), live.clone()));
+                        let above = self.cursor.enter(Step::Key(key));
+                        self.compared.relied.add(self.cursor.as_str(), live);
+                        self.cursor.leave(above);
                         continue;
                     }
                     let child = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
@@ -254,32 +261,25 @@ impl Walk<'_> {
                     // Either side says the name beside a value; a list without keys may have it on one only.
                     let secret = secrets::hides(fields, key) || secrets::hides(have, key);
                     let outside = std::mem::replace(&mut self.secret, secret);
-                    self.field(&path.key(key), value, have.get(key), &below, child.as_ref());
+                    self.at(Step::Key(key), |walk| walk.field(value, have.get(key), &below, child.as_ref()));
                     self.secret = outside;
                 }
                 self.in_requirements = outside;
                 if schema.is_some_and(Schema::atomic_map) {
-                    self.extras(path, fields, have, owners, schema);
+                    self.extras(fields, have, owners, schema);
                 }
             }
             (Value::Object(fields), None) if fields.is_empty() && self.owned(owners) => {}
             // Built-in kinds keep no empty lists, and our entry does not name those whose items have keys: `env: []`, which
             // charts write. A list that is not there and an empty one mean the same.
             (Value::Array(items), None) if items.is_empty() => {}
-            (Value::Array(items), Some(Value::Array(have))) => self.list(path, items, have, owners, schema),
+            (Value::Array(items), Some(Value::Array(have))) => self.list(items, have, owners, schema),
             (Value::Null, _) => {}
-            _ => self.leaf(path, want, live, owners, schema),
+            _ => self.leaf(want, live, owners, schema),
         }
     }
 
-    fn list(
-        &mut self,
-        path: &FieldPath,
-        items: &[Value],
-        have: &[Value],
-        owners: &[Owner],
-        schema: Option<&Schema>,
-    ) {
+    fn list(&mut self, items: &'a [Value], have: &'a [Value], owners: &[Owner<'a>], schema: Option<&Schema>) {
         let kind = schema.map_or_else(|| named(owners), Schema::list);
         let item_schema = schema.and_then(Schema::items);
         match kind {
@@ -294,37 +294,36 @@ impl Walk<'_> {
                         named.entry(key).or_insert(value);
                     }
                     let below = step(owners, &format!("k:{}", Value::Object(named)));
-                    self.field(&path.index(found.unwrap_or(place)), item, live, &below, item_schema);
+                    let place = Step::Index(found.unwrap_or(place));
+                    self.at(place, |walk| walk.field(item, live, &below, item_schema));
                 }
             }
             List::Set => {
                 for (place, item) in items.iter().enumerate() {
                     if !have.contains(item) {
                         let below = step(owners, &format!("v:{item}"));
-                        self.leaf(&path.index(place), item, None, &below, None);
+                        self.at(Step::Index(place), |walk| walk.leaf(item, None, &below, None));
                     }
                 }
             }
             List::Atomic if items.len() == have.len() => {
                 let outside = std::mem::replace(&mut self.in_whole_list, true);
                 for (place, (item, live)) in items.iter().zip(have).enumerate() {
-                    let path = path.index(place);
                     let outside = self.secret;
                     self.secret |= secrets::follows_flag(items, place) || secrets::follows_flag(have, place);
-                    self.field(&path, item, Some(live), owners, item_schema.as_ref());
-                    self.secret = outside;
-                    if let (Value::Object(item), Value::Object(live)) = (item, live) {
-                        self.extras(&path, item, live, owners, item_schema.as_ref());
-                    }
+                    self.at(Step::Index(place), |walk| {
+                        walk.field(item, Some(live), owners, item_schema.as_ref());
+                        walk.secret = outside;
+                        if let (Value::Object(item), Value::Object(live)) = (item, live) {
+                            walk.extras(item, live, owners, item_schema.as_ref());
+                        }
+                    });
                 }
                 self.in_whole_list = outside;
             }
-            List::Atomic => self.differs(
-                path,
-                Some(&Value::Array(have.to_vec())),
-                Some(&Value::Array(items.to_vec())),
-                owners,
-            ),
+            List::Atomic => {
+                self.differs(Some(&Value::Array(have.to_vec())), Some(&Value::Array(items.to_vec())), owners)
+            }
         }
     }
 
@@ -332,9 +331,8 @@ impl Walk<'_> {
     /// somebody's edit when it no longer is and they are no defaults.
     fn extras(
         &mut self,
-        path: &FieldPath,
         want: &Map<String, Value>,
-        have: &Map<String, Value>,
+        have: &'a Map<String, Value>,
         owners: &[Owner],
         schema: Option<&Schema>,
     ) {
@@ -346,7 +344,7 @@ impl Walk<'_> {
         for (key, live) in have.iter().filter(|(key, live)| !want.contains_key(*key) && !filled_in(key, live))
         {
             self.secret = secrets::hides(have, key);
-            self.differs(&path.key(key), Some(live), None, owners);
+            self.at(Step::Key(key), |walk| walk.differs(Some(live), None, owners));
             self.secret = false;
         }
     }
@@ -354,8 +352,7 @@ impl Walk<'_> {
     /// Fields that our manager owns, that are live, and that are no longer wanted.
     fn given_up(
         &mut self,
-        path: &FieldPath,
-        fields: &Value,
+        fields: &'a Value,
         desired: Option<&Value>,
         live: &Value,
         schema: Option<&Schema>,
@@ -363,10 +360,10 @@ impl Walk<'_> {
         let item_schema = schema.and_then(Schema::items);
         for (name, below) in fields.as_object().into_iter().flatten() {
             let mut schema_below = item_schema.clone();
-            let (child_path, want, have) = match name.split_once(':') {
+            let (place, want, have) = match name.split_once(':') {
                 Some(("f", key)) => {
                     schema_below = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
-                    (path.key(key), desired.and_then(|desired| desired.get(key)), live.get(key))
+                    (Step::Key(key), desired.and_then(|desired| desired.get(key)), live.get(key))
                 }
                 Some(("k", keys)) => {
                     let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
@@ -374,14 +371,14 @@ impl Walk<'_> {
                     let want = desired.and_then(|desired| {
                         position(desired, &keys, item_schema.as_ref()).map(|at| &desired[at])
                     });
-                    (path.index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
+                    (Step::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
                 }
                 Some(("v", text)) => {
                     let Ok(value) = serde_json::from_str::<Value>(text) else { continue };
                     let find = |list: &Value| list.as_array()?.iter().position(|item| item == &value);
                     let place = find(live);
                     let want = desired.and_then(|desired| find(desired).map(|at| &desired[at]));
-                    (path.index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
+                    (Step::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
                 }
                 _ => continue,
             };
@@ -390,11 +387,13 @@ impl Walk<'_> {
                 |value: &Value, key: &str| value.as_object().is_some_and(|table| secrets::hides(table, key));
             self.secret = name.strip_prefix("f:").is_some_and(|key| table(live, key));
             let inner = below.as_object().is_some_and(|fields| fields.keys().any(|key| key != "."));
-            if inner && (want.is_some() || !have.is_array()) {
-                self.given_up(&child_path, below, want, have, schema_below.as_ref());
-            } else if want.is_none() {
-                self.differs(&child_path, Some(have), None, &[]);
-            }
+            self.at(place, |walk| {
+                if inner && (want.is_some() || !have.is_array()) {
+                    walk.given_up(below, want, have, schema_below.as_ref());
+                } else if want.is_none() {
+                    walk.differs(Some(have), None, &[]);
+                }
+            });
             self.secret = false;
         }
     }

@@ -2,7 +2,6 @@
 //! is made.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -12,7 +11,7 @@ use super::reason::Users;
 use super::shapes::Shapes;
 use super::{Action, Change, diff, given};
 use crate::address::{Address, FieldPath};
-use crate::kinds::gke::compare::Compared;
+use crate::kinds::gke::compare::{Compared, Relied};
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
 use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::object::kind_of;
@@ -248,22 +247,18 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
 }
 
 /// GKE gives a pool no id, and its link is its name; the instance groups behind it are new with each pool.
-pub(super) fn which_pool(live: &Value) -> Option<(FieldPath, Value)> {
+pub(super) fn which_pool(live: &Value) -> Option<(&'static str, &Value)> {
     // A cluster has an id, and lists the groups of all its pools.
     let groups = live.get("instanceGroupUrls").filter(|_| live["id"].is_null())?;
-    Some((FieldPath::keys(["instanceGroupUrls"]), groups.clone()))
+    Some(("instanceGroupUrls", groups))
 }
 
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
-pub(super) fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
+pub(super) fn fingerprint(live: &Value, relied: &Relied) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
-    // One text and one digest: a definition of a custom kind has thousands of fields.
-    let mut text = uid.unwrap_or_default().to_owned();
-    for (path, value) in seen {
-        // Writing to a string does not fail.
-        let _ = write!(text, "\n{path}={value}");
-    }
-    blake3::hash(text.as_bytes()).to_hex().as_str()[..16].to_owned()
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(uid.unwrap_or_default().as_bytes()).update(relied.text());
+    hasher.finalize().to_hex().as_str()[..16].to_owned()
 }
 
 /// The addresses of what is wanted and of what the record knows, by identity.

@@ -12,6 +12,7 @@ use super::reason::{Holder, Reason};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
+use crate::kinds::gke::compare::Relied;
 use crate::kinds::{self, gke};
 use crate::resource::{Identity, KindId, ObjectId, Packed, World};
 
@@ -98,7 +99,7 @@ impl<'a> Planner<'a> {
             return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
         }
         // Another one that leaves meanwhile would leave it to nobody.
-        let fingerprint = Some(fingerprint(live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
+        let fingerprint = Some(fingerprint(live, &Relied::of([("users", &Value::from(shared))])));
         Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
     }
 
@@ -240,7 +241,7 @@ impl<'a> Planner<'a> {
             location: location.map(|location| location.to_string()),
             reasons: Vec::from_iter(reason),
             origin,
-            fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
+            fingerprint: Some(fingerprint(live, &Relied::of(which_pool(live)))),
             before: without_secrets(live).into(),
             ..Change::of(address, identity, kind, Action::Delete)
         }

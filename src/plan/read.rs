@@ -9,6 +9,7 @@ use super::{Mode, Note, Read, diff};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
+use crate::kinds::gke::compare::Relied;
 use crate::kinds::gke::{self, node_pool};
 use crate::kinds::kind::Compare;
 use crate::kinds::kubernetes::manifest::pod_specs;
@@ -34,10 +35,10 @@ impl Planner<'_> {
             };
             let live = self.with_size(resource, live);
             let differences = self.differences(resource, &live);
-            let relied: Vec<(FieldPath, Value)> = relied_on(&resource.identity)
-                .iter()
-                .map(|path| (path.clone(), path.find(&live).cloned().unwrap_or_default()))
-                .collect();
+            let relied = relied_on(&resource.identity);
+            let relied =
+                relied.iter().map(|path| (path.to_string(), path.find(&live).unwrap_or(&Value::Null)));
+            let relied = Relied::of(relied);
             let found = self.found(&resource.identity, &live);
             reads.push(self.seen(resource, Some(found), Some(fingerprint(&live, &relied))));
             if inputs.mode == Mode::Apply {

@@ -10,6 +10,7 @@ use super::{Action, Change, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::scale::{holders, is_autoscaler_of};
+use crate::kinds::gke::compare::Relied;
 use crate::kinds::json::is_going;
 use crate::kinds::kind::ChangeContext;
 use crate::kinds::kubernetes::kueue::gang;
@@ -73,14 +74,12 @@ impl Planner<'_> {
         };
         let to = json!(wish.number);
         let path = &wish.scaled.path;
-        let seen: Vec<(FieldPath, Value)> = before
-            .iter()
-            .map(|(holder, number)| {
-                let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
-                (place, number.clone().unwrap_or_default())
-            })
-            .collect();
-        let fingerprint = Some(fingerprint(&live, &seen));
+        let mut relied = Relied::default();
+        for (holder, number) in &before {
+            let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
+            relied.add(&place.to_string(), number.as_ref().unwrap_or(&Value::Null));
+        }
+        let fingerprint = Some(fingerprint(&live, &relied));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
         let Some((_, from)) = differs.first() else {
             let kept = self.seen.proposed(resource, Action::Keep, Vec::new());

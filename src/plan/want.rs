@@ -10,6 +10,7 @@ use super::reason::{Reason, Users};
 use super::{Action, Adopted, Change, Note, given, hosts, named};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::gke::compare::Relied;
 use crate::kinds::json::is_going;
 use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::kubernetes::kueue::queue;
@@ -88,7 +89,7 @@ impl Planner<'_> {
 
     fn recreate(&mut self, resource: &Resource, live: &Value, reason: Reason) {
         let change = self.seen.proposed(resource, Action::Create, Vec::new());
-        let fingerprint = Some(fingerprint(live, &[]));
+        let fingerprint = Some(fingerprint(live, &Relied::default()));
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
 
@@ -126,10 +127,12 @@ impl Planner<'_> {
         self.tell_move(resource, &mut compared.changes);
         let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);
-        if action != Action::Keep {
-            compared.seen.extend(which_pool(live));
+        if action != Action::Keep
+            && let Some((path, groups)) = which_pool(live)
+        {
+            compared.relied.add(path, groups);
         }
-        let fingerprint = Some(fingerprint(live, &compared.seen));
+        let fingerprint = Some(fingerprint(live, &compared.relied));
         let taken = match standing {
             Standing::Ours => taken_fields(&compared.others),
             Standing::Shared(stacks) => {

@@ -523,6 +523,15 @@ fn tried(case: &Case, sorts: &[Sort], send: &Send<'_>) -> Result<Tried, String> 
     done(edited(case, sort, &body, &path, live, send))
 }
 
+/// `path=value`, where a path may have `=` in a key.
+fn relied(line: &str) -> (FieldPath, Value) {
+    let parse = |(at, _)| {
+        let path = line[..at].parse::<FieldPath>().unwrap();
+        Some((path, serde_json::from_str(&line[at + 1..]).ok()?))
+    };
+    line.match_indices('=').find_map(parse).unwrap()
+}
+
 /// Another manager's edit of one field that we compare. Whether the server took it.
 fn edited(
     case: &Case,
@@ -532,9 +541,12 @@ fn edited(
     live: Value,
     send: &Send<'_>,
 ) -> Result<bool, String> {
-    let places: Vec<(FieldPath, Value)> = compared(sort, body, &live, true)
-        .seen
-        .into_iter()
+    let compared_with = compared(sort, body, &live, true).relied;
+    let places: Vec<(FieldPath, Value)> = std::str::from_utf8(compared_with.text())
+        .unwrap()
+        .lines()
+        .skip(1)
+        .map(relied)
         .filter_map(|(place, value)| {
             let (shape, is_key) = shape_at(&sort.schema, &place);
             let of_name = place.segments().first() == Some(&Segment::Key("metadata".into()))

@@ -14,13 +14,38 @@ use crate::kinds::kind::{How, Rule, Update};
 use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Packed, Step};
 use crate::secrets::is_secret;
 
+/// Live values that a change relies on, as one text to make a digest of: a definition of a custom kind has thousands of fields.
+#[derive(Default)]
+pub struct Relied(Vec<u8>);
+
+impl Relied {
+    pub fn of<'v>(values: impl IntoIterator<Item = (impl AsRef<str>, &'v Value)>) -> Self {
+        let mut relied = Self::default();
+        values.into_iter().for_each(|(path, live)| relied.add(path.as_ref(), live));
+        relied
+    }
+
+    pub fn add(&mut self, path: &str, live: &Value) {
+        self.0.push(b'\n');
+        self.0.extend_from_slice(path.as_bytes());
+        self.0.push(b'=');
+        // Values are written to memory, which does not fail.
+        let _ = serde_json::to_writer(&mut self.0, live);
+    }
+
+    /// A line of `path=value` for each.
+    pub fn text(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// What a comparison found.
 #[derive(Default)]
 pub struct Compared {
     /// What differs.
     pub changes: Vec<FieldChange>,
     /// Every live value that was compared.
-    pub seen: Vec<(FieldPath, Value)>,
+    pub relied: Relied,
     /// Fields that differ and that another tool applies, and its field manager.
     pub others: Vec<(FieldPath, String)>,
 }
@@ -37,7 +62,7 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
         if want.is_null() && before.is_null() {
             continue;
         }
-        compared.seen.push((live_path, have.clone()));
+        compared.relied.add(&live_path.to_string(), have);
         match rule.how {
             How::AtCreation => {}
             How::Exact | How::LastPart | How::Set | How::Range if want.is_null() => {
