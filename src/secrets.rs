@@ -43,11 +43,13 @@ fn is_userinfo(text: &str) -> bool {
 
 /// Whether a value under such a name would be one: text that says something.
 pub fn is_literal(name: &str, text: &str) -> bool {
-    if says_nothing(text) {
+    // The name first: hardly any is one of a secret.
+    let of_secret = is_secret(name);
+    if !(of_secret || is_auth(name)) || says_nothing(text) {
         return false;
     }
-    if !is_secret(name) {
-        return is_auth(name) && is_userinfo(text);
+    if !of_secret {
+        return is_userinfo(text);
     }
     // `authSecret: jupyter` of charts and kinds names a Secret; `CLIENT_SECRET` of a container is one.
     let key = name.chars().any(char::is_lowercase);
@@ -88,7 +90,13 @@ const TOKENS: [(&str, usize); 24] = [
     ("whsec_", 20),
 ];
 
+/// Bytes of the shortest token, one of Slack's.
+const SHORTEST: usize = 15;
+
 fn is_token(word: &str) -> bool {
+    if word.len() < SHORTEST {
+        return false;
+    }
     let known = TOKENS.iter().any(|(start, least)| {
         word.strip_prefix(start)
             .is_some_and(|rest| rest.len() >= *least && rest.bytes().any(|b| b.is_ascii_digit()))
@@ -99,9 +107,20 @@ fn is_token(word: &str) -> bool {
     known || (object(parts.next()) && object(parts.next()) && parts.next().is_some())
 }
 
-/// Places of keys, tokens and passwords in URLs, which are told by their shape.
+/// Places of keys, tokens and passwords in URLs, which are told by their shape. Most texts are short and have none.
 fn shapes(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
+    if text.len() >= SHORTEST {
+        private_keys(text, &mut found);
+        tokens(text, &mut found);
+    }
+    if text.contains(':') {
+        passwords_of_urls(text, &mut found);
+    }
+    found
+}
+
+fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
     for (start, _) in text.match_indices("-----BEGIN ") {
         let head = text[start..].lines().next().unwrap_or_default();
         if head.contains("PRIVATE KEY") {
@@ -109,6 +128,9 @@ fn shapes(text: &str) -> Vec<Range<usize>> {
             found.push(start..end);
         }
     }
+}
+
+fn tokens(text: &str, found: &mut Vec<Range<usize>>) {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let mut from = 0;
     while let Some(start) = text[from..].find(inner).map(|start| from + start) {
@@ -118,6 +140,9 @@ fn shapes(text: &str) -> Vec<Range<usize>> {
         }
         from = end;
     }
+}
+
+fn passwords_of_urls(text: &str, found: &mut Vec<Range<usize>>) {
     for (at, _) in text.match_indices("://") {
         let start = at + "://".len();
         let end = |c: char| matches!(c, '/' | '?' | '#' | '"' | '\'' | '`' | '<' | '>') || c.is_whitespace();
@@ -129,7 +154,6 @@ fn shapes(text: &str) -> Vec<Range<usize>> {
             found.push(start..start + password.len());
         }
     }
-    found
 }
 
 /// Whether a text is, or has in it, what is a secret by its shape.
@@ -295,14 +319,21 @@ pub fn found_in(value: &Value) -> Vec<String> {
 
 /// Whether what stands under a key of a table is to be hidden, whatever it is.
 pub fn hides(table: &Map<String, Value>, key: &str) -> bool {
-    let name = table.get("name").or_else(|| table.get("key")).and_then(Value::as_str);
-    match table.get(key) {
-        _ if is_reference(table) => false,
-        Some(Value::String(text)) if key == "value" => name.is_some_and(|name| is_literal(name, text)),
-        Some(Value::String(text)) => is_literal(key, text),
-        Some(Value::Number(_)) => is_secret(key),
+    table.get(key).is_some_and(|value| hides_value(table, key, value))
+}
+
+/// The same, where the value is at hand.
+fn hides_value(table: &Map<String, Value>, key: &str, value: &Value) -> bool {
+    let is_one = match value {
+        Value::String(text) if key == "value" => {
+            let name = table.get("name").or_else(|| table.get("key")).and_then(Value::as_str);
+            name.is_some_and(|name| is_literal(name, text))
+        }
+        Value::String(text) => is_literal(key, text),
+        Value::Number(_) => is_secret(key),
         _ => false,
-    }
+    };
+    is_one && !is_reference(table)
 }
 
 /// Whether an argument is the value of the one before it: `--password`, `x`.
@@ -324,7 +355,7 @@ fn without(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
         Value::Object(table) => {
             let secret = table.get("kind").is_some_and(|kind| kind == "Secret");
             let mut hidden = |(key, value): (&String, &Value)| match value {
-                _ if hides(table, key) => Some(whole(value, seen)),
+                _ if hides_value(table, key, value) => Some(whole(value, seen)),
                 _ if secret && matches!(key.as_str(), "data" | "stringData") => all(value, seen),
                 // `passwords: [a, b]`; what `imagePullSecrets` has are tables.
                 Value::Array(items) if is_secret(key) => {
@@ -459,6 +490,12 @@ impl Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_token_is_shorter_than_the_shortest() {
+        let least = TOKENS.iter().map(|(start, least)| start.len() + least).min();
+        assert_eq!(least, Some(SHORTEST));
+    }
 
     #[test]
     fn names_tell_secrets_from_what_is_about_them() {
