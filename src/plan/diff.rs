@@ -322,7 +322,8 @@ impl<'a> Walk<'a> {
                 self.in_whole_list = outside;
             }
             List::Atomic => {
-                self.differs(Some(&Value::Array(have.to_vec())), Some(&Value::Array(items.to_vec())), owners)
+                let [before, after] = [have, items].map(|list| Value::Array(list.to_vec()));
+                self.differs(Some(&before), Some(&after), owners);
             }
         }
     }
