@@ -154,11 +154,11 @@ impl FromIterator<Segment> for FieldPath {
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, segment) in self.0.iter().enumerate() {
-            let step = match segment {
-                Segment::Key(key) => Step::Key(key),
-                Segment::Index(index) => Step::Index(*index),
+            let segment = match segment {
+                Segment::Key(key) => SegmentRef::Key(key),
+                Segment::Index(index) => SegmentRef::Index(*index),
             };
-            step.write(f, place == 0)?;
+            segment.write(f, place == 0)?;
         }
         Ok(())
     }
@@ -166,12 +166,12 @@ impl fmt::Display for FieldPath {
 
 /// A [`Segment`] that borrows its key.
 #[derive(Clone, Copy)]
-pub enum Step<'a> {
+pub enum SegmentRef<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-impl Step<'_> {
+impl SegmentRef<'_> {
     /// Keys that TOML would write bare stay bare, others are quoted: `labels."a/b"`.
     fn write(self, to: &mut impl fmt::Write, is_first: bool) -> fmt::Result {
         match self {
@@ -191,28 +191,29 @@ impl Step<'_> {
     }
 }
 
-/// Where a walk through a tree is. Its text, that of a [`FieldPath`], grows and shrinks with it: a walk over all leaves does not
-/// write what lies above each of them anew.
+/// The current position of a walk through a tree. Its printed form is extended and cut as the walk goes down and up, so that the
+/// path above a leaf is not printed again for each leaf.
 #[derive(Default)]
 pub struct Cursor<'a> {
-    steps: Vec<Step<'a>>,
+    /// Each with the length of the text above it, in bytes.
+    segments: Vec<(SegmentRef<'a>, usize)>,
     text: String,
 }
 
 impl<'a> Cursor<'a> {
-    /// Goes one step down; what is returned leads back up.
-    pub fn enter(&mut self, step: Step<'a>) -> usize {
+    /// Goes one level down.
+    pub fn enter(&mut self, segment: SegmentRef<'a>) {
         let above = self.text.len();
         // Writing to a string does not fail.
-        let _ = step.write(&mut self.text, self.steps.is_empty());
-        self.steps.push(step);
-        above
+        let _ = segment.write(&mut self.text, self.segments.is_empty());
+        self.segments.push((segment, above));
     }
 
-    /// Goes one step up.
-    pub fn leave(&mut self, above: usize) {
-        self.steps.pop();
-        self.text.truncate(above);
+    /// Goes one level up.
+    pub fn leave(&mut self) {
+        if let Some((_, above)) = self.segments.pop() {
+            self.text.truncate(above);
+        }
     }
 
     /// The printed form of [`Self::path`].
@@ -221,11 +222,11 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn path(&self) -> FieldPath {
-        let segment = |step: &Step<'_>| match *step {
-            Step::Key(key) => Segment::Key(key.to_owned()),
-            Step::Index(index) => Segment::Index(index),
+        let segment = |(segment, _): &(SegmentRef<'_>, usize)| match *segment {
+            SegmentRef::Key(key) => Segment::Key(key.to_owned()),
+            SegmentRef::Index(index) => Segment::Index(index),
         };
-        self.steps.iter().map(segment).collect()
+        self.segments.iter().map(segment).collect()
     }
 }
 

@@ -43,7 +43,7 @@ fn is_userinfo(text: &str) -> bool {
 
 /// Whether a value under such a name would be one: text that says something.
 pub fn is_literal(name: &str, text: &str) -> bool {
-    // The name first: hardly any is one of a secret.
+    // The name first: few names are those of secrets.
     let of_secret = is_secret(name);
     if !(of_secret || is_auth(name)) || says_nothing(text) {
         return false;
@@ -90,7 +90,7 @@ const TOKENS: [(&str, usize); 24] = [
     ("whsec_", 20),
 ];
 
-/// Bytes of the shortest token, one of Slack's.
+/// The length in bytes of the shortest token, which is Slack's.
 const SHORTEST: usize = 15;
 
 fn is_token(word: &str) -> bool {

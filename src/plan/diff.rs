@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::address::{Cursor, FieldPath, Segment, Step};
+use crate::address::{Cursor, FieldPath, Segment, SegmentRef};
 use crate::kinds::gke::compare::{Compared, blank};
 use crate::kinds::kubernetes::same::{Sense, is_requirements, same};
 use crate::resource::{Effect, FieldChange};
@@ -149,7 +149,7 @@ pub fn compare<'a>(
         }
         let child = schema.and_then(|schema| schema.property(key));
         let below = step(&owners, &format!("f:{key}"));
-        walk.at(Step::Key(key), |walk| walk.field(value, live.get(key), &below, child.as_ref()));
+        walk.at(SegmentRef::Key(key), |walk| walk.field(value, live.get(key), &below, child.as_ref()));
     }
     if let Some(ours) = owners.iter().find(|owner| owner.applied && owner.manager == manager) {
         walk.given_up(ours.fields, Some(desired), live, schema);
@@ -192,10 +192,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn at(&mut self, step: Step<'a>, walk: impl FnOnce(&mut Self)) {
-        let above = self.cursor.enter(step);
+    fn at(&mut self, segment: SegmentRef<'a>, walk: impl FnOnce(&mut Self)) {
+        self.cursor.enter(segment);
         walk(self);
-        self.cursor.leave(above);
+        self.cursor.leave();
     }
 
     fn owned(&self, owners: &[Owner]) -> bool {
@@ -251,9 +251,9 @@ impl<'a> Walk<'a> {
                     // As most are. Whose a value is and whether it is a secret matters where it differs.
                     let scalar = matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_));
                     if let Some(live) = have.get(key).filter(|live| scalar && *live == value) {
-                        let above = self.cursor.enter(Step::Key(key));
-                        self.compared.relied.add(self.cursor.as_str(), live);
-                        self.cursor.leave(above);
+                        self.at(SegmentRef::Key(key), |walk| {
+                            walk.compared.relied.add(walk.cursor.as_str(), live);
+                        });
                         continue;
                     }
                     let child = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
@@ -261,7 +261,9 @@ impl<'a> Walk<'a> {
                     // Either side says the name beside a value; a list without keys may have it on one only.
                     let secret = secrets::hides(fields, key) || secrets::hides(have, key);
                     let outside = std::mem::replace(&mut self.secret, secret);
-                    self.at(Step::Key(key), |walk| walk.field(value, have.get(key), &below, child.as_ref()));
+                    self.at(SegmentRef::Key(key), |walk| {
+                        walk.field(value, have.get(key), &below, child.as_ref());
+                    });
                     self.secret = outside;
                 }
                 self.in_requirements = outside;
@@ -294,7 +296,7 @@ impl<'a> Walk<'a> {
                         named.entry(key).or_insert(value);
                     }
                     let below = step(owners, &format!("k:{}", Value::Object(named)));
-                    let place = Step::Index(found.unwrap_or(place));
+                    let place = SegmentRef::Index(found.unwrap_or(place));
                     self.at(place, |walk| walk.field(item, live, &below, item_schema));
                 }
             }
@@ -302,7 +304,7 @@ impl<'a> Walk<'a> {
                 for (place, item) in items.iter().enumerate() {
                     if !have.contains(item) {
                         let below = step(owners, &format!("v:{item}"));
-                        self.at(Step::Index(place), |walk| walk.leaf(item, None, &below, None));
+                        self.at(SegmentRef::Index(place), |walk| walk.leaf(item, None, &below, None));
                     }
                 }
             }
@@ -311,7 +313,7 @@ impl<'a> Walk<'a> {
                 for (place, (item, live)) in items.iter().zip(have).enumerate() {
                     let outside = self.secret;
                     self.secret |= secrets::follows_flag(items, place) || secrets::follows_flag(have, place);
-                    self.at(Step::Index(place), |walk| {
+                    self.at(SegmentRef::Index(place), |walk| {
                         walk.field(item, Some(live), owners, item_schema.as_ref());
                         walk.secret = outside;
                         if let (Value::Object(item), Value::Object(live)) = (item, live) {
@@ -345,7 +347,7 @@ impl<'a> Walk<'a> {
         for (key, live) in have.iter().filter(|(key, live)| !want.contains_key(*key) && !filled_in(key, live))
         {
             self.secret = secrets::hides(have, key);
-            self.at(Step::Key(key), |walk| walk.differs(Some(live), None, owners));
+            self.at(SegmentRef::Key(key), |walk| walk.differs(Some(live), None, owners));
             self.secret = false;
         }
     }
@@ -364,7 +366,7 @@ impl<'a> Walk<'a> {
             let (place, want, have) = match name.split_once(':') {
                 Some(("f", key)) => {
                     schema_below = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
-                    (Step::Key(key), desired.and_then(|desired| desired.get(key)), live.get(key))
+                    (SegmentRef::Key(key), desired.and_then(|desired| desired.get(key)), live.get(key))
                 }
                 Some(("k", keys)) => {
                     let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
@@ -372,14 +374,14 @@ impl<'a> Walk<'a> {
                     let want = desired.and_then(|desired| {
                         position(desired, &keys, item_schema.as_ref()).map(|at| &desired[at])
                     });
-                    (Step::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
+                    (SegmentRef::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
                 }
                 Some(("v", text)) => {
                     let Ok(value) = serde_json::from_str::<Value>(text) else { continue };
                     let find = |list: &Value| list.as_array()?.iter().position(|item| item == &value);
                     let place = find(live);
                     let want = desired.and_then(|desired| find(desired).map(|at| &desired[at]));
-                    (Step::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
+                    (SegmentRef::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
                 }
                 _ => continue,
             };

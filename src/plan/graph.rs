@@ -102,29 +102,27 @@ fn cluster_of(address: &Address) -> &str {
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Checks of a Dask cluster compute when all changes of its groups are done: workers that come or go meanwhile change what is
-/// measured. A group that is kept is not waited for: its workers may wait for machines.
+/// Checks of a Dask cluster compute when all changes of its groups and of what belongs to it are done, deletes as well: workers that
+/// come or go meanwhile change what is measured. A group that is kept is not waited for: its workers may wait for machines.
 fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
-    let runs: HashMap<&Address, usize> = (0..)
-        .zip(changes)
-        .filter(|(_, change)| change.kind == KindId::Check && change.action == Action::Run)
-        .map(|(place, change)| (&change.address, place))
-        .collect();
-    if runs.is_empty() {
+    let runs = |change: &Change| change.kind == KindId::Check && change.action == Action::Run;
+    let running = changes.iter().enumerate().filter(|(_, change)| runs(change));
+    let running: HashMap<&Address, usize> = running.map(|(place, change)| (&change.address, place)).collect();
+    if running.is_empty() {
         return order;
     }
-    let mut groups = BTreeMap::<&str, Vec<usize>>::new();
+    let mut parts = BTreeMap::<&str, Vec<usize>>::new();
     for (place, change) in changes.iter().enumerate() {
         let cluster = cluster_of(&change.address);
-        if change.action != Action::Keep && cluster != change.address.section() {
-            groups.entry(cluster).or_default().push(place);
+        if change.action != Action::Keep && cluster != change.address.as_str() {
+            parts.entry(cluster).or_default().push(place);
         }
     }
-    for check in desired {
-        let Some(place) = runs.get(&check.address) else { continue };
-        for followed in &check.follows {
-            order.all(groups.get(followed.as_str()).map_or(&[][..], Vec::as_slice), &[*place]);
+    for resource in desired {
+        let Some(check) = running.get(&resource.address) else { continue };
+        for followed in &resource.follows {
+            order.all(parts.get(followed.as_str()).map_or(&[][..], Vec::as_slice), &[*check]);
         }
     }
     order

@@ -6,13 +6,13 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::Value;
 
 use super::planner::Planner;
-use super::{Action, Change, Mode, Note};
+use super::{Action, Mode, Note};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::about::counted;
 use crate::kinds::hosts;
 use crate::kinds::kind::Kind;
-use crate::resource::{Effect, FieldChange, Host, Identity, KindId, Reach};
+use crate::resource::{Effect, FieldChange, Host, KindId, ObjectId, Reach};
 
 impl Planner<'_> {
     pub(super) fn hosts_in_doubt(&self) -> Vec<Note> {
@@ -66,40 +66,45 @@ impl Planner<'_> {
         let inputs = self.seen.inputs;
         let live = inputs.world.inside.live().into_iter().flatten();
         let (group, cluster) = (hosts::api::group(), hosts::api::cluster());
-        let parts: Vec<(Identity, &Value)> = live
-            .filter(|(object, _)| object.gvk == cluster || object.gvk == group)
-            .map(|(object, body)| (Identity::Object(object.clone()), body))
-            .collect();
+        let parts: Vec<(&ObjectId, &Value)> =
+            live.filter(|(object, _)| object.gvk == cluster || object.gvk == group).collect();
         if parts.is_empty() {
             return Vec::new();
         }
-        let changes: HashMap<&Identity, &Change> =
-            self.changes.iter().map(|change| (&change.identity, change)).collect();
-        let action = |identity: &Identity| changes.get(identity).map_or(Action::Keep, |change| change.action);
+        let changes =
+            self.changes.iter().filter_map(|change| Some((change.identity.object()?, change.action)));
+        let changes: HashMap<&ObjectId, Action> = changes.collect();
+        let action = |object: &ObjectId| changes.get(object).copied().unwrap_or(Action::Keep);
+        let number = hosts::api::replicas_path();
         // Where the work sets the number, it finds workers.
-        let workers =
-            |body: &Value| hosts::api::replicas_path().find(body).and_then(Value::as_u64).unwrap_or(1);
+        let workers = |body: &Value| number.find(body).and_then(Value::as_u64).unwrap_or(1);
         let mut notes = Vec::new();
         for resource in inputs.desired.iter().filter(|resource| resource.kind == KindId::HostCluster) {
-            let Some(name) = resource.identity.object().map(|object| object.name.as_str()) else { continue };
-            if !matches!(action(&resource.identity), Action::Keep | Action::Update) {
+            let Some(cluster) = resource.identity.object() else { continue };
+            let is_live = parts.iter().any(|(object, _)| *object == cluster);
+            if !is_live || !matches!(action(cluster), Action::Keep | Action::Update) {
                 continue;
             }
-            let is_part = |identity: &Identity, body: &Value| {
-                *identity == resource.identity
-                    || body["spec"]["cluster"] == name && body["spec"]["worker"].is_object()
+            let is_part = |object: &ObjectId, body: &Value| {
+                object == cluster
+                    || body["spec"]["cluster"] == cluster.name.as_str() && body["spec"]["worker"].is_object()
             };
-            let live: Vec<_> = parts.iter().filter(|(identity, body)| is_part(identity, body)).collect();
-            let before: u64 = live.iter().map(|(_, body)| workers(body)).sum();
-            let stays = |identity: &Identity| matches!(action(identity), Action::Keep | Action::Forget);
-            let comes = |identity: &Identity| {
-                matches!(action(identity), Action::Create | Action::Update | Action::Replace)
-            };
-            let kept = live.iter().filter(|(identity, _)| stays(identity)).map(|(_, body)| workers(body));
-            let changed = inputs.desired.iter().filter(|one| comes(&one.identity));
-            let changed =
-                changed.filter(|one| is_part(&one.identity, &one.body)).map(|one| workers(&one.body));
-            if before > 0 && kept.chain(changed).sum::<u64>() == 0 {
+            let (mut before, mut after) = (0, 0);
+            for (object, body) in parts.iter().filter(|(object, body)| is_part(object, body)) {
+                before += workers(body);
+                if matches!(action(object), Action::Keep | Action::Forget) {
+                    after += workers(body);
+                }
+            }
+            for one in inputs.desired.iter() {
+                if let Some(object) = one.identity.object()
+                    && is_part(object, &one.body)
+                    && matches!(action(object), Action::Create | Action::Update | Action::Replace)
+                {
+                    after += workers(&one.body);
+                }
+            }
+            if before > 0 && after == 0 {
                 let message = "no workers are left: results in their memory are computed again when there are workers, and data that \
                                was scattered is lost";
                 notes.push(Note::of(Code::NoWorkersLeft, &resource.address, message));

@@ -257,7 +257,7 @@ pub(super) fn which_pool(live: &Value) -> Option<(&'static str, &Value)> {
 pub(super) fn fingerprint(live: &Value, relied: &Relied) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
     let mut hasher = blake3::Hasher::new();
-    hasher.update(uid.unwrap_or_default().as_bytes()).update(relied.text());
+    hasher.update(uid.unwrap_or_default().as_bytes()).update(relied.as_bytes());
     hasher.finalize().to_hex().as_str()[..16].to_owned()
 }
 

@@ -35,10 +35,10 @@ impl Planner<'_> {
             };
             let live = self.with_size(resource, live);
             let differences = self.differences(resource, &live);
-            let relied = relied_on(&resource.identity);
-            let relied =
-                relied.iter().map(|path| (path.to_string(), path.find(&live).unwrap_or(&Value::Null)));
-            let relied = Relied::of(relied);
+            let paths = relied_on(&resource.identity);
+            let values =
+                paths.iter().map(|path| (path.to_string(), path.find(&live).unwrap_or(&Value::Null)));
+            let relied = Relied::of(values);
             let found = self.found(&resource.identity, &live);
             reads.push(self.seen(resource, Some(found), Some(fingerprint(&live, &relied))));
             if inputs.mode == Mode::Apply {

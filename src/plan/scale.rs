@@ -74,11 +74,10 @@ impl Planner<'_> {
         };
         let to = json!(wish.number);
         let path = &wish.scaled.path;
-        let mut relied = Relied::default();
-        for (holder, number) in &before {
+        let relied = Relied::of(before.iter().map(|(holder, number)| {
             let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
-            relied.add(&place.to_string(), number.as_ref().unwrap_or(&Value::Null));
-        }
+            (place.to_string(), number.as_ref().unwrap_or(&Value::Null))
+        }));
         let fingerprint = Some(fingerprint(&live, &relied));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
         let Some((_, from)) = differs.first() else {

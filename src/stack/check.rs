@@ -329,7 +329,7 @@ impl Check<'_> {
     fn better_value(&self, schemas: &[&Value], expected: &[&str], value: &Value, path: &FieldPath) -> String {
         let key = bare_key(path);
         let single = |name: &str| expected.contains(&name);
-        let has_example = schemas.iter().any(|schema| example_of(resolve(self.root, schema)).is_some());
+        let has_example = || schemas.iter().any(|schema| example_of(resolve(self.root, schema)).is_some());
         match value {
             Value::String(text)
                 if (single("integer") && text.parse::<i64>().is_ok())
@@ -341,7 +341,7 @@ impl Check<'_> {
             Value::String(text) if single("boolean") && yes_or_no(text).is_some() => {
                 format!("TOML writes it `{key} = {}`", yes_or_no(text).unwrap_or_default())
             }
-            Value::Bool(_) | Value::Number(_) if single("string") && !has_example => {
+            Value::Bool(_) | Value::Number(_) if single("string") && !has_example() => {
                 match path.segments().last() {
                     Some(Segment::Index(_)) => format!("in quotes: `\"{value}\"`"),
                     _ => format!("in quotes: `{key} = \"{value}\"`"),

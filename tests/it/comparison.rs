@@ -541,8 +541,8 @@ fn edited(
     live: Value,
     send: &Send<'_>,
 ) -> Result<bool, String> {
-    let compared_with = compared(sort, body, &live, true).relied;
-    let places: Vec<(FieldPath, Value)> = std::str::from_utf8(compared_with.text())
+    let relied_on = compared(sort, body, &live, true).relied;
+    let places: Vec<(FieldPath, Value)> = std::str::from_utf8(relied_on.as_bytes())
         .unwrap()
         .lines()
         .skip(1)

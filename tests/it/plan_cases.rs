@@ -593,18 +593,19 @@ fn checks_compute_when_all_of_their_dask_cluster_is_there() {
         for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
             let wanted = plan.desired.iter().find(|resource| resource.address == check.address).unwrap();
             let clusters = wanted.follows.iter().filter(|one| one.as_str().starts_with("dask_cluster."));
-            let sections: Vec<String> = clusters.map(|cluster| format!("{cluster}.group.")).collect();
+            let parts: Vec<String> =
+                clusters.flat_map(|cluster| [format!("{cluster}.group."), format!("{cluster}/")]).collect();
             let mut before: BTreeSet<usize> = plan.before(check).collect();
             let mut open: Vec<usize> = before.iter().copied().collect();
             while let Some(place) = open.pop() {
                 open.extend(plan.before(&plan.changes[place]).filter(|further| before.insert(*further)));
             }
-            for (place, group) in plan.changes.iter().enumerate() {
-                if group.action != Action::Keep
-                    && sections.iter().any(|section| group.address.as_str().starts_with(section))
+            for (place, part) in plan.changes.iter().enumerate() {
+                if part.action != Action::Keep
+                    && parts.iter().any(|start| part.address.as_str().starts_with(start))
                 {
                     let case = folder.display();
-                    assert!(before.contains(&place), "{case}: {} beside {}", check.address, group.address);
+                    assert!(before.contains(&place), "{case}: {} beside {}", check.address, part.address);
                     pairs += 1;
                 }
             }

@@ -14,7 +14,8 @@ use crate::kinds::kind::{How, Rule, Update};
 use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Packed, Step};
 use crate::secrets::is_secret;
 
-/// Live values that a change relies on, as one text to make a digest of: a definition of a custom kind has thousands of fields.
+/// The live values that a change relies on, as text to be hashed. It is written at once and not collected: the definition of a
+/// custom kind has thousands of fields.
 #[derive(Default)]
 pub struct Relied(Vec<u8>);
 
@@ -33,8 +34,8 @@ impl Relied {
         let _ = serde_json::to_writer(&mut self.0, live);
     }
 
-    /// A line of `path=value` for each.
-    pub fn text(&self) -> &[u8] {
+    /// `path=value` for each, behind a newline.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
@@ -44,7 +45,7 @@ impl Relied {
 pub struct Compared {
     /// What differs.
     pub changes: Vec<FieldChange>,
-    /// Every live value that was compared.
+    /// Every live value that was compared, for the fingerprint.
     pub relied: Relied,
     /// Fields that differ and that another tool applies, and its field manager.
     pub others: Vec<(FieldPath, String)>,

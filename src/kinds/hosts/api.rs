@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::address::FieldPath;
+pub use crate::kinds::dask::api::replicas_path;
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::scope::HOSTS_GROUP;
 use crate::resource::{Gvk, Identity, ObjectId, Readiness};
@@ -35,11 +36,6 @@ pub(super) fn identity(gvk: &Gvk, name: &str) -> Identity {
 pub(super) fn unasked(live: &Value) -> Option<Readiness> {
     let names: Vec<&str> = live["status"]["unasked"].as_array()?.iter().filter_map(Value::as_str).collect();
     Some(Readiness::progressing(format!("what is on {} is not known", names.join(", "))))
-}
-
-/// The path of the number of workers, in clusters and in groups.
-pub fn replicas_path() -> FieldPath {
-    FieldPath::keys(["spec", "worker", "replicas"])
 }
 
 /// The paths of hosts: those of everything in a section, and those of its workers where they have their own.
