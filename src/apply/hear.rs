@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use crate::kinds::kind::Part;
+use crate::kinds::kind::Queries;
 use crate::live::watch::{Hearing, News, Version, Watches, version};
-use crate::resource::{Api, Await, Identity, Query, Until};
+use crate::resource::{Api, Await, Identity, Until};
 
 /// How long a watch is believed that tells nothing: then the object is asked for once.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -51,9 +51,14 @@ pub struct Ear<'a> {
 
 impl<'a> Ear<'a> {
     /// For a wait that is judged by these. What was looked at once and is not waited for needs no ear.
-    pub fn of(watches: &'a Watches<'a>, wait: &Await, queries: &[(Part, Query)]) -> Self {
-        let path = match (&wait.identity, wait.until, queries) {
-            (Identity::Object(object), Until::Ready | Until::Gone, [(_, only)]) => {
+    pub fn of(watches: &'a Watches<'a>, wait: &Await, queries: &Queries) -> Self {
+        let read: Vec<_> = match wait.until {
+            Until::Ready => queries.all().map(|(_, query)| query).collect(),
+            Until::Gone => queries.parts().iter().map(|(_, query)| query).collect(),
+            Until::Still | Until::Idle | Until::Handled => Vec::new(),
+        };
+        let path = match (&wait.identity, read.as_slice()) {
+            (Identity::Object(object), [only]) => {
                 let path = object.path();
                 (watches.work() && only.api == Api::Kubernetes && only.path == path).then_some(path)
             }

@@ -12,7 +12,7 @@ use super::trouble::Told;
 use super::{Event, Outcome};
 use crate::diag::Code;
 use crate::kinds::dask::when_idle::Asked;
-use crate::kinds::kind::{Found, Part};
+use crate::kinds::kind::{Found, Part, Queries};
 use crate::kinds::kubernetes::machines;
 use crate::kinds::{self, dask};
 use crate::live::{ApiError, Class, Request, look, served};
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
     /// What the wait hears, from the reply to what was just sent on.
     fn ear(&mut self, wait: &Await) -> Ear<'a> {
         let queries = match wait.until {
-            Until::Idle => Vec::new(),
+            Until::Idle => Queries::default(),
             Until::Ready | Until::Still | Until::Gone | Until::Handled => {
                 ((self.shared.kinds)(wait.kind).queries)(wait)
             }
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
                 Ok(machines::settle(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
-            Known::Unknown if wait.until == Until::Gone => self.gone(wait, &queries, ear).await,
+            Known::Unknown if wait.until == Until::Gone => self.gone(wait, queries.parts(), ear).await,
             Known::Gone | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| ear.notes(live));
                 let answers = Found::answers(&queries, &found);
@@ -285,8 +285,8 @@ impl<'a> Run<'a> {
         Err(failed(Code::SchedulerNotAsked, what, Some(help)))
     }
 
-    async fn read_all(&self, queries: &[(Part, Query)]) -> Result<Vec<Value>, ApiError> {
-        let reads = queries.iter().map(|(_, query)| look(self.shared.api, query));
+    async fn read_all(&self, queries: &Queries) -> Result<Vec<Value>, ApiError> {
+        let reads = queries.all().map(|(_, query)| look(self.shared.api, query));
         futures::future::try_join_all(reads).await
     }
 
@@ -302,11 +302,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ready when neither the thing nor what its kind counts as part of it is left.
+    /// Ready when neither the thing nor a part of it is left. What stands around it is not asked for.
     async fn gone(
         &mut self,
         wait: &Await,
-        queries: &[(Part, Query)],
+        parts: &[(Part, Query)],
         ear: &mut Ear<'_>,
     ) -> Result<Readiness, ApiError> {
         let itself = match &wait.identity {
@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
         let own = itself.as_ref().map(|(_, path)| path.as_str());
         // With its cluster gone, there is no Kubernetes API left to ask.
         let whole = matches!(wait.identity, Identity::Cluster(_));
-        let others = queries.iter().map(|(_, query)| query).filter(|query| Some(query.path.as_str()) != own);
+        let others = parts.iter().map(|(_, query)| query).filter(|query| Some(query.path.as_str()) != own);
         for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
             let left = self.read_once(query.api, &query.path).await?;
             if let Some(left) = left_over(&left, &query.path) {

@@ -33,8 +33,7 @@ pub(super) async fn look_at(
     let queries = |wait: &Await| (kinds::of(wait.kind).queries)(wait);
     let asked: BTreeMap<String, Query> = waits
         .iter()
-        .flat_map(|(_, wait)| queries(wait))
-        .map(|(_, query)| query)
+        .flat_map(|(_, wait)| queries(wait).all().map(|(_, query)| query.clone()).collect::<Vec<_>>())
         .filter(|query| !read.contains_key(&query.path))
         .map(|query| (query.path.clone(), query))
         .collect();
@@ -47,8 +46,8 @@ pub(super) async fn look_at(
     let judged = |(place, wait): &(usize, Await)| {
         let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path));
         let queries = queries(wait);
-        let parts = queries.iter().map(|(part, query)| Some((*part, known(query)?)));
-        let found = Found::of(parts.collect::<Option<Vec<_>>>()?);
+        let reads = queries.all().map(|(what, query)| Some((what, known(query)?)));
+        let found = Found::of(reads.collect::<Option<Vec<_>>>()?);
         Some((*place, kinds::of(wait.kind).readiness(wait, &found)))
     };
     waits.iter().filter_map(judged).collect()

@@ -251,7 +251,7 @@ fn passed(resource: &Resource, world: &World) -> State {
 async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, StatusLine) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
-    match futures::future::try_join_all(queries.iter().map(|(_, query)| ask(api, query))).await {
+    match futures::future::try_join_all(queries.all().map(|(_, query)| ask(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
         Ok(found) => {
             let found = Found::answers(&queries, &found);

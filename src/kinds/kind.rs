@@ -25,8 +25,8 @@ pub struct Kind {
     pub amiss: fn(&ChangeContext) -> Option<Amiss>,
     /// Workers that the program of a change chooses to go, with what is live of them.
     pub chosen: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
-    /// What to read to judge readiness.
-    pub queries: fn(&Await) -> Vec<(Part, Query)>,
+    /// Reads that readiness is judged by.
+    pub queries: fn(&Await) -> Queries,
     /// Judges readiness by what the queries found.
     pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
     /// What must be before the server lets one go that is deleted.
@@ -102,9 +102,9 @@ impl Kind {
 
     /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
     pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
-        (self.readiness)(wait, found).unwrap_or_else(|Unasked(part)| {
+        (self.readiness)(wait, found).unwrap_or_else(|Unasked(read)| {
             Readiness::Failed(format!(
-                "this is a bug in dask-infra: readiness depends on {part:?}, which was not read"
+                "this is a bug in dask-infra: readiness depends on {read:?}, which was not read"
             ))
         })
     }
@@ -123,7 +123,7 @@ impl Kind {
     }
 }
 
-/// What a look at a thing reads: the thing, and what stands around it.
+/// A piece of a thing. It is deleted with the thing, so a wait until the thing is gone waits for it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Itself,
@@ -133,7 +133,7 @@ pub enum Part {
     Scheduler,
     /// The Service in front of it.
     Service,
-    /// The group of workers that counts.
+    /// The group of workers that the Dask operator creates with a cluster.
     Group,
     /// The Deployments of workers.
     Workers,
@@ -141,48 +141,117 @@ pub enum Part {
     Program,
     /// The thing's pods.
     Pods,
-    /// All pods of its Dask cluster.
+    /// Kueue's Workload of its gang, which has the gang's name.
+    Workload,
+}
+
+/// Something that a thing is judged by and that is no piece of it. It stays when the thing is deleted, and most of it belongs
+/// to other work: no wait until a thing is gone reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Neighbor {
+    /// The group of workers whose number an autoscaler writes.
+    ScaledGroup,
+    /// All pods of the Dask cluster that a group belongs to.
     ClusterPods,
-    /// What the scheduler counts.
+    /// The numbers of workers and tasks that the scheduler reports.
     Counts,
     Nodes,
-    /// What Kueue says of its gang.
-    Workload,
-    /// What Kueue says of everything in its namespace.
-    InQueue,
-    /// The requests for nodes in its namespace.
+    /// The thing that nodes are requested for.
+    User,
+    /// All pods in its namespace.
+    AllPods,
+    /// All of Kueue's Workloads in its namespace.
+    Workloads,
+    /// All requests for nodes in its namespace.
     Requests,
 }
 
-/// What a look found, by what was asked for; `null` is what is not there.
-pub struct Found<'a>(BTreeMap<Part, &'a Value>);
+/// Something that a look at a thing reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Read {
+    Part(Part),
+    Neighbor(Neighbor),
+}
 
-/// A part that a judge needs and its kind does not ask for.
+impl From<Part> for Read {
+    fn from(part: Part) -> Self {
+        Self::Part(part)
+    }
+}
+
+impl From<Neighbor> for Read {
+    fn from(neighbor: Neighbor) -> Self {
+        Self::Neighbor(neighbor)
+    }
+}
+
+/// The reads of a look at a thing: its parts, then its neighbors.
+#[derive(Clone, Debug, Default)]
+pub struct Queries {
+    parts: Vec<(Part, Query)>,
+    neighbors: Vec<(Neighbor, Query)>,
+}
+
+impl Queries {
+    /// Adds a part.
+    pub fn part(&mut self, part: Part, query: Query) {
+        self.parts.push((part, query));
+    }
+
+    /// Adds a neighbor.
+    pub fn neighbor(&mut self, neighbor: Neighbor, query: Query) {
+        self.neighbors.push((neighbor, query));
+    }
+
+    /// The parts alone.
+    pub fn parts(&self) -> &[(Part, Query)] {
+        &self.parts
+    }
+
+    /// Parts and neighbors.
+    pub fn all(&self) -> impl Iterator<Item = (Read, &Query)> {
+        let parts = self.parts.iter().map(|(part, query)| (Read::Part(*part), query));
+        parts.chain(self.neighbors.iter().map(|(neighbor, query)| (Read::Neighbor(*neighbor), query)))
+    }
+}
+
+/// What a look found, by what was asked for; `null` is what is not there.
+pub struct Found<'a>(BTreeMap<Read, &'a Value>);
+
+/// A read that a judge needs and its kind does not ask for.
 #[derive(Debug, PartialEq)]
-pub struct Unasked(pub Part);
+pub struct Unasked(pub Read);
 
 impl<'a> Found<'a> {
-    /// Of these parts.
-    pub fn of(parts: impl IntoIterator<Item = (Part, &'a Value)>) -> Self {
-        Self(parts.into_iter().collect())
+    /// Of these reads.
+    pub fn of<R: Into<Read>>(reads: impl IntoIterator<Item = (R, &'a Value)>) -> Self {
+        Self(reads.into_iter().map(|(read, value)| (read.into(), value)).collect())
     }
 
-    /// What was answered to queries, in their order.
-    pub fn answers(queries: &[(Part, Query)], answers: &'a [Value]) -> Self {
-        Self::of(queries.iter().map(|(part, _)| *part).zip(answers))
+    /// With one more.
+    #[must_use]
+    pub fn with(mut self, read: impl Into<Read>, value: &'a Value) -> Self {
+        self.0.insert(read.into(), value);
+        self
     }
 
-    /// A part that is asked for in any case.
+    /// What was answered to queries, in the order of [`Queries::all`].
+    pub fn answers(queries: &Queries, answers: &'a [Value]) -> Self {
+        Self::of(queries.all().map(|(read, _)| read).zip(answers))
+    }
+
+    /// A read that is asked for in any case.
     ///
     /// # Errors
     /// It was not.
-    pub fn get(&self, part: Part) -> Result<&'a Value, Unasked> {
-        self.find(part).ok_or(Unasked(part))
+    pub fn get(&self, read: impl Into<Read>) -> Result<&'a Value, Unasked> {
+        let read = read.into();
+        self.find(read).ok_or(Unasked(read))
     }
 
-    /// A part that is not asked for in every case.
-    pub fn find(&self, part: Part) -> Option<&'a Value> {
-        self.0.get(&part).copied()
+    /// A read that is not asked for in every case.
+    pub fn find(&self, read: impl Into<Read>) -> Option<&'a Value> {
+        self.0.get(&read.into()).copied()
     }
 
     /// Everything that was found.
@@ -431,12 +500,14 @@ impl<'a> ChangeContext<'a> {
 }
 
 /// The query that reads the object itself.
-pub(crate) fn itself(wait: &Await) -> Vec<(Part, Query)> {
+pub(crate) fn itself(wait: &Await) -> Queries {
+    let mut queries = Queries::default();
     let (api, path) = match &wait.identity {
         Identity::Object(object) => (Api::Kubernetes, object.path()),
         Identity::Cluster(name) => (Api::Gke, format!("/v1/{}", name.path())),
         Identity::NodePool { cluster, pool } => (Api::Gke, format!("/v1/{}", cluster.pool_path(pool))),
-        Identity::Check(_) => return Vec::new(),
+        Identity::Check(_) => return queries,
     };
-    vec![(Part::Itself, Query { api, path })]
+    queries.part(Part::Itself, Query { api, path });
+    queries
 }

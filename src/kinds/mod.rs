@@ -78,7 +78,7 @@ mod tests {
             let (identity, facts) = (Identity::Object(id.clone()), Facts::Cluster("c".to_owned()));
             let wait = Await { kind, identity, until, facts, deadline: 1 };
             let queries = (of(kind).queries)(&wait);
-            let answers = vec![Value::Null; queries.len()];
+            let answers = vec![Value::Null; queries.all().count()];
             let found = Found::answers(&queries, &answers);
             let dask = matches!(kind, KindId::DaskCluster | KindId::DaskGroup);
             if until.is_ready() || dask {
@@ -86,6 +86,33 @@ mod tests {
             }
             if until.is_ready() {
                 assert!((of(kind).status_line)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_until_a_thing_is_gone_reads_nothing_that_may_belong_to_others() {
+        let id = ObjectId {
+            gvk: gvk("", "v1", "Service", "services"),
+            namespace: Some("default".to_owned()),
+            name: "mine".to_owned(),
+        };
+        let gang = || Some("mine".to_owned());
+        let told = [
+            Facts::Workers { replicas: Some(1), cluster: Some("mine".to_owned()), gang: gang() },
+            Facts::Job { to_the_end: true, gang: gang() },
+            Facts::Cluster("mine".to_owned()),
+            Facts::Request { pool: Some("pool".to_owned()), user: Some("/apis/x/y".to_owned()) },
+            Facts::InQueue,
+        ];
+        for (kind, facts) in KindId::ALL.iter().flat_map(|kind| told.iter().map(|facts| (*kind, facts))) {
+            for until in [Until::Gone, Until::Ready] {
+                let (identity, facts) = (Identity::Object(id.clone()), facts.clone());
+                let wait = Await { kind, identity, until, facts, deadline: 1 };
+                for (part, query) in (of(kind).queries)(&wait).parts() {
+                    let path = &query.path;
+                    assert!(path.contains("mine"), "{kind:?}: {part:?} is not only of the thing: {path}");
+                }
             }
         }
     }

@@ -7,7 +7,9 @@ use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Found, Halt, Held, Kind, Part, Room, Unasked, address_in, itself};
+use crate::kinds::kind::{
+    Compare, Found, Halt, Held, Kind, Neighbor, Queries, Room, Unasked, address_in, itself,
+};
 use crate::kinds::kubernetes::object::made;
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
@@ -81,7 +83,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
 }
 
 /// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
+fn queries(wait: &Await) -> Queries {
     let mut queries = itself(wait);
     if !wait.until.is_ready() {
         return queries;
@@ -89,14 +91,14 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.cluster()) {
         let (gvk, namespace) = (api::cluster(), object.namespace.clone());
         let group = api::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
-        queries.push((Part::Group, Query { api: Api::Kubernetes, path: group.path() }));
+        queries.neighbor(Neighbor::ScaledGroup, Query { api: Api::Kubernetes, path: group.path() });
     }
     queries
 }
 
 /// For `status`: its bounds, and where it stands between them.
 fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
-    let (spec, group) = (&found.itself()["spec"], found.get(Part::Group)?);
+    let (spec, group) = (&found.itself()["spec"], found.get(Neighbor::ScaledGroup)?);
     let now = &group["spec"]["worker"]["replicas"];
     let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
     Ok(StatusLine {
@@ -148,7 +150,7 @@ mod tests {
             let (kind, identity, facts) =
                 (KindId::DaskAutoscaler, identity.clone(), Facts::Cluster("c".to_owned()));
             let found = queries(&Await { kind, identity, until, facts, deadline: 1 });
-            assert_eq!(found.len(), expect, "{until:?}");
+            assert_eq!(found.all().count(), expect, "{until:?}");
         }
     }
 

@@ -23,7 +23,9 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::env::Needed;
 use crate::kinds::json::text;
-use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kind::{
+    ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, itself,
+};
 use crate::kinds::kubernetes::kueue::gang::{self, Gang};
 use crate::kinds::kubernetes::kueue::workload;
 use crate::kinds::kubernetes::object::{gvk, labelled, made, unmarked};
@@ -469,27 +471,27 @@ fn program(context: &ChangeContext) -> Vec<Step> {
 }
 
 /// The cluster and everything that the operator makes for it, and what the scheduler counts.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
-    let Identity::Object(cluster) = &wait.identity else { return Vec::new() };
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    let Identity::Object(cluster) = &wait.identity else { return queries };
     let namespace = cluster.namespace.as_deref();
     let one = |gvk: Gvk, suffix: &str| Query {
         api: Api::Kubernetes,
         path: format!("{}/{}-{suffix}", gvk.collection(namespace), cluster.name),
     };
     let deployments = gvk("apps", "v1", "Deployment", "deployments");
-    let mut queries = itself(wait);
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push((Part::Scheduler, one(deployments.clone(), "scheduler")));
-    queries.push((Part::Service, one(gvk("", "v1", "Service", "services"), "scheduler")));
-    queries.push((Part::Group, one(api::group(), "default")));
+    queries.part(Part::Scheduler, one(deployments.clone(), "scheduler"));
+    queries.part(Part::Service, one(gvk("", "v1", "Service", "services"), "scheduler"));
+    queries.part(Part::Group, one(api::group(), "default"));
     let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
-    queries.push((Part::Workers, labelled(&deployments, namespace, workers)));
-    queries.push((Part::Pods, registered::pods(namespace, &cluster.name)));
-    queries.extend(workload::query(&wait.identity, wait.gang()));
+    queries.part(Part::Workers, labelled(&deployments, namespace, workers));
+    queries.part(Part::Pods, registered::pods(namespace, &cluster.name));
+    workload::query(&mut queries, &wait.identity, wait.gang());
     if wait.until.is_ready() {
-        queries.push((Part::Counts, registered::counts(namespace, &cluster.name)));
+        queries.neighbor(Neighbor::Counts, registered::counts(namespace, &cluster.name));
     }
     queries
 }
@@ -516,7 +518,7 @@ impl<'a> Related<'a> {
             group: found.get(Part::Group)?,
             workers: found.get(Part::Workers)?,
             pods,
-            registered: found.find(Part::Counts).map(|counts| Registered::of(pods, counts)),
+            registered: found.find(Neighbor::Counts).map(|counts| Registered::of(pods, counts)),
             held: workload::held(found, wait.gang(), pods),
         })
     }

@@ -18,7 +18,8 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{
-    ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, address_in, itself,
+    ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, address_in,
+    itself,
 };
 use crate::kinds::kubernetes::kueue::gang::{self, Gang};
 use crate::kinds::kubernetes::kueue::workload;
@@ -30,9 +31,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
-use crate::resource::{
-    Await, Effect, Facts, Identity, KindId, Life, Query, Readiness, Resource, Step, Until,
-};
+use crate::resource::{Await, Effect, Facts, Identity, KindId, Life, Readiness, Resource, Step, Until};
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -284,21 +283,21 @@ fn program(context: &ChangeContext) -> Vec<Step> {
 }
 
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
-    let Identity::Object(group) = &wait.identity else { return Vec::new() };
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    let Identity::Object(group) = &wait.identity else { return queries };
     let namespace = group.namespace.as_deref();
     let own = [(GROUP_LABEL, group.name.as_str())];
-    let mut queries = itself(wait);
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push((Part::Workers, labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own)));
-    queries.push((Part::Pods, pods_labelled(namespace, own)));
-    queries.extend(workload::query(&wait.identity, wait.gang()));
+    queries.part(Part::Workers, labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own));
+    queries.part(Part::Pods, pods_labelled(namespace, own));
+    workload::query(&mut queries, &wait.identity, wait.gang());
     // The scheduler counts the workers of all groups.
     if let (true, Some(cluster)) = (wait.until.is_ready(), wait.cluster()) {
-        queries.push((Part::ClusterPods, registered::pods(namespace, cluster)));
-        queries.push((Part::Counts, registered::counts(namespace, cluster)));
+        queries.neighbor(Neighbor::ClusterPods, registered::pods(namespace, cluster));
+        queries.neighbor(Neighbor::Counts, registered::counts(namespace, cluster));
     }
     queries
 }
@@ -348,7 +347,7 @@ fn ready(
 }
 
 fn registered_of(found: &Found) -> Option<Registered> {
-    Some(Registered::of(found.find(Part::ClusterPods)?, found.find(Part::Counts)?))
+    Some(Registered::of(found.find(Neighbor::ClusterPods)?, found.find(Neighbor::Counts)?))
 }
 
 /// For `status`: how many workers of the group there are.

@@ -14,7 +14,9 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{counted, image, workers};
 use crate::kinds::env::{self, Needed};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kind::{
+    ChangeContext, Compare, Found, Halt, Held, Kind, Part, Queries, Room, Unasked, itself,
+};
 use crate::kinds::kubernetes::kueue::gang::{self, Gang};
 use crate::kinds::kubernetes::kueue::workload;
 use crate::kinds::kubernetes::object::{gvk, made, unmarked};
@@ -368,15 +370,15 @@ pub fn follow(
 }
 
 /// The job, its program's pod, its cluster, and the pods of that.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
-    let Identity::Object(job) = &wait.identity else { return Vec::new() };
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    let Identity::Object(job) = &wait.identity else { return queries };
     let namespace = job.namespace.as_deref();
     let at = |path: String| Query { api: Api::Kubernetes, path };
-    let mut queries = itself(wait);
-    queries.push((Part::Program, at(runner(job).path())));
-    queries.push((Part::Cluster, at(format!("{}/{}", api::cluster().collection(namespace), job.name))));
-    queries.push((Part::Pods, registered::pods(namespace, &job.name)));
-    queries.extend(workload::query(&wait.identity, wait.gang()));
+    queries.part(Part::Program, at(runner(job).path()));
+    queries.part(Part::Cluster, at(format!("{}/{}", api::cluster().collection(namespace), job.name)));
+    queries.part(Part::Pods, registered::pods(namespace, &job.name));
+    workload::query(&mut queries, &wait.identity, wait.gang());
     queries
 }
 

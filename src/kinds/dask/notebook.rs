@@ -10,7 +10,7 @@ use super::pods::{self, Wants};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, Needed, SecretKey};
-use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Queries, Unasked, itself};
 use crate::kinds::kubernetes::endpoint;
 use crate::kinds::kubernetes::object::{gvk, made, pods_labelled};
 use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
@@ -22,7 +22,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Await, Effect, Facts, Gvk, Identity, KindId, Life, Progress, Query, Readiness, Resource, Step,
+    Await, Effect, Facts, Gvk, Identity, KindId, Life, Progress, Readiness, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -261,13 +261,13 @@ fn notebook_program(context: &ChangeContext) -> Vec<Step> {
 }
 
 /// The Deployment and its pods.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
+fn queries(wait: &Await) -> Queries {
     let mut queries = itself(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
     if wait.until.is_ready() {
         let own =
             [("app.kubernetes.io/name", object.name.as_str()), ("app.kubernetes.io/component", "notebook")];
-        queries.push((Part::Pods, pods_labelled(object.namespace.as_deref(), own)));
+        queries.part(Part::Pods, pods_labelled(object.namespace.as_deref(), own));
     }
     queries
 }
@@ -355,7 +355,7 @@ mod tests {
         let pulls = check(waiting("ContainerCreating", ""));
         let Readiness::Progressing(progress) = pulls else { panic!("{pulls:?}") };
         assert_eq!(progress.to_string(), "0 of 1 pods created; ContainerCreating");
-        let path = queries(&wait)[1].1.path.clone();
+        let path = queries(&wait).parts()[1].1.path.clone();
         assert!(path.ends_with("name%3Dlab%2Capp.kubernetes.io%2Fcomponent%3Dnotebook"), "{path}");
     }
 

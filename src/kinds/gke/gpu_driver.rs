@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::node_pool::allocatable_gpus;
 use crate::address::{Address, FieldPath};
-use crate::kinds::kind::{Compare, Found, Kind, Part, Unasked, address_in, itself};
+use crate::kinds::kind::{Compare, Found, Kind, Neighbor, Queries, Unasked, address_in, itself};
 use crate::kinds::kubernetes::object::{bare, gvk};
 use crate::kinds::kubernetes::pods;
 use crate::kinds::kubernetes::requests::object_program;
@@ -209,11 +209,11 @@ fn partitioner() -> Value {
     })
 }
 
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
+fn queries(wait: &Await) -> Queries {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
         let path = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-accelerator".to_owned();
-        queries.push((Part::Nodes, Query { api: Api::Kubernetes, path }));
+        queries.neighbor(Neighbor::Nodes, Query { api: Api::Kubernetes, path });
     }
     queries
 }
@@ -221,7 +221,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
 /// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
 /// node says that GKE installed its driver; else it is a stall.
 fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
-    let nodes = found.get(Part::Nodes)?;
+    let nodes = found.get(Neighbor::Nodes)?;
     match daemon_set_ready(found.itself()) {
         Readiness::Ready => {}
         other => return Ok(other),
@@ -237,6 +237,7 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::kind::Part;
     use crate::kinds::scope::POOL_LABEL;
     use crate::resource::Until;
 
@@ -260,7 +261,7 @@ mod tests {
             deadline: 1,
         };
         let judged = |nodes: Value| {
-            readiness(&wait, &Found::of([(Part::Itself, &set), (Part::Nodes, &nodes)])).unwrap()
+            readiness(&wait, &Found::of([(Part::Itself, &set)]).with(Neighbor::Nodes, &nodes)).unwrap()
         };
         assert_eq!(judged(node("2")), Readiness::Ready);
         let expect = "0 of 1 GPU nodes have allocatable GPUs";

@@ -15,7 +15,9 @@ use super::template::{self, Wants};
 use crate::address::{Address, FieldPath, Segment};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::json::{count, is_false, text};
-use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Room, Unasked, Where, itself};
+use crate::kinds::kind::{
+    ChangeContext, Compare, Found, Halt, Kind, Part, Queries, Room, Unasked, Where, itself,
+};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::short::seconds;
@@ -335,14 +337,14 @@ pub fn telling(pods: &Value) -> Option<&str> {
 }
 
 /// The Job, the pods of one that a section follows, and what Kueue says of one in a queue.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
+fn queries(wait: &Await) -> Queries {
     let mut queries = itself(wait);
     let (Identity::Object(job), true) = (&wait.identity, wait.until.is_ready()) else { return queries };
     if let Facts::Job { .. } = &wait.facts {
-        queries.push((Part::Pods, pods_of(job)));
+        queries.part(Part::Pods, pods_of(job));
     }
     if wait.gang().is_some() || wait.facts == Facts::InQueue {
-        queries.extend(workload::beside(job));
+        workload::beside(&mut queries, job);
     }
     queries
 }
@@ -493,6 +495,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::kind::{Neighbor, Read};
 
     fn with(kind: &str, reason: &str) -> Value {
         json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": reason }] } })
@@ -599,12 +602,12 @@ mod tests {
             let (kind, identity) = (KindId::Job, identity.clone());
             let wait = Await { kind, identity, until: Until::Ready, facts, deadline: 1 };
             let asked = queries(&wait);
-            let answer = |part: &Part| match part {
-                Part::Itself => job.clone(),
-                Part::InQueue => workloads.clone(),
+            let answer = |read: Read| match read {
+                Read::Part(Part::Itself) => job.clone(),
+                Read::Neighbor(Neighbor::Workloads) => workloads.clone(),
                 _ => json!({ "items": [] }),
             };
-            let answers: Vec<Value> = asked.iter().map(|(part, _)| answer(part)).collect();
+            let answers: Vec<Value> = asked.all().map(|(read, _)| answer(read)).collect();
             let found = Found::answers(&asked, &answers);
             (
                 readiness(&wait, &found).unwrap(),

@@ -12,7 +12,7 @@ use super::requests::object_program;
 use super::template::{self, Wants};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{count, is_going, text};
-use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Neighbor, Queries, Unasked, itself};
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::short::seconds;
@@ -332,17 +332,20 @@ fn user_path(user: &str, namespace: Option<&str>) -> Option<String> {
 
 /// The request; the pods that may have taken its nodes, which no label tells; the nodes of a pool that may need no request,
 /// and the thing whose pods they are for.
-fn queries(wait: &Await) -> Vec<(Part, Query)> {
+fn queries(wait: &Await) -> Queries {
     let mut queries = itself(wait);
     if let (Identity::Object(request), true) = (&wait.identity, wait.until.is_ready()) {
         let path = gvk("", "v1", "Pod", "pods").collection(request.namespace.as_deref());
-        queries.push((Part::Pods, Query { api: Api::Kubernetes, path }));
+        queries.neighbor(Neighbor::AllPods, Query { api: Api::Kubernetes, path });
     }
     if let (Facts::Request { pool, user }, true) = (&wait.facts, wait.until.is_ready()) {
         let nodes = |pool: &str| labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]);
-        queries.extend(pool.as_deref().map(|pool| (Part::Nodes, nodes(pool))));
-        let user = user.clone().map(|path| Query { api: Api::Kubernetes, path });
-        queries.extend(user.map(|user| (Part::Cluster, user)));
+        if let Some(pool) = pool {
+            queries.neighbor(Neighbor::Nodes, nodes(pool));
+        }
+        if let Some(path) = user.clone() {
+            queries.neighbor(Neighbor::User, Query { api: Api::Kubernetes, path });
+        }
     }
     queries
 }
@@ -436,6 +439,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::kind::Part;
     use crate::kinds::kubernetes::request_stage::{CONSUMES, has_ended, has_expired};
 
     const SINCE: &str = "2026-01-01T00:00:00Z";
@@ -548,7 +552,7 @@ mod tests {
             let identity = Identity::Check(Address::new("x"));
             let (kind, until) = (KindId::ProvisioningRequest, crate::resource::Until::Still);
             let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
-            status_line(&wait, &Found::of([(Part::Itself, &request), (Part::Pods, &pods)])).unwrap()
+            status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
         };
         let provisioned = line(&[("Provisioned", "True")]);
         assert_eq!(provisioned.line, "provisioned since 2026-01-01T00:00:00Z; nodes for 2 pods");
@@ -559,7 +563,7 @@ mod tests {
             let identity = Identity::Check(Address::new("x"));
             let (kind, until) = (KindId::ProvisioningRequest, crate::resource::Until::Still);
             let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
-            status_line(&wait, &Found::of([(Part::Itself, &request), (Part::Pods, &pods)])).unwrap()
+            status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
         };
         assert_eq!(used.until, Some(("its nodes go", "2026-01-08T00:00:00Z".to_owned())));
     }

@@ -7,7 +7,7 @@ use super::pod_state::PodState;
 use super::template::QUEUED_TAINT;
 use crate::address::Address;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Found, Part, Unasked};
+use crate::kinds::kind::{Found, Neighbor, Unasked};
 use crate::resource::Gvk;
 
 /// How the API serves requests.
@@ -74,10 +74,10 @@ impl<'a> Around<'a> {
     const NOTHING: Self = Self { pods: &Value::Null, needless: false, user: None };
 
     pub fn of(found: &Found<'a>) -> Result<Self, Unasked> {
-        let pods = found.get(Part::Pods)?;
-        let needless = found.find(Part::Nodes).is_some_and(has_plain_nodes);
+        let pods = found.get(Neighbor::AllPods)?;
+        let needless = found.find(Neighbor::Nodes).is_some_and(has_plain_nodes);
         let request = found.itself();
-        let user = found.find(Part::Cluster).filter(|user| !is_older(user, request));
+        let user = found.find(Neighbor::User).filter(|user| !is_older(user, request));
         Ok(Self { pods, needless, user })
     }
 }
@@ -240,6 +240,7 @@ pub(super) fn in_words(stage: Stage, end: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::kind::Part;
 
     #[test]
     fn what_was_there_before_a_request_does_not_use_it() {
@@ -248,8 +249,9 @@ mod tests {
             (made("2026-01-01T00:00:00Z"), made("2026-01-01T00:00:05Z"), made("2026-01-01T00:00:09Z"));
         let pods = json!({ "items": [] });
         let user = |user: &Value| {
-            let parts = [(Part::Itself, &request), (Part::Pods, &pods), (Part::Cluster, user)];
-            Around::of(&Found::of(parts)).unwrap().user.is_some()
+            let found = Found::of([(Part::Itself, &request)]);
+            let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::User, user);
+            Around::of(&found).unwrap().user.is_some()
         };
         assert!(user(&after) && user(&request) && user(&Value::Null));
         assert!(!user(&before), "its new workers have no nodes yet, and it is not replaced without them");

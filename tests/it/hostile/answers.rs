@@ -331,11 +331,11 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
         for (until, facts) in told {
             let wait = Await { kind: id, identity: identity(&value), until, facts, deadline: 60 };
             let queries = (kind.queries)(&wait);
-            let found: Vec<Value> = (0..queries.len().max(1))
+            let found: Vec<Value> = (0..queries.all().count().max(1))
                 .map(|place| if place % 2 == 0 { value.clone() } else { list.clone() })
                 .collect();
             kind.readiness(&wait, &kinds::kind::Found::answers(&queries, &found));
-            kind.readiness(&wait, &kinds::kind::Found::of([]));
+            kind.readiness(&wait, &kinds::kind::Found::of::<kinds::kind::Part>([]));
         }
     }
     let _ = secrets::masked(&value);

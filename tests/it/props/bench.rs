@@ -262,6 +262,8 @@ impl LiveApi for Api {
 pub struct Ended {
     /// `None`: it did not begin, or the program died.
     pub summary: Option<Summary>,
+    /// How long it took, by the clock of its client.
+    pub took: Duration,
     /// What was asked.
     pub asked: Vec<Request>,
     /// Writes that were done.
@@ -537,6 +539,7 @@ impl Bench {
     async fn run(&self, Going { process, stack, plan, moment }: Going<'_>, clock: &Seconds) -> Ended {
         let api = Api::at(&self.sandbox, stack.lowered.target.gke.clone(), moment, Arc::clone(clock));
         let again = std::sync::OnceLock::new();
+        let begun = Instant::now();
         let (summary, refused) = tokio::select! {
             ended = self.under_lock(process, stack, &plan, Arc::clone(&api), &again) => match ended {
                 Ok(summary) => (Some(summary), None),
@@ -545,8 +548,9 @@ impl Bench {
             },
             () = api.dead.notified() => (None, None),
         };
+        let took = begun.elapsed();
         let written = std::mem::take(&mut *api.written.lock().unwrap());
-        Ended { summary, asked: api.asked(), written, refused, plan: again.into_inner() }
+        Ended { summary, took, asked: api.asked(), written, refused, plan: again.into_inner() }
     }
 
     /// As `cli/apply.rs` does it for consent that was given before.

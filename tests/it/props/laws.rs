@@ -1,6 +1,7 @@
 //! What must hold after any step of any case. Judged by uid, out of the sandbox's store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use dask_infra::live::Request;
 use dask_infra::plan::{Action, Change, Consent, Mode, Plan, Verb};
@@ -23,6 +24,10 @@ pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), St
     honest(player, step, done)?;
     one_identity(done)?;
     calls::as_planned(done)?;
+    // The lock of a program that died is waited for.
+    if !player.died {
+        in_time(step, done)?;
+    }
     quiet_again(player, step, done).await?;
     as_wished(player, step, done)?;
     nothing_forgotten(player).await
@@ -153,6 +158,23 @@ pub fn one_identity(done: &Done) -> Result<(), String> {
         Some(why) if why.starts_with(IDENTITY) => Err(why.clone()),
         _ => Ok(()),
     }
+}
+
+/// Seconds by the clock of the client that a command takes at most: a cluster is there after one of them, so what takes longer
+/// waits for what will not be.
+const SOON: Duration = Duration::from_secs(120);
+
+/// **In time.** A command that nothing disturbs ends soon.
+///
+/// # Errors
+/// How long it took, and what did not come.
+pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
+    let (Step::Apply(command) | Step::Destroy(command)) = step else { return Ok(()) };
+    let disturbed = command.kill.is_some() || command.meanwhile.is_some() || command.beside.is_some();
+    if disturbed || done.took <= SOON {
+        return Ok(());
+    }
+    Err(format!("time: it took {:?}: {}", done.took, done.failures().join("; ")))
 }
 
 /// **A second plan is empty** after every apply that did all it planned, with the same flags.

@@ -36,6 +36,7 @@ pub mod laws;
 mod less_sight;
 pub mod oracle;
 pub mod player;
+mod queued;
 mod saved;
 pub mod script;
 pub mod stacks;

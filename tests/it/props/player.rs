@@ -28,6 +28,8 @@ pub struct Done {
     pub summary: Option<Summary>,
     /// Whether the program died.
     pub died: bool,
+    /// How long the apply took, by the clock of its client.
+    pub took: Duration,
     /// Writes that were done.
     pub written: Vec<Request>,
     /// What other processes applied meanwhile, and what they agreed to.
@@ -222,7 +224,7 @@ impl Player {
         let mut ended = self.bench.apply_beside(std::iter::once(going).chain(second).collect()).await;
         let second = ended.split_off(1).pop().and_then(|ended| ended.plan);
         let others = second.zip(beside.map(|(_, _, given)| given)).into_iter().collect();
-        let Some(Ended { summary, refused, plan: again, written, .. }) = ended.pop() else {
+        let Some(Ended { summary, took, refused, plan: again, written, .. }) = ended.pop() else {
             return Done::nothing();
         };
         let died = summary.is_none() && refused.is_none();
@@ -233,6 +235,7 @@ impl Player {
             given,
             summary,
             died,
+            took,
             written,
             others,
             ..Done::nothing()
@@ -299,6 +302,7 @@ impl Done {
             given: Vec::new(),
             summary: None,
             died: false,
+            took: Duration::ZERO,
             written: Vec::new(),
             others: Vec::new(),
         }

@@ -760,7 +760,8 @@ fn config_map(namespace: &str) -> Others {
     apply(&format!("/api/v1/namespaces/{namespace}/configmaps/theirs"), &body)
 }
 
-fn apply(path: &str, body: &Value) -> Others {
+/// A server-side apply of others.
+pub fn apply(path: &str, body: &Value) -> Others {
     Others::request("PATCH", format!("{path}?fieldManager={OTHERS}&force=true"), body)
 }
 

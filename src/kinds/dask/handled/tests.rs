@@ -169,7 +169,7 @@ impl Model<'_> {
         *self.judged.handled.entry((on, of.asked, of.noted)).or_insert_with(|| {
             let wait = await_of(on, Until::Handled);
             let kind = kinds::of(wait.kind);
-            assert_eq!((kind.queries)(&wait).len(), 1, "one read is of one moment");
+            assert_eq!((kind.queries)(&wait).all().count(), 1, "one read is of one moment");
             kind.readiness(&wait, &Found::of([(Part::Itself, &of.live("c"))])) == Readiness::Ready
         })
     }

@@ -6,25 +6,26 @@ use crate::address::FieldPath;
 use crate::catalog::{self, Capacity};
 use crate::kinds::about::range;
 use crate::kinds::json::{count, number, text};
-use crate::kinds::kind::{Found, Part, Unasked, itself};
+use crate::kinds::kind::{Found, Neighbor, Queries, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, is_ready, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::status::{Price, StatusLine};
-use crate::resource::{Await, Facts, Query, Readiness, Resource};
+use crate::resource::{Await, Facts, Readiness, Resource};
 
-pub(super) fn queries(wait: &Await) -> Vec<(Part, Query)> {
+pub(super) fn queries(wait: &Await) -> Queries {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
         let pool = wait.identity.pool().unwrap_or_default();
-        queries.push((Part::Nodes, labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)])));
+        let nodes = labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]);
+        queries.neighbor(Neighbor::Nodes, nodes);
     }
     queries
 }
 
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
 pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
-    let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
+    let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
     Ok(match text(&pool["status"]) {
         "RUNNING" => {
             let per_node = &pool["config"]["accelerators"][0];
@@ -76,7 +77,7 @@ fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
 
 /// For `status`: nodes and what they offer.
 pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
-    let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
+    let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let (made, up) = (list.len(), list.iter().filter(|node| is_ready(node)).count());
     let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
@@ -203,6 +204,7 @@ pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::kind::Part;
     use crate::resource::{KindId, Until};
 
     #[test]
@@ -214,7 +216,7 @@ mod tests {
             let conditions = json!([{ "code": code, "message": "zone z is full" }]);
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
             let nodes = json!({ "items": [] });
-            readiness(&wait, &Found::of([(Part::Itself, &live), (Part::Nodes, &nodes)])).unwrap()
+            readiness(&wait, &Found::of([(Part::Itself, &live)]).with(Neighbor::Nodes, &nodes)).unwrap()
         };
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
             assert_eq!(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::gang::{self, COUNT, GATE, GROUP, MANAGED, QUEUE};
 use super::{kind, workload_of};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Found, Part};
+use crate::kinds::kind::{Found, Neighbor, Part, Queries};
 use crate::kinds::kubernetes::object::condition;
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::request_stage;
@@ -16,17 +16,11 @@ use crate::resource::{Api, Identity, KindId, ObjectId, Query, Queued, Readiness,
 
 /// Reads the Workload of a gang of that name, in the namespace of the thing whose pods it has, what else waits there, and the
 /// requests for nodes that Kueue makes.
-pub fn query(identity: &Identity, gang: Option<&str>) -> Vec<(Part, Query)> {
-    let (Some(object), Some(gang)) = (identity.object(), gang) else { return Vec::new() };
-    let namespace = object.namespace.as_deref();
-    let workload = workload_of(namespace, gang);
-    let requests = request_stage::api().collection(namespace);
-    let read = |part: Part, path: String| (part, Query { api: Api::Kubernetes, path });
-    vec![
-        read(Part::Workload, workload.path()),
-        read(Part::InQueue, workload.gvk.collection(namespace)),
-        read(Part::Requests, requests),
-    ]
+pub fn query(queries: &mut Queries, identity: &Identity, gang: Option<&str>) {
+    let (Some(object), Some(gang)) = (identity.object(), gang) else { return };
+    let path = workload_of(object.namespace.as_deref(), gang).path();
+    queries.part(Part::Workload, Query { api: Api::Kubernetes, path });
+    beside(queries, object);
 }
 
 /// What stands around a Workload; `null` is what is not known.
@@ -46,8 +40,8 @@ fn holds<'v>(workload: &'v Value, kind: &str) -> Option<&'v Value> {
 
 impl<'v> Around<'v> {
     fn of(found: &'v Found<'_>) -> Self {
-        let part = |part: Part| found.find(part).unwrap_or(&Value::Null);
-        Self { others: part(Part::InQueue), requests: part(Part::Requests) }
+        let read = |neighbor: Neighbor| found.find(neighbor).unwrap_or(&Value::Null);
+        Self { others: read(Neighbor::Workloads), requests: read(Neighbor::Requests) }
     }
 
     /// How many in its namespace and queue are before a Workload: what is more urgent, or as urgent and older.
@@ -96,11 +90,14 @@ pub fn note(found: &Found) -> Option<String> {
     Some(format!("Kueue waits for pods in place of those that ended{since}{message}"))
 }
 
-/// Reads the Workloads beside a Job, one of which may be its own, and the requests for nodes that Kueue makes.
-pub fn beside(job: &ObjectId) -> [(Part, Query); 2] {
-    let namespace = job.namespace.as_deref();
-    [(Part::InQueue, kind("Workload")), (Part::Requests, request_stage::api())]
-        .map(|(part, gvk)| (part, Query { api: Api::Kubernetes, path: gvk.collection(namespace) }))
+/// Reads all Workloads of a thing's namespace, one of which may be a Job's own, and the requests for nodes that Kueue makes.
+pub fn beside(queries: &mut Queries, object: &ObjectId) {
+    let namespace = object.namespace.as_deref();
+    for (neighbor, gvk) in
+        [(Neighbor::Workloads, kind("Workload")), (Neighbor::Requests, request_stage::api())]
+    {
+        queries.neighbor(neighbor, Query { api: Api::Kubernetes, path: gvk.collection(namespace) });
+    }
 }
 
 /// What holds a Job back, by its own Workload among those that were found; `None` when there is none, or nothing does.
@@ -527,11 +524,11 @@ mod tests {
         own["metadata"]["ownerReferences"] = json!([{ "kind": "Job", "uid": "u" }]);
         let other = workload(&[("QuotaReserved", "False", "Pending", "none")], json!({}));
         let list = json!({ "items": [other, own] });
-        let found = |list: &Value| held_job(&Found::of([(Part::InQueue, list)]), &job);
+        let found = |list: &Value| held_job(&Found::of([(Neighbor::Workloads, list)]), &job);
         let held = found(&list).unwrap();
         assert!(held.for_good && held.why.contains("delete workload g"), "{held:?}");
         assert_eq!(found(&json!({ "items": [other] })), None);
-        assert_eq!(held_job(&Found::of([]), &job), None, "it was not asked for");
+        assert_eq!(held_job(&Found::of::<Part>([]), &job), None, "it was not asked for");
     }
 
     #[test]

@@ -1,0 +1,167 @@
+//! Work in queues: several works in one namespace, with the work of others beside them. Whatever is replaced or deleted, no
+//! apply waits for what stays.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::cases::check;
+use super::laws::{self, Tally};
+use super::player::play;
+use super::script::{Command, Edit, Others, Script, Step};
+use super::stacks::apply;
+use crate::golden::root;
+
+const CASES: u32 = 6;
+
+const HEAD: &str = r#"[stack]
+name = "team"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "main"
+
+[node_pool.system]
+machine_type = "e2-standard-8"
+nodes = 2
+
+[node_pool.gpu]
+machine_type = "n1-standard-4"
+accelerator = "nvidia-tesla-t4"
+nodes = 10
+
+[dask_operator]
+version = "2026.3.0"
+
+[kueue]
+manifest = "kueue.yaml"
+
+[queue.research]
+pool = "gpu"
+"#;
+
+/// What stands in the queue.
+#[derive(Clone, Debug, Default)]
+struct Works {
+    /// A number in the image of each of the two Dask clusters.
+    images: [u32; 2],
+    workers: [u32; 2],
+    /// Whether the first cluster has a group, and the number in its image.
+    group: Option<u32>,
+    /// A DaskJob, and the number in its image.
+    job: Option<u32>,
+}
+
+/// What happens between two applies.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Image(usize),
+    Workers(usize, u32),
+    Group,
+    NoGroup,
+    Job,
+    NoJob,
+}
+
+impl Works {
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Image(which) => self.images[which] += 1,
+            Event::Workers(which, number) => self.workers[which] = number,
+            Event::Group => self.group = Some(self.group.map_or(0, |image| image + 1)),
+            Event::NoGroup => self.group = None,
+            Event::Job => self.job = Some(self.job.map_or(0, |image| image + 1)),
+            Event::NoJob => self.job = None,
+        }
+    }
+
+    fn render(&self) -> Edit {
+        let pod = "scheduler = { pool = \"system\" }";
+        let worker = |replicas| format!("worker = {{ replicas = {replicas}, gpus = 1, pool = \"gpu\" }}");
+        let mut stack = HEAD.to_owned();
+        for (place, name) in ["one", "two"].into_iter().enumerate() {
+            let (image, worker) = (self.images[place], worker(self.workers[place]));
+            stack += &format!(
+                "\n[dask_cluster.{name}]\nimage = \"demo:{image}\"\nqueue = \"research\"\n{pod}\n{worker}\n"
+            );
+        }
+        if let Some(image) = self.group {
+            stack += &format!(
+                "\n[dask_cluster.one.group.big]\nimage = \"demo:{image}\"\nreplicas = 1\ngpus = 1\npool = \"gpu\"\n"
+            );
+        }
+        if let Some(image) = self.job {
+            let worker = worker(1);
+            stack += &format!(
+                "\n[dask_job.train]\nimage = \"demo:{image}\"\nargs = [\"python\", \"-c\", \"pass\"]\nqueue = \"research\"\n{pod}\n{worker}\n"
+            );
+        }
+        let kueue = std::fs::read_to_string(root().join("tests/data/kueue.yaml")).unwrap();
+        Edit { stack, files: [("kueue.yaml".to_owned(), kueue)].into() }
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (0..2usize).prop_map(Event::Image),
+        1 => (0..2usize, 1..3u32).prop_map(|(which, number)| Event::Workers(which, number)),
+        3 => Just(Event::Group),
+        1 => Just(Event::NoGroup),
+        1 => Just(Event::Job),
+        1 => Just(Event::NoJob),
+    ]
+}
+
+/// Work of others in the namespace of ours: a pod and a Job in the queue, and a request for nodes.
+fn of_others() -> Vec<Others> {
+    let labels = json!({ "kueue.x-k8s.io/queue-name": "research" });
+    let pod = json!({ "containers": [{ "name": "c", "image": "demo:1" }], "restartPolicy": "Never" });
+    let object = |api: &str, kind: &str, labels: &Value, spec: Value| json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "theirs", "labels": labels }, "spec": spec });
+    let class = "check-capacity.autoscaling.x-k8s.io";
+    let sets = json!([{ "count": 1, "podTemplateRef": { "name": "theirs" } }]);
+    let request = json!({ "provisioningClassName": class, "podSets": sets });
+    let job = json!({ "suspend": true, "template": { "spec": pod } });
+    let namespace = "namespaces/default";
+    vec![
+        apply(&format!("/api/v1/{namespace}/pods/theirs"), &object("v1", "Pod", &labels, pod)),
+        apply(&format!("/apis/batch/v1/{namespace}/jobs/theirs"), &object("batch/v1", "Job", &labels, job)),
+        apply(
+            &format!("/apis/autoscaling.x-k8s.io/v1/{namespace}/provisioningrequests/theirs"),
+            &object("autoscaling.x-k8s.io/v1", "ProvisioningRequest", &json!({}), request),
+        ),
+    ]
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    let others = prop::sample::subsequence(of_others(), 0..=3);
+    let rounds = prop::collection::vec(prop::collection::vec(event(), 1..3), 1..3);
+    (any::<bool>(), others, rounds).prop_map(|(group, others, rounds)| {
+        let mut works = Works { workers: [1, 1], group: group.then_some(0), ..Works::default() };
+        let mut steps = vec![Step::Edit(works.render()), Step::Apply(Command::default())];
+        steps.extend(others.into_iter().map(Step::Others));
+        for round in rounds {
+            round.into_iter().for_each(|event| works.happens(event));
+            steps.push(Step::Edit(works.render()));
+            steps.push(Step::Apply(Command::default()));
+        }
+        Script { steps, ..Script::default() }
+    })
+}
+
+#[test]
+fn work_in_a_queue_is_replaced_beside_other_work() {
+    let tally = Tally::default();
+    check("queued", CASES, script().boxed(), |script| {
+        play(script, async |player, step, done| {
+            tally.step(step, done);
+            if let Step::Others(_) = step
+                && let Some(why) = &done.refused
+            {
+                return Err(format!("others are refused: {why}"));
+            }
+            laws::all(player, step, done).await
+        })
+    });
+}
