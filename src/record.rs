@@ -12,6 +12,23 @@ use crate::resource::{Host, Identity, ObjectId, RecordedKind, gvk};
 /// The namespace of records.
 pub const NAMESPACE: &str = "dask-infra";
 
+/// Characters of the digest of the whole in the names of further parts.
+pub const DIGEST: usize = 16;
+
+/// Whether a ConfigMap is a further part of a stack's record. No name of a stack has a dot.
+pub fn is_part(stack: &str, name: &str) -> bool {
+    is_part_of(&Record::object(stack), name)
+}
+
+/// `dask-infra-STACK.0123456789abcdef-2`: a digest and a number.
+pub fn is_part_of(place: &ObjectId, name: &str) -> bool {
+    let rest = name.strip_prefix(&place.name).and_then(|rest| rest.strip_prefix('.'));
+    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(digest, number)| {
+        let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        digest.len() == DIGEST && hex(digest) && number.parse::<u32>().is_ok_and(|number| number > 1)
+    })
+}
+
 /// One record for each stack and cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::list::is_applied_by;
 use super::retry::{self, Patience};
 use super::{ApiError, Class, LiveApi, MANAGER, Request, along};
-use crate::record::{NAMESPACE, Record, Unusable};
+pub use crate::record::is_part;
+use crate::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
 use crate::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 /// The most bytes of a record in one ConfigMap. Kubernetes takes 1 MiB of content; base64 makes this as long.
@@ -17,8 +18,6 @@ use crate::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 const PART: usize = 768 * 1024;
 /// The most that a record may unpack to; larger ones were not written by this program.
 const LARGEST: usize = 256 * 1024 * 1024;
-/// Characters of the digest of the whole.
-const DIGEST: usize = 16;
 /// The most parts that are read: more than [`LARGEST`] fills, as compressed content is not larger than what it unpacks to.
 const PARTS: usize = 1000;
 /// miniz's own default between speed and size.
@@ -137,20 +136,6 @@ fn parts_of(place: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> 
         parts.push(ObjectId { name: name.to_owned(), ..place.clone() });
     }
     Ok(parts)
-}
-
-/// Whether a ConfigMap is a further part of a stack's record. No name of a stack has a dot.
-pub fn is_part(stack: &str, name: &str) -> bool {
-    is_part_of(&Record::object(stack), name)
-}
-
-/// `dask-infra-STACK.0123456789abcdef-2`: a digest and a number.
-fn is_part_of(place: &ObjectId, name: &str) -> bool {
-    let rest = name.strip_prefix(&place.name).and_then(|rest| rest.strip_prefix('.'));
-    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(digest, number)| {
-        let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        digest.len() == DIGEST && hex(digest) && number.parse::<u32>().is_ok_and(|number| number > 1)
-    })
 }
 
 /// The ConfigMaps that hold a record: further parts, then the first one, in the order of writing.

@@ -9,19 +9,13 @@ use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace, pods_of_
 use super::planner::Planner;
 use super::prune::dask_things;
 use super::reason::{Holder, Reason};
-use super::{Action, Change, Mode, Note, Plan, Selection, queues};
+use super::{Action, Change, Mode, Note, Plan, Selection, queues, system};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
 use crate::kinds::json::{is_going, text};
 use crate::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
 
-/// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
-/// alike is not in here: better one name too many than one too few.
-/// Source: the namespaces of a new GKE cluster, <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>.
-const SYSTEM: [&str; 5] = ["kube-", "gke-managed-", "gke-gmp-", "gmp-", "config-management-"];
-/// The same, whole names; the last is that of records.
-const SYSTEM_NAMES: [&str; 4] = ["gke-connect", "gke-mcs", "gke-system", "dask-infra"];
 /// Kinds that controllers write for others; they say nothing of their own.
 const SHADOWS: &[&str] =
     &["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
@@ -86,14 +80,10 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
     (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
 }
 
-pub(super) fn is_system(namespace: &str) -> bool {
-    SYSTEM.iter().any(|start| namespace.starts_with(start)) || SYSTEM_NAMES.contains(&namespace)
-}
-
 /// Whether a Pod is somebody's, and has not ended.
 pub(super) fn runs_on(object: &ObjectId, live: &Value) -> bool {
     let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(is_system)
+    !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(system::is_system)
 }
 
 /// The kind that makes a Pod anew.
@@ -323,7 +313,7 @@ impl<'w> Planner<'w> {
             match (way, namespace) {
                 // Cluster-wide things of others are not told from the system's.
                 (Way::Cluster, None) => continue,
-                (Way::Cluster, Some(namespace)) if is_system(namespace) => continue,
+                (Way::Cluster, Some(_)) if system::made(object, live, &inputs.owner.stack) => continue,
                 (Way::Cluster, Some(namespace)) => {
                     strangers.entry(namespace.to_owned()).or_default().push((object, live));
                     continue;
@@ -440,7 +430,7 @@ impl<'w> Planner<'w> {
     fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
         for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
-            let known = name == "default" || is_system(name);
+            let known = name == "default" || system::is_systems_own(name, live);
             let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()));
             if !is_namespace(object) || known || ours {
                 continue;

@@ -43,6 +43,7 @@ mod shapes;
 mod steps;
 pub mod still;
 mod stopped;
+mod system;
 mod time;
 pub mod unready;
 mod want;
