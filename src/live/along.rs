@@ -90,7 +90,40 @@ async fn content(
         Ok(())
     };
     let Ok(()) = list_all(api, &collections, parallelism, each).await;
+    if *nodes {
+        let mut makers = makers(&found);
+        makers.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
+        let each = |_: &Gvk, listed: Listed| -> Result<(), Infallible> {
+            let objects = listed.unwrap_or_default();
+            found.extend(objects.into_iter().map(|(object, live)| (object, bare(live))));
+            Ok(())
+        };
+        let Ok(()) = list_all(api, &makers, parallelism, each).await;
+    }
     (found, unseen.into_iter().collect())
+}
+
+/// Collections of what stands between the Pods found and what they were made for: without it, a worker's Pod is not known to be
+/// of its Dask cluster, nor that of a look of `ttl` to be of its CronJob. What cannot be listed is no gap in what is seen: its
+/// Pods count as somebody else's, and more is named.
+fn makers(found: &BTreeMap<ObjectId, Value>) -> Collections {
+    let kinds = [("apps", "ReplicaSet", "replicasets"), ("batch", "Job", "jobs")];
+    let pods = found.iter().filter(|(object, _)| object.gvk.kind == "Pod" && object.gvk.group.is_empty());
+    let mut collections = Collections::new();
+    for (pod, live) in pods {
+        for owner in live["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            for (group, kind, plural) in kinds.iter().filter(|(_, kind, _)| owner["kind"] == *kind) {
+                let gvk = Gvk {
+                    group: (*group).to_owned(),
+                    version: "v1".to_owned(),
+                    kind: (*kind).to_owned(),
+                    plural: (*plural).to_owned(),
+                };
+                collections.insert((gvk, pod.namespace.clone()));
+            }
+        }
+    }
+    collections
 }
 
 /// ProvisioningRequests and the templates of their Pods, where the cluster has any. Most clusters do not know the kind, and who

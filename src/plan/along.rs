@@ -1,5 +1,5 @@
 //! What would go along with what goes ([`super::cascade`]): what the stack still wants is kept from it, what others have is
-//! named and needs consent of its own.
+//! named and needs consent of its own. What a controller made for a thing of ours is ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -295,8 +295,8 @@ impl<'w> Planner<'w> {
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
             let Some(Along { way, .. }) = along.get(&identity) else { continue };
-            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&identity);
-            let ours = ours || self.is_of_our_work(&gangs, object, live);
+            let ours = self.is_ours(object, live) || self.is_of_our_work(&gangs, object, live);
+            let ours = ours || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
             let child = match way {
                 Way::Cluster => {
                     live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
@@ -337,6 +337,10 @@ impl<'w> Planner<'w> {
         }
     }
 
+    fn is_ours(&self, object: &ObjectId, live: &Value) -> bool {
+        self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()))
+    }
+
     /// Pods of Jobs that nobody stops, on nodes that `stop` takes away: a Job counts them as failures.
     fn runs_of_jobs(
         &mut self,
@@ -353,7 +357,8 @@ impl<'w> Planner<'w> {
         };
         for (object, live) in pools.iter().flat_map(|pool| pods_of_pool(world, pool)) {
             let of_job = runs_on(object, live) && owner(live) == Some("Job");
-            if of_job && !cascade.has_owner(live, |owner| goes(owner, planned)) {
+            let ours = || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
+            if of_job && !ours() && !cascade.has_owner(live, |owner| goes(owner, planned)) {
                 self.stranger(planned, object, live, Holder::NodeOfRun);
             }
         }

@@ -183,6 +183,23 @@ impl<'w> Cascade<'w> {
     }
 }
 
+impl Cascade<'_> {
+    /// Returns true if one of a thing's owners, or of theirs, is such an object: a controller made the thing for it.
+    pub fn made_for(&self, live: &Value, is: &impl Fn(&ObjectId, &Value) -> bool) -> bool {
+        let mut open: Vec<&ObjectId> = owners(live).filter_map(|uid| self.uids.get(uid).copied()).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(owner) = open.pop() {
+            let live = self.world.inside.live().and_then(|inside| inside.get(owner));
+            let Some(live) = live.filter(|_| seen.insert(owner)) else { continue };
+            if is(owner, live) {
+                return true;
+            }
+            open.extend(owners(live).filter_map(|uid| self.uids.get(uid).copied()));
+        }
+        false
+    }
+}
+
 /// The pools of nodes, by name.
 fn pools_of_nodes(world: &World) -> BTreeMap<&str, &str> {
     let inside = world.inside.live().into_iter().flatten();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Action, Change, Consent, Note, Plan, inline_pool};
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
 use crate::diag::{Code, nearest};
 use crate::kinds::gke::cluster::autopilot;
 use crate::kinds::gke::node_pool::starts_empty;
@@ -121,7 +121,12 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
         let place = pool(check, "/spec/nodeSelector");
         let stays = |change: &&Change| {
             let there = matches!(change.action, Action::Keep | Action::Update | Action::Replace);
-            there && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
+            // Workers that come here with this plan are not here yet. Those of a pool that is replaced come back before the
+            // check runs.
+            let selector = FieldPath::keys(["spec", "worker", "spec", "nodeSelector"]);
+            let moves = change.fields.iter().any(|field| selector.contains(&field.path));
+            let selected = pool(change, "/spec/worker/spec/nodeSelector");
+            there && !moves && place.is_some() && selected == place
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
             notes.push(Note::of(

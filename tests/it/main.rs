@@ -43,6 +43,7 @@ mod network;
 mod of_others;
 mod once;
 mod oracle;
+mod own_controllers;
 mod owners;
 mod plan_cases;
 mod preflight;

@@ -28,6 +28,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), St
     if !player.died {
         in_time(step, done)?;
     }
+    strangers_only(done)?;
     quiet_again(player, step, done).await?;
     as_wished(player, step, done)?;
     nothing_forgotten(player).await
@@ -175,6 +176,34 @@ pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("time: it took {:?}: {}", done.took, done.failures().join("; ")))
+}
+
+/// **Consents name strangers.** What is asked for as not of this stack was not made by a controller for a thing of ours.
+///
+/// # Errors
+/// What is asked for, and the thing of ours.
+pub fn strangers_only(done: &Done) -> Result<(), String> {
+    let asked = done.plan.iter().flat_map(|plan| plan.changes.iter().filter(|change| change.foreign));
+    for change in asked {
+        let Some((_, thing)) = done.before.things.iter().find(|(_, thing)| is(&change.identity, thing))
+        else {
+            continue;
+        };
+        if thing.maker != Maker::Machine {
+            continue;
+        }
+        let mut open: Vec<&Uid> = thing.owners.iter().collect();
+        while let Some(owner) = open.pop().and_then(|uid| done.before.things.get(uid)) {
+            if owner.maker == Maker::Us {
+                return Err(format!(
+                    "strangers: consent to {} is asked for, which a controller made for {owner}",
+                    change.address
+                ));
+            }
+            open.extend(&owner.owners);
+        }
+    }
+    Ok(())
 }
 
 /// **A second plan is empty** after every apply that did all it planned, with the same flags.
