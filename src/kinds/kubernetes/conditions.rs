@@ -39,13 +39,41 @@ pub(super) fn readiness(object: &Value) -> Readiness {
     }
     let active = text(&object["apiVersion"]).starts_with(KUEUE).then_some("Active");
     let good = GOOD.iter().copied().chain(active).find_map(|kind| Some((kind, condition(object, kind)?)));
-    let Some((kind, good)) = good else { return Readiness::Ready };
+    let Some((kind, good)) = good else {
+        return match is_of_queues(object) && !is_held(object) {
+            true => Readiness::progressing("Kueue has not handled it yet"),
+            false => Readiness::Ready,
+        };
+    };
+    // The queue behind it says why it admits nothing.
+    let by_queue = active.is_some() && text(&good["reason"]) == "ClusterQueueIsInactive";
+    if active.is_some() && is_held(object) || by_queue {
+        return Readiness::Ready;
+    }
     let old = good["observedGeneration"].as_u64().is_some_and(|seen| seen < generation);
     match text(&good["status"]) {
         "True" if !old => Readiness::Ready,
         "True" => Readiness::progressing(format!("{kind} is not yet of generation {generation}")),
         status => Readiness::progressing(format!("{kind} is {status}{}", why(good))),
     }
+}
+
+/// Returns true for a thing of Kueue that always gets the condition `Active`. Until then it is not known whether it can be
+/// used. A check has it from its own controller, which may be another program's.
+/// Source: `UpdateClusterQueueStatus` and `UpdateStatusIfChanged` in `pkg/controller/core` of Kueue 0.15.0.
+pub(super) fn is_of_queues(object: &Value) -> bool {
+    let controller = &object["spec"]["controllerName"];
+    text(&object["apiVersion"]).starts_with(KUEUE)
+        && match text(&object["kind"]) {
+            "ClusterQueue" | "LocalQueue" => true,
+            "AdmissionCheck" => controller == "kueue.x-k8s.io/provisioning-request",
+            _ => false,
+        }
+}
+
+/// Returns true for a queue that its own `stopPolicy` keeps from admitting anything.
+fn is_held(queue: &Value) -> bool {
+    matches!(text(&queue["spec"]["stopPolicy"]), "Hold" | "HoldAndDrain")
 }
 
 /// `: QuotaExceeded: Quota 'X' exceeded`.
@@ -98,6 +126,36 @@ mod tests {
         }
         let queue = of("LocalQueue", "kueue.x-k8s.io/v1beta2", &[("Active", "False")]);
         assert_eq!(queue, waits("Active is False: Why: so"));
+    }
+
+    #[test]
+    fn a_queue_is_not_ready_before_kueue_says_so() {
+        let of = |kind: &str, api: &str, spec: Value, conditions: Value| {
+            readiness(&json!({
+                "apiVersion": api, "kind": kind, "metadata": {}, "spec": spec,
+                "status": { "conditions": conditions },
+            }))
+        };
+        let kueue = "kueue.x-k8s.io/v1beta2";
+        let inactive = |reason: &str| json!([{ "type": "Active", "status": "False", "reason": reason }]);
+        let (unseen, held) = (json!([]), json!({ "stopPolicy": "Hold" }));
+        let waits = |text: &str| Readiness::progressing(text);
+        let check = |name: &str| json!({ "controllerName": name });
+        let provisioning = || check("kueue.x-k8s.io/provisioning-request");
+        for (kind, api, spec, conditions, expect) in [
+            ("ClusterQueue", kueue, json!({}), unseen.clone(), waits("Kueue has not handled it yet")),
+            ("LocalQueue", kueue, json!({}), unseen.clone(), waits("Kueue has not handled it yet")),
+            ("AdmissionCheck", kueue, provisioning(), unseen.clone(), waits("Kueue has not handled it yet")),
+            ("AdmissionCheck", kueue, check("example.com/c"), unseen.clone(), Readiness::Ready),
+            ("ResourceFlavor", kueue, json!({}), unseen.clone(), Readiness::Ready),
+            ("ClusterQueue", "example.com/v1", json!({}), unseen.clone(), Readiness::Ready),
+            ("ClusterQueue", kueue, held.clone(), unseen, Readiness::Ready),
+            ("ClusterQueue", kueue, held, inactive("Stopped"), Readiness::Ready),
+            ("ClusterQueue", kueue, json!({}), inactive("F"), waits("Active is False: F")),
+            ("LocalQueue", kueue, json!({}), inactive("ClusterQueueIsInactive"), Readiness::Ready),
+        ] {
+            assert_eq!(of(kind, api, spec.clone(), conditions), expect, "{kind} {api} {spec}");
+        }
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub const PLAIN: Kind = Kind {
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |context| {
         // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
-        let known = object_schema(context.identity).is_some();
+        // Kueue handles its queues within seconds.
+        let known = object_schema(context.identity).is_some() || conditions::is_of_queues(context.body());
         object_program(context, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
     },
     readiness: |_, found| Ok(conditions::readiness(found.itself())),

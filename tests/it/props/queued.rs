@@ -1,12 +1,15 @@
 //! Work in queues: several works in one namespace, with the work of others beside them. Whatever is replaced or deleted, no
 //! apply waits for what stays.
 
+use std::time::Duration;
+
+use dask_infra::plan::Mode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::cases::check;
 use super::laws::{self, Tally};
-use super::player::play;
+use super::player::{Player, paused, play};
 use super::script::{Command, Edit, Others, Script, Step};
 use super::stacks::apply;
 use crate::golden::root;
@@ -163,5 +166,36 @@ fn work_in_a_queue_is_replaced_beside_other_work() {
             }
             laws::all(player, step, done).await
         })
+    });
+}
+
+/// A ClusterQueue whose flavor nobody makes.
+const NO_FLAVOR: &str = r#"
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: { name: team-a }
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+    - coveredResources: [cpu]
+      flavors: [{ name: spot, resources: [{ name: cpu, nominalQuota: "12" }] }]
+"#;
+
+#[test]
+fn a_queue_that_kueue_calls_inactive_was_never_ready() {
+    paused(async {
+        let mut player = Player::new();
+        let mut edit = Works { workers: [1, 1], ..Works::default() }.render();
+        let (head, _) = edit.stack.split_once("\n[dask_cluster.one]").unwrap();
+        edit.stack = format!("{head}\n[manifest.q]\nfile = \"q.yaml\"\n");
+        edit.files.insert("q.yaml".to_owned(), NO_FLAVOR.to_owned());
+        player.step(&Step::Edit(edit)).await;
+        let done = player.step(&Step::Apply(Command::default())).await;
+        let failures = done.failures().join("; ");
+        assert!(failures.contains("TimedOut") && failures.contains("FlavorNotFound"), "{failures}");
+        assert!(done.took < Duration::from_secs(300), "{:?}", done.took);
+        let plan = player.bench.plan(player.stack.as_ref().unwrap(), Mode::Apply).await.unwrap();
+        let queue = plan.changes.iter().find(|change| change.address.as_str().contains("team-a")).unwrap();
+        assert!(queue.is_waited_for(), "the next apply waits for what was never ready");
     });
 }
