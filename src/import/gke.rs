@@ -45,9 +45,7 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
         return;
     }
     let install = driver(found, draft);
-    // GKE makes and deletes those of node auto-provisioning by itself.
-    for (name, live) in found.pools.iter().filter(|(_, live)| live["autoscaling"]["autoprovisioned"] != true)
-    {
+    for (name, live) in found.pools.iter().filter(|(_, live)| !node_pool::is_autoprovisioned(live)) {
         pool(name, live, found, &locations, install, draft);
     }
 }

@@ -399,8 +399,7 @@ impl<'w> Planner<'w> {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let ours =
                 kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.seen.inputs.owner);
-            // GKE makes and deletes those of node auto-provisioning by itself, as Pods come and go.
-            let of_gke = live["autoscaling"]["autoprovisioned"] == true;
+            let of_gke = kinds::gke::node_pool::is_autoprovisioned(live);
             if of_gke || ours && !self.seen.is_theirs(&identity) {
                 continue;
             }

@@ -150,7 +150,10 @@ impl<'a> Planner<'a> {
             add(Identity::Cluster(name.clone()), live, Vec::new());
         }
         for (pool, live) in &world.pools {
+            // Whatever its labels say, GKE deletes it when no Pod needs it.
+            let of_gke = gke::node_pool::is_autoprovisioned(live);
             if let Some(name) = &target.gke
+                && !of_gke
                 && gke::compare::is_ours(&live["config"]["resourceLabels"], owner)
             {
                 add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());

@@ -25,7 +25,7 @@ pub use fields::{FIELDS, SCOPE, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};
 pub(crate) use ready::{allocatable_gpus, conditions, is_short};
-pub use ready::{live_gpus, summary};
+pub use ready::{is_autoprovisioned, live_gpus, summary};
 pub use section::{DriverVersion, ForRequests, NodePool, Surge};
 
 /// As long as creating one with nodes took for those who wrote of it in issues of Google's provider for Terraform.

@@ -23,6 +23,11 @@ pub(super) fn queries(wait: &Await) -> Queries {
     queries
 }
 
+/// Returns true for a live pool that node auto-provisioning made: GKE makes and deletes it, as Pods come and go.
+pub fn is_autoprovisioned(live: &Value) -> bool {
+    live["autoscaling"]["autoprovisioned"] == true
+}
+
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
 pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
