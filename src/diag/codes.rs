@@ -534,6 +534,11 @@ codes! {
      `Failed`: its workers keep their GPUs until it is deleted. Omit `restart` unless the program is known to \
      succeed eventually."
 
+    NotChecked "DI0264" "kind whose fields are not checked"
+    "GKE installs the definition of this kind in its clusters and publishes no file of it, so a mistake in its fields is \
+     found by the server. The object is applied after the cluster, as others are. Add the definition to `definitions` \
+     to have it checked before."
+
     JobTemplate "DI0265" "the cluster of a job"
     "A job has its own Dask cluster. It either copies one from the file (`like = \"NAME\"`) or describes its \
      own (`image`, `scheduler`, `worker`)."

@@ -27,7 +27,9 @@ pub use self::kubernetes::{
     KUBERNETES, api, apis, builtin, definition, definition_of, kinds_of, subresources, written,
 };
 use self::node::{Additional, Node, Shared};
-pub use self::served::{AUTOSCALING_GROUP, provisioning_crd, served, served_apis};
+pub use self::served::{
+    AUTOSCALING_GROUP, Installed, installed, installed_crd, provisioning_crd, served, served_apis,
+};
 
 /// The shape of one value. Cheap to clone; references to other definitions are followed when a child
 /// is asked for, so recursive definitions are fine.

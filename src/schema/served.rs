@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Api, Schema};
 
@@ -32,4 +32,70 @@ pub fn served(group: &str, version: &str, kind: &str) -> Option<Schema> {
     let versions = crd["spec"]["versions"].as_array()?;
     let found = versions.iter().find(|found| found["name"] == version)?;
     Some(Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
+}
+
+/// A kind whose definition GKE installs and publishes no file of: its fields are not known here.
+pub struct Installed {
+    pub api: Api,
+    /// The key of `[cluster]`, the field of the API or the feature that brings the definition; empty where every cluster has it.
+    pub with: &'static str,
+}
+
+/// Such kinds, from `schemas/gke/kinds.tsv`.
+pub fn installed() -> &'static [Installed] {
+    static KINDS: OnceLock<Vec<Installed>> = OnceLock::new();
+    KINDS.get_or_init(|| {
+        let rows =
+            include_str!("../../schemas/gke/kinds.tsv").lines().filter(|row| !row.starts_with('#')).skip(1);
+        rows.filter_map(|row| {
+            let columns: Vec<&'static str> = row.split('\t').collect();
+            let &[group, version, kind, plural, scope, with, _source] = columns.as_slice() else {
+                return None;
+            };
+            let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+            let api = Api {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+                plural: plural.to_owned(),
+                singular: kind.to_lowercase(),
+                short_names: Vec::new(),
+                categories: Vec::new(),
+                namespaced: scope == "Namespaced",
+                verbs: verbs.map(str::to_owned).to_vec(),
+                subresources: vec!["status".to_owned()],
+            };
+            Some(Installed { api, with })
+        })
+        .collect()
+    })
+}
+
+/// A definition for such a kind that takes any fields, with all its versions.
+pub fn installed_crd(group: &str, plural: &str) -> Option<Value> {
+    let rows = installed().iter().map(|row| &row.api);
+    let rows: Vec<&Api> = rows.filter(|api| api.group == group && api.plural == plural).collect();
+    let first = rows.first()?;
+    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = |(place, api): (usize, &&Api)| {
+        json!({
+            "name": api.version, "served": true, "storage": place == 0, "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": any },
+        })
+    };
+    let versions: Vec<Value> = rows.iter().enumerate().map(version).collect();
+    Some(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group,
+            "names": {
+                "kind": first.kind, "listKind": format!("{}List", first.kind), "plural": plural,
+                "singular": first.singular,
+            },
+            "scope": if first.namespaced { "Namespaced" } else { "Cluster" },
+            "versions": versions,
+        },
+    }))
 }

@@ -269,6 +269,13 @@ fn kinds_are_as_discovery_tells_them() {
     {
         assert!(builtin(group, version, kind).is_some(), "{kind}");
     }
+    for (group, kind) in [
+        ("resource.k8s.io", "ResourceClaimTemplate"),
+        ("resource.k8s.io", "DeviceClass"),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+    ] {
+        assert!(api(group, "v1", kind).is_some(), "{kind}");
+    }
     let scale = subresources("apps", "v1", "Deployment").into_iter().find(|sub| sub.name == "scale").unwrap();
     assert_eq!((&*scale.group, &*scale.version, &*scale.kind), ("autoscaling", "v1", "Scale"));
     assert_eq!(scale.verbs, ["get", "patch", "update"]);
@@ -334,5 +341,20 @@ fn close_words_are_suggested() {
         ("x", None),
     ] {
         assert_eq!(closest(word, &names).as_deref(), expected, "{word}");
+    }
+}
+
+#[test]
+fn kinds_that_gke_installs_have_one_definition_each() {
+    let rows: Vec<(&str, &str, &str)> =
+        installed().iter().map(|row| (&*row.api.group, &*row.api.version, &*row.api.kind)).collect();
+    assert!(rows.len() > 30, "{}", rows.len());
+    assert_eq!(rows.iter().collect::<std::collections::BTreeSet<_>>().len(), rows.len(), "{rows:?}");
+    for row in installed() {
+        let (group, plural) = (&row.api.group, &row.api.plural);
+        assert!(api(group, &row.api.version, &row.api.kind).is_none(), "{plural} is built in");
+        let definition = installed_crd(group, plural).unwrap();
+        assert_eq!(definition["metadata"]["name"], format!("{plural}.{group}"));
+        assert!(Api::from_crd(&definition).iter().any(|api| api.version == row.api.version), "{definition}");
     }
 }

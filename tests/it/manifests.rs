@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::served::{Served, User};
+use crate::served::{ON_GKE, Served, User};
 
 /// Which pool each pod whose name begins so runs on.
 fn pools_of(served: &Served, namespace: &str, start: &str) -> Vec<String> {
@@ -109,6 +109,24 @@ fn objects_come_and_go_with_their_files() {
 }
 
 /// What takes the GPUs of a pool comes after the check that needs one of them to be free, whatever kind it is.
+#[test]
+fn kinds_that_gke_installs_are_applied_and_deleted() {
+    let served = Served::fast();
+    let user = User::at(&served, ON_GKE.to_owned() + "\n[manifest.d]\nfile = \"d.yaml\"\n");
+    let yaml = std::fs::read_to_string(root().join("tests/cases/diag-kinds-of-gke/d.yaml")).unwrap();
+    std::fs::write(user.path().join("d.yaml"), yaml).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(0).says("DI0264");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    let class = "/apis/cloud.google.com/v1/computeclasses/gpus";
+    assert_eq!(served.get(class)["spec"]["priorities"][0]["spot"], true);
+    let path = user.path().join("d.yaml");
+    let edited = std::fs::read_to_string(&path).unwrap().replace("interval: 30s", "interval: 60s");
+    std::fs::write(&path, edited).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+}
+
 #[test]
 fn what_asks_for_gpus_waits_for_the_check_of_its_pool() {
     let served = Served::fast();

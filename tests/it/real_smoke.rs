@@ -132,6 +132,43 @@ async fn pods_are_scheduled_by_gpus_and_a_check_ends_with_its_log() {
     }
 }
 
+/// The walk over all stable groups that the server itself names: none is left out of `schemas/`.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_stable_kind_of_the_release_is_known() {
+    needs!(Part::CONTROL_PLANE);
+    let plane = ControlPlane::start().await;
+    let client = plane.client();
+    let (_, groups) = client.get("/apis").await;
+    let mut paths = vec!["/api/v1".to_owned()];
+    for version in
+        groups["groups"].as_array().unwrap().iter().flat_map(|group| group["versions"].as_array().unwrap())
+    {
+        let name = version["version"].as_str().unwrap();
+        if name.strip_prefix('v').is_some_and(|number| number.chars().all(|c| c.is_ascii_digit())) {
+            paths.push(format!("/apis/{}", version["groupVersion"].as_str().unwrap()));
+        }
+    }
+    let mut missing = Vec::new();
+    for path in &paths {
+        let (_, list) = client.get(path).await;
+        let (group, version) = list["groupVersion"].as_str().unwrap().rsplit_once('/').unwrap_or(("", "v1"));
+        let plain = |resource: &&Value| !resource["name"].as_str().unwrap().contains('/');
+        for resource in list["resources"].as_array().unwrap().iter().filter(plain) {
+            let kind = resource["kind"].as_str().unwrap();
+            let known = dask_infra::schema::api(group, version, kind);
+            let same = known.is_some_and(|known| {
+                known.plural == resource["name"].as_str().unwrap()
+                    && resource["namespaced"] == known.namespaced
+            });
+            if !same || dask_infra::schema::builtin(group, version, kind).is_none() {
+                missing.push(format!("{group}/{version} {kind}"));
+            }
+        }
+    }
+    assert!(paths.len() > 15, "{paths:?}");
+    assert_eq!(missing, Vec::<String>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_makes_the_children_and_nothing_stays_behind() {
     needs!(PARTS);

@@ -169,7 +169,21 @@ impl<'a> Kinds<'a> {
             let same = |api: &&Api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind);
             schema::served_apis().iter().find(same)
         };
-        schema::api(group, version, kind).or_else(dask).or_else(custom).or_else(served).or_else(kueue)
+        let gke = || self.installed(group, version, kind).map(|installed| &installed.api);
+        schema::api(group, version, kind)
+            .or_else(dask)
+            .or_else(custom)
+            .or_else(served)
+            .or_else(kueue)
+            .or_else(gke)
+    }
+
+    /// A kind that GKE installs in its clusters, when no definition of the stack says it.
+    pub fn installed(&self, group: &str, version: &str, kind: &str) -> Option<&'static schema::Installed> {
+        let same = |known: &&schema::Installed| {
+            (&*known.api.group, &*known.api.version, &*known.api.kind) == (group, version, kind)
+        };
+        schema::installed().iter().find(same).filter(|_| self.custom(group, version, kind).is_none())
     }
 
     /// The shape of a kind.
@@ -189,6 +203,7 @@ impl<'a> Kinds<'a> {
     /// All kinds by name, with their `apiVersion`.
     pub fn all(&self) -> impl Iterator<Item = &Api> {
         let known = schema::apis().iter().chain(schema::dask_apis()).chain(schema::served_apis());
-        known.chain(self.custom.iter().map(|custom| &custom.api))
+        let gke = schema::installed().iter().map(|installed| &installed.api);
+        known.chain(self.custom.iter().map(|custom| &custom.api)).chain(gke)
     }
 }

@@ -18,6 +18,7 @@ use super::status::Status;
 use super::store::Cluster;
 use super::watch::{self, Watch};
 use super::{body, discovery, proxy, read, write};
+use crate::schema;
 
 /// Bodies beyond this are refused, as etcd would.
 const LARGEST_BODY: usize = 3 << 20;
@@ -105,7 +106,18 @@ enum Answer {
 
 fn route(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Result<Answer, Status> {
     let Some(place) = Place::parse(&request.path) else { return Ok(Answer::Done(Response::nowhere())) };
-    let kind = cluster.kinds.by_path(&place.group, &place.version, &place.resource);
+    let mut kind = cluster.kinds.by_path(&place.group, &place.version, &place.resource);
+    // GKE has these definitions in every cluster; here each comes with the first object of its kind, unless somebody has
+    // installed another one.
+    let writes = matches!(request.method.as_str(), "PATCH" | "POST" | "PUT");
+    if kind.is_none()
+        && writes
+        && let Some(definition) = schema::installed_crd(&place.group, &place.resource)
+        && cluster.create(now, "addon-manager", definition).is_ok()
+    {
+        cluster.establish(now);
+        kind = cluster.kinds.by_path(&place.group, &place.version, &place.resource);
+    }
     let Some(kind) = kind.filter(|kind| kind.served) else {
         // Groups of the server's own answer for what they do not have; nobody answers for others.
         let own = cluster.kinds.all().any(|kind| kind.origin == Origin::BuiltIn && kind.group == place.group);

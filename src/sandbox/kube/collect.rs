@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     /// Accepts the names of new CRDs and serves them.
-    fn establish(&mut self, now: Timestamp) {
+    pub(super) fn establish(&mut self, now: Timestamp) {
         let fresh: Vec<Key> = self
             .list("apiextensions.k8s.io", "customresourcedefinitions")
             .filter(|(_, crd)| !is_true(crd, "Established"))

@@ -1,6 +1,6 @@
 //! Objects of manifests: known, well formed, each wanted once, and what the RAPIDS guide's YAML gets wrong today.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -60,10 +60,28 @@ fn looks_like_values(object: &Value) -> bool {
 /// Each kind is known: its plural and its scope are part of every request.
 pub(super) fn kinds_are_known(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
+    let on_gke = context.stack.gke.is_some();
+    let mut unchecked: Vec<(&str, FieldPath)> = Vec::new();
     for object in objects(context) {
         let (group, version) = object.group_version();
         let kind = object.kind();
-        if kind.is_empty() || version.is_empty() || kinds.api(group, version, kind).is_some() {
+        if kind.is_empty() || version.is_empty() {
+            continue;
+        }
+        let installed = kinds.installed(group, version, kind);
+        if installed.is_some() && !on_gke {
+            let what = format!("{kind} is a kind that GKE installs in its clusters");
+            let help = "if this is a GKE cluster, or the kind is installed by other means, add the file of its \
+                        CustomResourceDefinition to `definitions`: `kubectl get crd -o yaml` prints it";
+            let place = object.origin().key("kind");
+            context.say(Diagnostic::error(Code::UnknownKind, what).at_value(place, "").help(help));
+            continue;
+        }
+        if installed.is_some() {
+            unchecked.push((kind, object.origin().key("kind")));
+            continue;
+        }
+        if kinds.api(group, version, kind).is_some() {
             continue;
         }
         let api_version = object.value["apiVersion"].as_str().unwrap_or_default();
@@ -93,6 +111,12 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
         let what = format!("unknown kind {kind} of {api_version}");
         context.say(Diagnostic::error(Code::UnknownKind, what).at_value(place, "").help(help));
     }
+    let Some((_, place)) = unchecked.first().cloned() else { return };
+    let names: BTreeSet<&str> = unchecked.iter().map(|(kind, _)| *kind).collect();
+    let what = format!("the fields of {} are not checked: GKE installs the definition", listed(names, "and"));
+    let help = "nothing to do; to have them checked, add the file of the definition to `definitions`: `kubectl get crd \
+                -o yaml` prints it";
+    context.say(Diagnostic::warning(Code::NotChecked, what).at_value(place, "").help(help));
 }
 
 /// Each object fits the schema of its kind; the server would say the same, later.
