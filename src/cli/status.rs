@@ -15,7 +15,7 @@ use super::settings::{Failure, Format, Settings};
 use crate::apply::ApplyOptions;
 use crate::kinds;
 use crate::kinds::kind::Found;
-use crate::kinds::kubernetes::pods::why_by_events;
+use crate::kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
 use crate::kinds::kubernetes::{check, machines};
 use crate::kinds::status::StatusLine;
 use crate::live::{LiveApi, look as ask};
@@ -292,19 +292,25 @@ fn within(until: &str, now: jiff::Timestamp) -> String {
     }
 }
 
-/// Pods that do not say themselves why they wait: the events of their namespaces may.
+/// Pods that do not say themselves why they wait, or that no node takes: the events of their namespaces may.
 async fn ask_events(api: &dyn LiveApi, rows: &mut [Row]) {
     let mut events: BTreeMap<String, Value> = BTreeMap::new();
     for row in rows {
-        for pending in row.said.pending.iter_mut().filter(|pending| pending.why.is_none()) {
+        for pending in
+            row.said.pending.iter_mut().filter(|pending| pending.why.is_none() || pending.unscheduled)
+        {
             if !events.contains_key(&pending.namespace) {
                 let path = format!("/api/v1/namespaces/{}/events", pending.namespace);
                 let found = ask(api, &Query { api: Api::Kubernetes, path }).await;
                 // Without rights to read events the pods stay without a reason.
                 events.insert(pending.namespace.clone(), found.unwrap_or_default());
             }
-            pending.why =
-                events.get(&pending.namespace).and_then(|events| why_by_events(&pending.pod, events));
+            let Some(events) = events.get(&pending.namespace) else { continue };
+            let told = match pending.unscheduled {
+                true => not_scaled_by_events(&pending.pod, events),
+                false => why_by_events(&pending.pod, events),
+            };
+            pending.why = told.or_else(|| pending.why.take());
         }
     }
 }

@@ -35,4 +35,6 @@ pub struct Pending {
     pub pod: String,
     /// Why, by its own conditions; events may know more.
     pub why: Option<String>,
+    /// No node takes it.
+    pub unscheduled: bool,
 }

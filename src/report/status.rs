@@ -355,6 +355,7 @@ mod tests {
             namespace: "n".to_owned(),
             pod: pod.to_owned(),
             why: Some("unschedulable: no GPUs. preemption: none".to_owned()),
+            unscheduled: true,
         };
         workers.said.pending = vec![pending("w-1"), pending("w-2")];
         let mut cluster = row("cluster", State::Ready, "RUNNING");

@@ -105,6 +105,21 @@ fn machines_that_are_not_to_be_had() {
     user.run(&["why", "dask_cluster.d"]).expect(0).says("absent").says("after").says("node_pool.t4");
 }
 
+/// The pool is at its limit: the scheduler knows only the nodes that are there, the node autoscaler why there are no more.
+#[test]
+fn the_autoscalers_own_reason_comes_first() {
+    let served = Served::fast();
+    let user = User::at(&served, &STACK.replace("nodes = 1\n", "nodes = { min = 0, max = 1 }\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
+    let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } }));
+    assert_eq!(status, 200, "{said}");
+    until(&user, "dask_cluster.d", "node_pool.t4 has its maximum of nodes")
+        .says("NotTriggerScaleUp")
+        .says("raise `max`");
+    user.run(&["status"]).expect(0).says("the autoscaler adds no node");
+}
+
 /// A program that is ended with the test, however that ends.
 struct Going(Child);
 

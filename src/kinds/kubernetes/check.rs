@@ -10,7 +10,7 @@ use super::pod_state::PodState;
 use super::pods::broken;
 use super::requests::create_call;
 use super::same::quantity;
-use super::why::no_node;
+use super::why::no_node_for;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Kind, Where};
@@ -311,7 +311,7 @@ fn readiness(pod: &Value) -> Readiness {
         "" => Readiness::progressing("its pod does not exist yet"),
         phase => match condition(pod, "PodScheduled") {
             Some(scheduled) if scheduled["status"] == "False" => {
-                Readiness::progressing(no_node(text(&scheduled["message"])))
+                Readiness::progressing(no_node_for(&pod["spec"], text(&scheduled["message"])))
             }
             _ if dask_check::is_on_host(pod) => Readiness::progressing("it computes"),
             _ => Readiness::progressing(format!("its pod is {phase}")),

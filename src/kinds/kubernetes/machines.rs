@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::pod_state::PodState;
-use super::why::no_node;
+use super::why::{NO_LABELS, no_node};
 use crate::kinds::json::text;
 use crate::kinds::kind::Found;
 use crate::kinds::scope::POOL_LABEL;
@@ -52,9 +52,11 @@ fn queued(found: &Found, pools: &BTreeSet<String>) -> Option<Queued> {
         "flex-start" => "of flex-start".to_owned(),
         pool => format!("of the pool {pool} (flex-start)"),
     };
-    let why = no_node(text(&first["message"]));
+    // That nodes of other pools have other labels says nothing about machines that are not there yet.
+    let why = Some(no_node(text(&first["message"]))).filter(|why| *why != NO_LABELS);
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     Some(Queued::since(
-        format!("{number} {pods} {wait} for machines {of}: {why}"),
+        format!("{number} {pods} {wait} for machines {of}{why}"),
         &first["lastTransitionTime"],
     ))
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::object::pods_matching;
 use super::pod_state::{ContainerState, PodState};
-use super::why::no_node;
+use super::why::{no_node_for, no_scale_up};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::Where;
 use crate::kinds::pod;
@@ -114,6 +114,7 @@ pub fn pending(pods: &Value) -> Vec<Pending> {
         namespace: pod.namespace().to_owned(),
         pod: pod.name().to_owned(),
         why: why(pod),
+        unscheduled: pod.unscheduled().is_some(),
     };
     waiting.map(told).collect()
 }
@@ -121,7 +122,7 @@ pub fn pending(pods: &Value) -> Vec<Pending> {
 /// Why a pod does not run yet, when it says.
 pub(crate) fn why(pod: PodState<'_>) -> Option<String> {
     if let Some(scheduled) = pod.unscheduled() {
-        return Some(no_node(text(&scheduled["message"])));
+        return Some(no_node_for(&pod.0["spec"], text(&scheduled["message"])));
     }
     if let Some((reason, message)) = pod.containers().find_map(ContainerState::waiting) {
         let restarts: u64 = pod.containers().map(ContainerState::restarts).sum();
@@ -132,6 +133,13 @@ pub(crate) fn why(pod: PodState<'_>) -> Option<String> {
     let mut ended = pod.containers().filter_map(ContainerState::terminated);
     let ended = ended.find(|ended| count(&ended["exitCode"]) > 0)?;
     Some(format!("a container ended with code {}: {}", ended["exitCode"], text(&ended["reason"])))
+}
+
+/// Why the node autoscaler adds no node for a pod, by events of its namespace.
+pub fn not_scaled_by_events(pod: &str, events: &Value) -> Option<String> {
+    let list = events["items"].as_array().into_iter().flatten();
+    let own: Vec<Value> = list.filter(|event| event["involvedObject"]["name"] == pod).cloned().collect();
+    no_scale_up(&own)
 }
 
 /// Why a pod waits, by the newest warning among events of its namespace.

@@ -142,6 +142,9 @@ pub fn predicates(message: &str) -> Vec<(u64, String)> {
     found
 }
 
+/// What is said of a pod whose node affinity or selector no node has.
+pub const NO_LABELS: &str = "no node has the labels that it requires";
+
 /// What the scheduler says, in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not ask
 /// for are left out, as most are of other pools.
 pub fn no_node(message: &str) -> String {
@@ -154,12 +157,51 @@ pub fn no_node(message: &str) -> String {
     }
     reasons.retain(|(_, reason)| !reason.contains("node affinity/selector"));
     if reasons.is_empty() {
-        return "no node has the labels that it requires".to_owned();
+        return NO_LABELS.to_owned();
     }
     // What more nodes would cure stands before what rules a node out for good.
     reasons.sort_by_key(|(_, reason)| !reason.starts_with("Insufficient ") && reason != "Too many pods");
     let words: Vec<String> = reasons.iter().map(|(nodes, why)| format!("{nodes} {}", lacks(why))).collect();
     format!("no node fits: {}", words.join(", "))
+}
+
+/// The same of a pod with this PodSpec. A pool whose nodes nobody has yet has no node with its name either: the pod waits for
+/// one.
+pub fn no_node_for(spec: &Value, message: &str) -> String {
+    let reasons = predicates(message);
+    let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
+    match spec["nodeSelector"][POOL_LABEL].as_str() {
+        Some(pool) if !reasons.is_empty() && reasons.iter().all(elsewhere) => {
+            format!("waiting for a node in pool `{pool}`")
+        }
+        _ => no_node(message),
+    }
+}
+
+/// What the node autoscaler says of a pod for which it adds no node, in words: `the autoscaler adds no node: 1 with the taint
+/// nvidia.com/gpu: present`. `None` when it adds one, or says nothing about new nodes of pools that the pod asks for.
+pub fn no_scale_up(events: &[Value]) -> Option<String> {
+    let newest = newest(events, is_scaling).filter(|event| event["reason"] == "NotTriggerScaleUp")?;
+    let reasons: Vec<String> = predicates(text(&newest["message"]))
+        .iter()
+        .filter(|(_, reason)| !reason.contains("node affinity/selector"))
+        .map(|(_, reason)| match reason.strip_prefix("Insufficient ") {
+            Some(resource) => format!("a new node would not have enough {resource}"),
+            None if reason.starts_with(FULL) => "a pool has its maximum of nodes".to_owned(),
+            None => match taint(reason) {
+                Some(taint) => format!("a new node would have the taint {taint}"),
+                None => reason.trim_start_matches("node(s) ").to_owned(),
+            },
+        })
+        .collect();
+    (!reasons.is_empty()).then(|| format!("the autoscaler adds no node: {}", reasons.join(", ")))
+}
+
+/// The autoscaler's words for a pool that has as many nodes as it may have.
+const FULL: &str = "max node group size reached";
+
+fn is_scaling(event: &Value) -> bool {
+    matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
 }
 
 /// What a node lacks, behind a number of nodes. Source: the filter plugins' `ErrReason` texts.
@@ -197,9 +239,7 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
         return cause("gated", "it has scheduling gates", Some(message.to_owned()), remedies);
     }
     let pool = pool_of(pod, context.pools);
-    let scaling = newest(context.events, |event| {
-        matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
-    });
+    let scaling = newest(context.events, is_scaling);
     let scaling_said =
         scaling.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
     if let Some(cause) = capacity(pool, scaling, context) {
@@ -211,6 +251,12 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
         return cause("scaling", "the node autoscaler is adding a node for it", scaling_said, remedies);
     }
     let reasons = predicates(message);
+    let refused = scaling.filter(|event| event["reason"] == "NotTriggerScaleUp");
+    if let Some(cause) =
+        refused.and_then(|event| not_scaled(text(&event["message"]), &reasons, pool, context))
+    {
+        return cause;
+    }
     let said = Some(shortened(message).to_owned());
     let has = |words: &str| reasons.iter().any(|(_, reason)| reason.starts_with(words));
     if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.starts_with("Insufficient ")) {
@@ -235,10 +281,25 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.contains("untolerated taint")) {
         return tainted(reason, said, context);
     }
+    let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
+    if let Some(pool) =
+        pool.filter(|pool| pool.most.is_some() && !reasons.is_empty() && reasons.iter().all(elsewhere))
+    {
+        let what =
+            format!("waiting for a node in {}: it has none, and its autoscaler adds them", pool.address);
+        let remedies = vec![
+            "wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".to_owned(),
+            format!(
+                "if none comes, see GKE's message about the pool: {} why {}",
+                context.program, pool.address
+            ),
+        ];
+        return cause("no_nodes", &what, scaling_said.or(said), remedies);
+    }
     if has("node(s) didn't match Pod's node affinity/selector") {
         let what = match pool {
             Some(pool) => format!("no node it can run on has the labels of {}", pool.address),
-            None => "no node has the labels that it requires".to_owned(),
+            None => NO_LABELS.to_owned(),
         };
         let remedies = vec![
             format!("name a pool that exists and has nodes: `pool` at {}", (context.place)("pool")),
@@ -256,6 +317,66 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
         return cause("volume", "its volumes are not available where it can run", said, remedies);
     }
     cause("unscheduled", "no node accepts it", said, Vec::new())
+}
+
+/// Why the node autoscaler adds no node for a pod, by its own words about new nodes. They count where the pod's pool is
+/// autoscaled, or no pool is named and the scheduler has not said that nodes lack only room: then they are of other pools.
+/// Source: cluster-autoscaler, `core/scaleup/orchestrator` and `processors/status/eventing_scale_up_processor.go`.
+fn not_scaled(
+    message: &str,
+    scheduler: &[(u64, String)],
+    pool: Option<&Pool>,
+    context: &PodContext<'_>,
+) -> Option<Cause> {
+    let lacks_room = scheduler.iter().any(|(_, reason)| reason.starts_with("Insufficient "));
+    if pool.map_or(lacks_room, |pool| pool.most.is_none()) {
+        return None;
+    }
+    let reasons = predicates(message);
+    let find =
+        |words: &str| reasons.iter().map(|(_, reason)| reason.as_str()).find(|reason| reason.contains(words));
+    let said = Some(format!("NotTriggerScaleUp: {message}"));
+    let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
+    if find(FULL).is_some() {
+        let what = format!("{whose} has its maximum of nodes, and none of them has room for it");
+        let remedies = [more_nodes(pool, context)].into_iter().chain(fewer_workers("or use", context));
+        return Some(cause("most", &what, said, remedies.collect()));
+    }
+    if let Some(resource) = find("Insufficient ").and_then(|reason| reason.strip_prefix("Insufficient ")) {
+        let what = format!("it requests more {resource} than a new node of {whose} has");
+        let key = if resource == "nvidia.com/gpu" { "gpus" } else { resource };
+        let larger = pool.map_or_else(
+            || "or add a pool of larger machines".to_owned(),
+            |pool| format!("or choose a larger `machine_type` for {} at {}", pool.address, pool.place),
+        );
+        let code = match resource {
+            "nvidia.com/gpu" => "gpus",
+            "cpu" => "cpu",
+            "memory" | "ephemeral-storage" => "memory",
+            _ => "resource",
+        };
+        let less = format!("request less: `{key}` at {}", (context.place)(key));
+        return Some(cause(code, &what, said, vec![less, larger]));
+    }
+    if let Some(reason) = find("untolerated taint") {
+        let Cause { code, remedies, .. } = tainted(reason, None, context);
+        let what = format!(
+            "a new node of {whose} would have the taint {}, which it does not tolerate",
+            braced(reason)
+        );
+        return Some(cause(code, &what, said, remedies));
+    }
+    if find("in backoff after failed scale-up").is_some() {
+        let what = format!(
+            "the node autoscaler could not create a node of {whose}, and waits before it tries again"
+        );
+        let remedies = vec![
+            "wait: GKE keeps trying".to_owned(),
+            format!("see GKE's message about the pool: {} why {whose}", context.program),
+        ];
+        return Some(cause("scale_up_failed", &what, said, remedies));
+    }
+    None
 }
 
 /// Machines that are not to be had: the node autoscaler's words, or GKE's about the pool.
@@ -365,8 +486,13 @@ fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
     }
 }
 
+/// `nvidia.com/gpu: present` between braces.
+fn braced(reason: &str) -> &str {
+    reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason)
+}
+
 fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Cause {
-    let taint = reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason);
+    let taint = braced(reason);
     let key = taint.split(':').next().unwrap_or(taint).trim();
     let what = format!("the nodes with free capacity have the taint {taint}, which it does not tolerate");
     let place = |key: &str| (context.place)(key);
@@ -503,208 +629,5 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn the_schedulers_words_are_told_in_ours() {
-        for (said, expect) in [
-            (
-                "0/4 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 Insufficient nvidia.com/gpu, \
-                 1 node(s) had untolerated taint {a: b}. preemption: 0/4 nodes are available: 4 No preemption \
-                 victims found.",
-                "no node fits: 2 without a free GPU, 1 with the taint a: b",
-            ),
-            (
-                "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint \
-                 {node.kubernetes.io/not-ready: }.",
-                "no node fits: 1 not ready yet",
-            ),
-            (
-                "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
-                "no node has the labels that it requires",
-            ),
-            ("0/1 nodes are available: 1 Insufficient cpu.", "no node fits: 1 without enough cpu"),
-            ("0/1 nodes are available: 1 node(s) had disk conflict.", "no node fits: 1 had disk conflict"),
-            ("no nodes available to schedule pods", "the cluster has no nodes"),
-            (
-                "Scheduling is blocked due to non-empty scheduling gates",
-                "Scheduling is blocked due to non-empty scheduling gates",
-            ),
-        ] {
-            assert_eq!(no_node(said), expect);
-        }
-    }
-
-    fn judged(pod: &Value, events: &[Value], log: Option<&str>, pools: &[Pool]) -> Option<Cause> {
-        let place = |key: &str| format!("stack.toml:9:1 {key}");
-        of_pod(
-            pod,
-            &PodContext {
-                events,
-                log,
-                pools,
-                place: &place,
-                program: "dask-infra",
-                has_keys: true,
-                scaled: Some("dask_cluster.d"),
-            },
-        )
-    }
-
-    fn unschedulable(message: &str) -> Value {
-        json!({
-            "spec": { "nodeSelector": { POOL_LABEL: "t4" } },
-            "status": { "conditions": [
-                { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message },
-            ] },
-        })
-    }
-
-    fn event(reason: &str, message: &str) -> Value {
-        json!({ "type": "Warning", "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z" })
-    }
-
-    fn t4(nodes: Option<u64>, most: Option<u64>) -> Pool {
-        let (name, address) = ("t4".to_owned(), "node_pool.t4".to_owned());
-        Pool {
-            name,
-            address,
-            place: "stack.toml:17:9".to_owned(),
-            nodes,
-            most,
-            needed: None,
-            live: Value::Null,
-        }
-    }
-
-    /// Messages as kube-scheduler 1.36 writes them.
-    #[test]
-    fn predicates_become_causes() {
-        let tail = "no new claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful for \
-                    scheduling.";
-        for (message, code, remedy) in [
-            (
-                "0/5 nodes are available: 2 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node \
-                 affinity/selector.",
-                "gpus",
-                "more nodes: dask-infra scale node_pool.t4 3 --write",
-            ),
-            (
-                "0/5 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 4 node(s) had untolerated taint \
-                 {nvidia.com/gpu: present}.",
-                "cpu",
-                "request less: `cpu` at stack.toml:9:1 cpu",
-            ),
-            (
-                "0/5 nodes are available: 5 Insufficient memory.",
-                "memory",
-                "`memory` at stack.toml:9:1 memory",
-            ),
-            ("0/5 nodes are available: 5 Too many pods.", "pods", "scale node_pool.t4 3"),
-            (
-                "0/5 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 3 node(s) had untolerated \
-                 taint {nvidia.com/gpu: present}.",
-                "taint",
-                "it requests no GPU: set `gpus = 1` at stack.toml:9:1 gpus",
-            ),
-            (
-                "0/5 nodes are available: 5 node(s) had untolerated taint {dedicated: x}.",
-                "taint",
-                "name the pool: `pool`",
-            ),
-            (
-                "0/5 nodes are available: 5 node(s) didn't match Pod's node affinity/selector.",
-                "affinity",
-                "name a pool that exists",
-            ),
-            ("0/5 nodes are available: 5 node(s) were unschedulable.", "cordoned", "kubectl uncordon"),
-            ("no nodes available to schedule pods", "no_nodes", "scale node_pool.t4 3"),
-        ] {
-            let found = judged(&unschedulable(&format!("{message} {tail}")), &[], None, &[t4(Some(2), None)]);
-            let found = found.unwrap_or_else(|| panic!("{message}: nothing"));
-            assert_eq!(found.code, code, "{message}: {found:?}");
-            assert!(found.remedies.iter().any(|said| said.contains(remedy)), "{message}: {found:?}");
-            assert!(!found.said.unwrap_or_default().contains("preemption"), "{message}");
-        }
-        let counted =
-            predicates("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had a, b. preemption: no");
-        assert_eq!(counted, [(1, "Insufficient cpu".to_owned()), (2, "node(s) had a, b".to_owned())]);
-    }
-
-    #[test]
-    fn the_node_autoscaler_and_the_pool_know_more() {
-        let waits = unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.");
-        let scaled = [t4(None, Some(4))];
-        let code =
-            |events: &[Value], pools: &[Pool]| judged(&waits, events, None, pools).map(|cause| cause.code);
-        let full = event("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached");
-        let found = judged(&waits, &[full], None, &scaled);
-        let found = found.unwrap_or_else(|| panic!("nothing"));
-        assert!(found.remedies[0].contains("raise `max` of node_pool.t4 at stack.toml:17:9"), "{found:?}");
-        assert!(found.said.is_some_and(|said| said.contains("max node group size reached")));
-        let up = event("TriggeredScaleUp", "pod triggered scale-up: [{gke-t4 0->1 (max: 4)}]");
-        assert_eq!(code(&[up], &scaled), Some("scaling"));
-        let out = "Node scale up in zones us-central1-c associated with this pod failed: GCE out of resources. Pod is at \
-                   risk of not being scheduled.";
-        assert_eq!(code(&[event("FailedScaleUp", out)], &scaled), Some("stock_out"));
-        let quota =
-            "Node scale up in zones us-central1-c associated with this pod failed: GCE quota exceeded.";
-        assert_eq!(code(&[event("FailedScaleUp", quota)], &scaled), Some("quota"));
-        let mut short = t4(Some(2), None);
-        short.live =
-            json!({ "conditions": [{ "code": "GCE_STOCKOUT", "message": "[GCE_STOCKOUT]: Instance" }] });
-        assert_eq!(code(&[], &[short.clone()]), Some("stock_out"));
-        let pool = of_pool(&short, "dask-infra").unwrap_or_else(|| panic!("nothing"));
-        assert_eq!((pool.code, pool.remedies.len()), ("stock_out", 2), "{pool:?}");
-        assert_eq!(of_pool(&t4(Some(2), None), "dask-infra"), None);
-    }
-
-    #[test]
-    fn containers_that_do_not_start_say_why() {
-        let with = |state: Value, restarts: u64| {
-            json!({
-                "spec": { "nodeName": "n" },
-                "status": { "containerStatuses": [{
-                    "name": "worker", "image": "demo:9", "restartCount": restarts, "state": state,
-                    "lastState": { "terminated": { "exitCode": 127, "reason": "Error" } },
-                }] },
-            })
-        };
-        let pull =
-            |message: &str| with(json!({ "waiting": { "reason": "ErrImagePull", "message": message } }), 0);
-        for (message, code) in [
-            ("failed to resolve reference: docker.io/library/demo:9: not found", "image"),
-            ("manifest for demo:9 not found: manifest unknown", "image"),
-            ("failed to authorize: failed to fetch oauth token: 403 Forbidden", "image_rights"),
-            ("pull access denied, repository does not exist or may require authorization", "image_rights"),
-            ("dial tcp: lookup nvcr.io: no such host", "image_network"),
-            ("dial tcp 1.2.3.4:443: i/o timeout", "image_network"),
-            ("429: toomanyrequests: You have reached your pull rate limit", "image_limit"),
-        ] {
-            let found = judged(&pull(message), &[], None, &[]).map(|cause| cause.code);
-            assert_eq!(found, Some(code), "{message}");
-        }
-        let backing = with(json!({ "waiting": { "reason": "ImagePullBackOff", "message": "Back-off" } }), 0);
-        let pulled = event("Failed", "Failed to pull image \"demo:9\": manifest unknown");
-        let found = judged(&backing, &[pulled], None, &[]).unwrap_or_else(|| panic!("nothing"));
-        assert!(found.what.contains("the image demo:9 does not exist"), "{found:?}");
-
-        let crash = with(json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off" } }), 4);
-        let found =
-            judged(&crash, &[], Some("Traceback\nNo such file\n"), &[]).unwrap_or_else(|| panic!("nothing"));
-        assert_eq!(found.what, "container worker exits with code 127, 4 restarts");
-        assert!(found.said.is_some_and(|said| said.ends_with("No such file")));
-        assert!(found.remedies[0].contains("`args` at stack.toml:9:1 args"));
-
-        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-        assert_eq!(judged(&ready, &[], None, &[]), None);
-        let new = json!({ "spec": {}, "status": { "phase": "Pending" } });
-        assert_eq!(judged(&new, &[], None, &[]).map(|cause| cause.code), Some("unseen"));
-        let probe = json!({ "spec": { "nodeName": "n" }, "status": { "phase": "Running" } });
-        let unhealthy = event("Unhealthy", "Readiness probe failed: connection refused");
-        assert_eq!(judged(&probe, &[unhealthy], None, &[]).map(|cause| cause.code), Some("probe"));
-    }
-}
+#[path = "why_tests.rs"]
+mod tests;

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::super::object::{is_deleted, is_finished, label, list, text};
 use super::super::store::Cluster;
+use super::events::{Level, emit};
 use super::market::Market;
 use super::nodes::{self, node_object};
-use super::round::PoolView;
+use super::round::{PoolView, Run};
 use super::scheduler::Host;
 use crate::catalog::{self, Capacity};
 
@@ -78,6 +79,68 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
     }
     missing
 }
+
+/// One round: tells pods for which no pool may or can have a node. Source: cluster-autoscaler,
+/// `processors/status/eventing_scale_up_processor.go`: reasons with the number of pools that have them.
+pub(super) fn run(run: &mut Run<'_>) {
+    // Where GKE makes pools, it has others to choose from.
+    if run.makes_pools || !run.pools.iter().any(is_scaled) {
+        return;
+    }
+    let pods = run.objects("", "pods");
+    let waiting: Vec<&Value> = pods.iter().copied().filter(|pod| is_unschedulable(pod)).collect();
+    if waiting.is_empty() {
+        return;
+    }
+    let coming: Vec<Value> =
+        run.objects("", "nodes").into_iter().map(|node| as_it_will_be(node, run.pools)).collect();
+    let scaled: Vec<&PoolView> = run.pools.iter().filter(|view| is_scaled(view)).collect();
+    let templates: Vec<Value> = scaled.iter().map(|view| template(view)).collect();
+    let there = Host::all(&coming.iter().collect::<Vec<_>>(), &pods);
+    let new = Host::all(&templates.iter().collect::<Vec<_>>(), &[]);
+    let mut told = Vec::new();
+    for pod in waiting {
+        let spec = &pod["spec"];
+        let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
+        let mut takes = there.iter().any(|host| host.filter(spec).is_ok());
+        for (view, host) in scaled.iter().zip(&new) {
+            // Nodes that are on their way have room for some of the pods that wait.
+            let on_their_way =
+                coming.iter().filter(|node| label(node, nodes::POOL_LABEL) == pool_name(view)).count()
+                    < usize::try_from(size(view)).unwrap_or_default();
+            let refused = match host.filter(spec) {
+                Ok(()) if room(view) > 0 || on_their_way => {
+                    takes = true;
+                    continue;
+                }
+                _ if room(view) == 0 => vec!["max node group size reached".to_owned()],
+                Ok(()) => continue,
+                Err(refusal) => refusal.into_reasons(),
+            };
+            refused.into_iter().for_each(|reason| *reasons.entry(reason).or_default() += 1);
+        }
+        if takes {
+            continue;
+        }
+        let reasons: Vec<String> =
+            reasons.iter().map(|(reason, pools)| format!("{pools} {reason}")).collect();
+        told.push((pod, format!("pod didn't trigger scale-up: {}", reasons.join(", "))));
+    }
+    let known = run.objects("", "events");
+    for (pod, message) in told {
+        let same = |event: &&Value| {
+            event["reason"] == NOT_SCALED
+                && event["message"] == message.as_str()
+                && event["involvedObject"]["uid"] == pod["metadata"]["uid"]
+        };
+        if !known.iter().any(same) {
+            emit(run, pod, Level::Normal, NOT_SCALED, "cluster-autoscaler", &message);
+        }
+    }
+}
+
+/// The reason of an event about a pod that brings no node.
+const NOT_SCALED: &str = "NotTriggerScaleUp";
 
 /// Since when a pod has waited for such a node.
 fn asked(node: &Value, waiting: &[&Value]) -> Option<Timestamp> {
@@ -223,6 +286,30 @@ mod tests {
         let bound =
             world.pods("default").iter().filter(|pod| !text(pod, "/spec/nodeName").is_empty()).count();
         assert_eq!((bound, missing(&world, &[])), (5, BTreeMap::new()));
+    }
+
+    #[test]
+    fn pods_that_bring_no_node_are_told_why() {
+        let mut config = gpu("nvidia-tesla-t4", "1", "DEFAULT");
+        config["taints"] = json!([{ "key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE" }]);
+        let cpu = pool("cpu", "e2-standard-2", 1, json!({}));
+        let mut world = World::new(vec![cpu, scaled("t4", "n1-standard-2", config)]);
+        world.create(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "plain", "namespace": "default" },
+            "spec": { "containers": [{ "name": "a", "image": "x" }], "nodeSelector": { (nodes::POOL_LABEL): "t4" } },
+        }));
+        world.pass(30);
+        let events = world.all("", "events");
+        let told: Vec<(&str, &str, u64)> = events
+            .iter()
+            .filter(|event| event["reason"] == NOT_SCALED)
+            .map(|event| {
+                let count = event["count"].as_u64().unwrap_or_default();
+                (text(event, "/involvedObject/name"), text(event, "/message"), count)
+            })
+            .collect();
+        let taint = "pod didn't trigger scale-up: 1 node(s) had untolerated taint {nvidia.com/gpu: present}";
+        assert_eq!(told, [("plain", taint, 1)]);
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl Loops {
 }
 
 /// The loops in their order within a round: causes before effects, so that most changes settle in one.
-const LOOPS: [fn(&mut Run<'_>); 15] = [
+const LOOPS: [fn(&mut Run<'_>); 16] = [
     system::run,
     nodes::run,
     provisioning::run,
@@ -203,6 +203,7 @@ const LOOPS: [fn(&mut Run<'_>); 15] = [
     jobs::run,
     kueue::run,
     scheduler::run,
+    autoscaler::run,
     pods::run,
     services::run,
     events::run,

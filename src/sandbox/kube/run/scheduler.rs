@@ -101,6 +101,11 @@ impl Refusal {
         let reasons = vec!["node(s) didn't match Pod's node affinity/selector".to_owned()];
         Self { reasons, cure: Cure::None }
     }
+
+    /// Why, in the scheduler's words.
+    pub fn into_reasons(self) -> Vec<String> {
+        self.reasons
+    }
 }
 
 impl<'a> Host<'a> {
