@@ -177,7 +177,7 @@ fn lacking(context: &Context<'_>, key: &str, machines: &Machines, who: &str) -> 
     let stack = context.stack;
     let cluster = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed())?;
     let broken = context.doubt.sections.iter().any(|path| FieldPath::keys(["node_pool"]).contains(path));
-    let makes_pools = cluster.autoprovisioning.is_some() || cluster.api.contains_key("autoscaling");
+    let makes_pools = cluster.makes_pools() || cluster.api.contains_key("autoscaling");
     if broken || makes_pools || stack.node_pool.is_empty() {
         return None;
     }

@@ -190,13 +190,13 @@ const OF_CLUSTERS: &[Clash<Cluster>] = &[
         key: "autoprovisioning",
         is: |cluster| {
             let limits = |it: &crate::kinds::gke::cluster::Autoprovisioning| {
-                it.enabled && (it.max_cpus == 0 || it.max_memory_gb == 0)
+                it.makes_pools() && (it.max_cpus == 0 || it.max_memory_gb == 0)
             };
             cluster.autoprovisioning.as_ref().is_some_and(limits)
         },
         what: "needs limits of CPUs and of memory",
         other: "autoprovisioning",
-        help: "set both: `max_cpus = 64` and `max_memory_gb = 256`",
+        help: "set both: `max_cpus = 64` and `max_memory_gb = 256`; only `profile` alone needs neither",
         severity: Severity::Error,
     },
     Clash {

@@ -10,6 +10,7 @@ use super::booked::booked;
 use super::{Context, counted, queues};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
+use crate::kinds::gke::cluster::Cluster;
 use crate::kinds::gke::node_pool::{Capacity, ForRequests};
 use crate::kinds::kubernetes::bundle::{self, Bundle, Object};
 use crate::kinds::kubernetes::provisioning::{CLASS, LONGEST, MOST_NODES};
@@ -165,7 +166,7 @@ fn known_job(context: &mut Context<'_>, path: &FieldPath, job: &str, request: &P
 pub(super) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
     // Where pools are made by themselves, or are others', nobody here knows which there are.
     let unknown = context.stack.node_pool.is_empty()
-        || context.stack.cluster.as_ref().is_some_and(|cluster| cluster.autoprovisioning.is_some());
+        || context.stack.cluster.as_ref().is_some_and(Cluster::makes_pools);
     for asked in asked(context) {
         let Some(name) = &asked.keys.pool else {
             if !unknown && asked.keys.pod.is_none() {

@@ -165,7 +165,8 @@ fn upgrades(pool: &NodePool, cluster: &Cluster, lasts: u64) -> Vec<Advice> {
 pub(super) fn made_pools_wait_well(context: &mut Context<'_>) {
     let stack = context.stack;
     let made = stack.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.autoprovisioning.as_ref()?)));
-    let Some((cluster, made)) = made.filter(|(_, made)| made.enabled && !made.max_gpus.is_empty()) else {
+    let Some((cluster, made)) = made.filter(|(_, made)| made.makes_pools() && !made.max_gpus.is_empty())
+    else {
         return;
     };
     // Requests whose pods name no pool are for pools that GKE makes.

@@ -106,13 +106,14 @@ impl JsonSchema for Networks {
     }
 }
 
-/// Node pools that GKE makes by itself for Pods that fit on none (node auto-provisioning).
+/// Node pools that GKE makes by itself for Pods that fit on none (node auto-provisioning). `profile` alone sets the
+/// autoscaler's profile without it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Autoprovisioning {
-    /// `false` switches it off. Default true.
-    #[serde(default = "on", skip_serializing_if = "is_on")]
-    pub enabled: bool,
+    /// `false` switches it off. Default true, unless `profile` is the only key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
     /// CPUs of all nodes of the cluster at most.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_cpus: u32,
@@ -146,25 +147,41 @@ pub struct Autoprovisioning {
     pub profile: Option<AutoscalingProfile>,
 }
 
-fn on() -> bool {
-    true
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
-fn is_on(value: &bool) -> bool {
-    *value
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
 fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
 impl Autoprovisioning {
+    /// Returns true unless auto-provisioning is off, or the section sets nothing but the autoscaler's profile.
+    pub fn makes_pools(&self) -> bool {
+        self.enabled.unwrap_or(self.profile.is_none() || *self != Self::profile(self.profile))
+    }
+
+    /// The autoscaler's profile and nothing else.
+    fn profile(profile: Option<AutoscalingProfile>) -> Self {
+        Self {
+            enabled: None,
+            max_cpus: 0,
+            max_memory_gb: 0,
+            max_gpus: BTreeMap::new(),
+            zones: Vec::new(),
+            service_account: None,
+            disk_type: None,
+            disk_size_gb: None,
+            auto_repair: None,
+            auto_upgrade: None,
+            profile,
+        }
+    }
+
     pub(super) fn api(&self) -> Value {
         let Self { enabled, max_cpus, max_memory_gb, max_gpus, zones, .. } = self;
         let Self { service_account, disk_type, disk_size_gb, auto_repair, auto_upgrade, profile, .. } = self;
-        let mut found = json!({ "enableNodeAutoprovisioning": enabled });
+        let mut found = json!({});
+        if enabled.is_some() || self.makes_pools() {
+            found["enableNodeAutoprovisioning"] = json!(self.makes_pools());
+        }
         let gpus = max_gpus.iter().map(|(kind, most)| (kind.as_str(), *most));
         let limits = [("cpu", *max_cpus), ("memory", *max_memory_gb)].into_iter().chain(gpus);
         let limits: Vec<Value> = limits
@@ -199,8 +216,11 @@ impl Autoprovisioning {
     }
 
     pub(super) fn of(live: &Value) -> Option<Self> {
+        let profile = AutoscalingProfile::of(&live["autoscalingProfile"]);
         if live["enableNodeAutoprovisioning"] != true {
-            return None;
+            // `BALANCED` is GKE's own.
+            let chosen = profile.filter(|profile| *profile != AutoscalingProfile::Balanced);
+            return chosen.map(|profile| Self::profile(Some(profile)));
         }
         let limits = live["resourceLimits"].as_array().map(Vec::as_slice).unwrap_or_default();
         // Minimums have no key: what has one is said in the API's own words.
@@ -221,7 +241,7 @@ impl Autoprovisioning {
             (pools["management"].is_object() && pools["management"][switch] != true).then_some(false)
         };
         Some(Self {
-            enabled: true,
+            enabled: None,
             max_cpus: most.remove("cpu").unwrap_or_default(),
             max_memory_gb: most.remove("memory").unwrap_or_default(),
             max_gpus: most,
@@ -233,7 +253,7 @@ impl Autoprovisioning {
             disk_size_gb: number(&pools["diskSizeGb"]).and_then(|size| u32::try_from(size).ok()),
             auto_repair: off("autoRepair"),
             auto_upgrade: off("autoUpgrade"),
-            profile: AutoscalingProfile::of(&live["autoscalingProfile"]),
+            profile,
         })
     }
 }

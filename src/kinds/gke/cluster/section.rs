@@ -138,6 +138,13 @@ pub struct Cluster {
     pub protect: bool,
 }
 
+impl Cluster {
+    /// Returns true when GKE creates node pools by itself (node auto-provisioning).
+    pub fn makes_pools(&self) -> bool {
+        self.autoprovisioning.as_ref().is_some_and(Autoprovisioning::makes_pools)
+    }
+}
+
 impl Section for Cluster {
     fn is_managed(&self) -> bool {
         self.manage.is_managed()
