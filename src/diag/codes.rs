@@ -124,7 +124,8 @@ codes! {
     => "[node_pool.a100]\nmachine = \"a2-highgpu-1g\"        # wrong\nmachine_type = \"a2-highgpu-1g\"   # right"
 
     DuplicateKey "DI0103" "the same key twice"
-    "TOML allows a key or a table header once. Keep one of the two marked places."
+    "TOML and YAML allow a key once, and TOML a table header. Keep one of the two marked places. kubectl takes such YAML, and \
+     silently drops the first of the two values; here it is an error, as one of them is not what was meant."
 
     WrongType "DI0104" "wrong type of value"
     "The value has the wrong type: a number where text is expected, a list instead of one value, a number in \
@@ -528,6 +529,10 @@ codes! {
     "Scheduler, workers and clients exchange pickles of Dask and Python objects, which other versions may not \
      be able to read. The versions are taken from the tags of RAPIDS and Dask images. Use one image for the \
      whole cluster."
+
+    SeveralProcesses "DI0262" "several worker processes in an autoscaled Pod"
+    "The operator's autoscaler retires a worker by the name of its Pod. With `--nworkers 2` the processes have other names, \
+     so nothing is retired: Pods are deleted while they compute. Use one process and more `--nthreads`, or more workers."
 
     RestartsForEver "DI0263" "a job that never fails"
     "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \

@@ -228,7 +228,11 @@ impl<'t> Reader<'t> {
                         let problem =
                             Diagnostic::error(Code::DuplicateKey, format!("`{}` is given twice", key.text));
                         let problem = problem.at(Some(key.span), "again here").at(Some(first), "first here");
-                        self.diagnostics.push(problem.help("keep one of the two"));
+                        self.diagnostics.push(
+                            problem.help(
+                                "keep one of the two; kubectl would take the second one without a word",
+                            ),
+                        );
                     }
                     None => entries.push((key, value)),
                 },

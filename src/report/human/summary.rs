@@ -189,9 +189,23 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
         ));
     }
     if !ends.skipped.is_empty() {
+        // Each had a line of its own already, so here is one for each cause.
         text.push_str("\nSkipped:\n");
+        let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
         for (change, because) in &ends.skipped {
-            push_line(&mut text, &format!("  {} because {because} did not succeed", change.address));
+            match causes.iter_mut().find(|(cause, _)| cause == because) {
+                Some((_, skipped)) => skipped.push(change.address.as_str()),
+                None => causes.push((because.as_str(), vec![change.address.as_str()])),
+            }
+        }
+        for (cause, skipped) in causes {
+            match skipped.as_slice() {
+                [one] => push_line(&mut text, &format!("  {one} because {cause} did not succeed")),
+                many => {
+                    let line = format!("{} because {cause} did not succeed", many.join(", "));
+                    text.push_str(&wrap("  ", &line, width));
+                }
+            }
         }
     }
     // What stays as it is had only to be looked at.

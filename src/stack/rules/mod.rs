@@ -136,6 +136,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     services::services_lead_to_schedulers,
     services::schedulers_are_not_public,
     workers::numbers_have_one_writer,
+    workers::retired_workers_are_single,
     workers::groups_have_room_for_names,
     attached::groups_of_others_have_images,
     attached::objects_name_their_cluster,

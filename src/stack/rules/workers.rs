@@ -51,6 +51,35 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
     }
 }
 
+/// Workers that the operator's autoscaler retires are one process each. Source: dask-kubernetes, `daskautoscaler_adapt` and
+/// issue 521: it retires by the names of Pods, and processes of `--nworkers` have a number behind theirs.
+pub(super) fn retired_workers_are_single(context: &mut Context<'_>) {
+    if context.stack.is_on_hosts() {
+        return;
+    }
+    let stack = context.stack;
+    for (name, cluster) in &stack.dask_cluster {
+        let Replicas::Given(Given { min: Some(_), max: Some(_), .. }) = cluster.worker.replicas else {
+            continue;
+        };
+        let path = FieldPath::keys(["dask_cluster", name, "worker"]);
+        let args = &cluster.worker.args;
+        let number = args.iter().enumerate().find_map(|(place, arg)| match arg.split_once('=') {
+            Some(("--nworkers", number)) => Some((place, number)),
+            _ if arg == "--nworkers" => Some((place, args.get(place + 1)?.as_str())),
+            _ => None,
+        });
+        let Some((place, _)) = number.filter(|(_, number)| *number != "1") else { continue };
+        let what = "the operator's autoscaler cannot retire workers of several processes";
+        let finding = Diagnostic::warning(Code::SeveralProcesses, what)
+            .at_value(path.key("args").index(place), "several in each Pod")
+            .at_value(path.key("replicas"), "autoscaled");
+        context.say(finding.help(
+            "use one process with more `--nthreads`, or smaller workers; it deletes Pods of others while they compute",
+        ));
+    }
+}
+
 /// `-worker-` and ten digits fit behind it into 63 characters.
 const LONG_GROUP_NAME: usize = 45;
 
