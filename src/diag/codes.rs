@@ -157,9 +157,10 @@ codes! {
      `export NAME=value`."
     => "export GOOGLE_CLOUD_PROJECT=my-project\ndask-infra plan"
 
-    EnvironmentNotHere "DI0111" "environment variable outside [vars] and [gke]"
+    EnvironmentNotHere "DI0111" "reference where none is read"
     "`${env.NAME}` works only in `[vars]` and `[gke]`, so that the top of the file shows all its inputs. Put \
-     it into `[vars]` and use `${var.NAME}` here."
+     it into `[vars]` and use `${var.NAME}` here. `env:NAME` is read in `{ secret = \"env:NAME\" }` and in the data of a \
+     Secret in a manifest, and YAML files have no `${…}` of the stack. Elsewhere it would be applied as text."
 
     BadReference "DI0112" "invalid reference"
     "`${` starts a reference: `${var.NAME}` or `${env.NAME}`, closed by `}`. Write `$${` for a literal `${`."

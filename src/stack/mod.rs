@@ -21,6 +21,7 @@ mod overlay;
 pub mod parse;
 pub mod ready;
 pub mod reference;
+mod references;
 pub mod rules;
 pub mod schema;
 pub(crate) mod sections;

@@ -13,7 +13,7 @@ use super::disk::{self, Fence, Trust};
 use super::files::{self, put};
 use super::lower::lower;
 use super::overlay::{self, Joined, Text};
-use super::{Stack, rules, variables};
+use super::{Stack, references, rules, variables};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
 use crate::resource::Lowered;
@@ -182,13 +182,14 @@ fn parse(
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
     learn(&value, &mut sources);
     check::fill(&mut value);
+    let words = references::unread(&value, &sources);
     let read = serde_json::from_value::<Stack>(value);
     diagnostics.extend(read.as_ref().err().filter(|_| shaped).map(|error| not_read(error, top)));
     let stack = read.ok();
     let mut lowered = None;
     if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
         let doubt = rules::Doubt { sections: doubtful.iter().map(section).collect(), fields: doubtful };
-        let (found, known) = rules::check(stack, &sources, doubt, &taken, &resolved.secrets);
+        let (found, known) = rules::check(stack, &sources, doubt, &taken, &resolved.secrets, &words);
         diagnostics.extend(found);
         lowered = known;
     }

@@ -153,10 +153,12 @@ pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
             Some(service) => finding.at_value(service.origin().key("spec").key("type"), "insecure"),
             None => finding,
         };
-        context.say(finding.help(
-            "set the hash of your own as `jupyter.password` in the values, or turn Jupyter off: `jupyter = { \
-             enabled = false }`",
-        ));
+        let address = object.bundle.path().key("values").key("jupyter").key("password");
+        context.say(finding.help(format!(
+            "set the hash of your own password as `jupyter.password` in the values, and allow it: \
+             `[allow.literal_secrets]` `{} = \"a hash\"`; or turn Jupyter off: `jupyter = {{ enabled = false }}`",
+            super::secrets::quoted(&address)
+        )));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::references::Word;
 use super::{Check, NodePool, Replicas, Stack};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Diagnostic, Label, Place};
@@ -31,6 +32,7 @@ mod pip_install;
 mod processes;
 mod queues;
 mod reaper;
+mod references;
 mod requests;
 mod runs;
 mod secrets;
@@ -168,6 +170,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     reaper::idle_timeouts_are_times,
     secrets::secrets_are_named,
     secrets::references_are_names,
+    references::words_are_read,
 ];
 
 /// What is wrong already, and was taken out of the stack that rules look at.
@@ -180,15 +183,17 @@ pub(super) struct Doubt {
 
 /// What all rules find, in no order. Nothing but what is wrong with single values is said about sections in `doubt`;
 /// `taken` are sections and fields that were taken away, and where that is said; `given` are values that came in as
-/// secrets. Beside it what the stack becomes, where a rule had to know that.
+/// secrets, and `words` references that nobody reads where they stand. Beside it what the stack becomes, where a rule had to know that.
 pub(super) fn check(
     stack: &Stack,
     sources: &Sources,
     doubt: Doubt,
     taken: &BTreeMap<FieldPath, Span>,
     given: &Secrets,
+    words: &[Word],
 ) -> (Vec<Diagnostic>, Option<Lowered>) {
-    let mut context = Context { stack, sources, doubt, taken, given, lowered: None, found: Vec::new() };
+    let mut context =
+        Context { stack, sources, doubt, taken, given, words, lowered: None, found: Vec::new() };
     for rule in RULES {
         rule(&mut context);
     }
@@ -202,6 +207,8 @@ struct Context<'a> {
     doubt: Doubt,
     taken: &'a BTreeMap<FieldPath, Span>,
     given: &'a Secrets,
+    /// References that nobody reads where they stand.
+    words: &'a [Word],
     /// What the stack becomes, once a rule has looked at it.
     lowered: Option<Lowered>,
     found: Vec<Diagnostic>,
@@ -221,6 +228,12 @@ impl<'a> Context<'a> {
         if !finding.fields().any(is_gone) {
             self.found.push(finding);
         }
+    }
+
+    /// Returns true when `[allow.literal_secrets]` lets this place have plain text.
+    fn allows(&self, place: &FieldPath) -> bool {
+        let allowed = self.stack.allow.literal_secrets.keys();
+        allowed.filter_map(|key| key.parse::<FieldPath>().ok()).any(|path| path.contains(place))
     }
 
     fn is_doubtful(&self, path: &FieldPath) -> bool {

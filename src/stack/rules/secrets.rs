@@ -65,7 +65,10 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
             let finding =
                 Diagnostic::error(Code::LiteralSecret, format!("`{key}` is allowed without a reason"));
             context.say(finding.at_key(place, "").help("say why it may be public, for later readers"));
-        } else if !found.iter().any(|literal| path.contains(&literal.address)) && !context.is_doubtful(path) {
+        } else if !found.iter().any(|literal| path.contains(&literal.address))
+            && !context.words.iter().any(|word| path.contains(&word.place))
+            && !context.is_doubtful(path)
+        {
             let what = format!("`{key}` is allowed, but there is no plain-text secret");
             context.say(
                 Diagnostic::warning(Code::LiteralSecret, what).at_key(place, "").help("remove the line"),
@@ -98,12 +101,17 @@ fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnosti
         }
         Remedy::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and refer to that".to_owned(),
     };
-    let address = address.to_string();
-    let key = if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") };
+    let key = quoted(address);
     let message = format!("`{name}` {why}, and values in this file appear in plans and in the cluster");
     Diagnostic::error(Code::LiteralSecret, message)
         .at_key(place.clone(), "")
         .help(format!("{remedy}; if it may be public, allow it: `[allow.literal_secrets]` `{key} = \"why\"`"))
+}
+
+/// An address as a key of TOML.
+pub(super) fn quoted(address: &FieldPath) -> String {
+    let address = address.to_string();
+    if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") }
 }
 
 struct Look<'a, 'c> {
