@@ -66,6 +66,16 @@ impl GkeField {
         &self.path[..end]
     }
 
+    /// The value that an answer without the field means, where it is another than the type's zero.
+    pub fn absent(&self) -> Option<&'static str> {
+        self.default.strip_prefix("no: absent is ")
+    }
+
+    /// Whether the field is one name of an enumeration.
+    pub fn is_name(&self) -> bool {
+        self.ty.starts_with("enum ")
+    }
+
     /// Whether the field is a list of plain values.
     pub fn is_set(&self) -> bool {
         self.path.ends_with("[]") && self.ty.starts_with("list")

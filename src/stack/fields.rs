@@ -78,7 +78,7 @@ fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Ruled
         let note =
             if field.note.is_empty() || own.is_some() { String::new() } else { format!(": {}", field.note) };
         let GkeField { path, default, conflicts, sources, .. } = field;
-        let default = default.strip_prefix("yes: ").unwrap_or("");
+        let default = field.absent().or(default.strip_prefix("yes: ")).unwrap_or("");
         let _ = writeln!(
             page,
             "| `{path}` | {key} | {change}{note} | {} | {} | {sources} |",

@@ -41,6 +41,7 @@ mod manifests;
 mod many;
 mod network;
 mod of_others;
+mod off;
 mod once;
 mod oracle;
 mod own_controllers;

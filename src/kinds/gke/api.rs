@@ -88,10 +88,37 @@ pub fn compared(
 ) -> Compared {
     let bodies = [Some(wanted), last];
     let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
+    let live = &answered(message, wanted, live);
     let mut compared = compare(&rules(message, rows, &bodies), wanted, live, last);
     // What is no longer said goes with what excludes it.
     compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, wanted));
     compared
+}
+
+/// A live thing with the names that GKE leaves out of its answers, where one is wanted: `LEGACY_DATAPATH` for no
+/// `datapathProvider`, and `UNSPECIFIED` for `releaseChannel: {}` of a cluster without a channel.
+fn answered(message: Message, wanted: &Value, live: &Value) -> Value {
+    let mut answered = live.clone();
+    let Some(table) = wanted.as_object() else { return answered };
+    for place in leaves(message, table) {
+        let Some(want) = place.find(wanted).and_then(Value::as_str) else { continue };
+        let Some(field) = gke_field(message, &place.to_string()).filter(|field| field.is_name()) else {
+            continue;
+        };
+        let unspecified = want.ends_with("UNSPECIFIED").then_some(want);
+        let Some(name) = field.absent().or(unspecified) else { continue };
+        // An answer that is no message on the way is none of GKE's, and differs as it is.
+        let mut above = (0..place.segments().len()).map(|end| place.segments()[..end].iter().cloned());
+        let is_message =
+            |path: FieldPath| path.find(&answered).is_none_or(|it| it.is_object() || it.is_null());
+        if place.find(live).is_none_or(blank)
+            && live.is_object()
+            && above.all(|path| is_message(path.collect()))
+        {
+            put(&mut answered, &place, name.into());
+        }
+    }
+    answered
 }
 
 /// Whether something is wanted that excludes the field.
@@ -183,7 +210,7 @@ fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPat
 /// Whether a value is GKE's own: `yes: true` says it whole, `yes: the channel's default` leaves it open. The first name of an
 /// enumeration says that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
 fn filled_in(field: &GkeField, live: &Value) -> bool {
-    if field.ty.starts_with("enum ") && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
+    if field.is_name() && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
         return true;
     }
     let Some(default) = field.default.strip_prefix("yes: ") else { return false };

@@ -286,7 +286,7 @@ impl Compared {
     }
 
     fn without_rule(&mut self, covered: &[FieldPath], path: &FieldPath, want: &Value, live: &Value) {
-        if covered.iter().any(|rule| rule.contains(path)) {
+        if says_nothing(want) || covered.iter().any(|rule| rule.contains(path)) {
             return;
         }
         let below = covered.iter().any(|rule| path.contains(rule));
@@ -305,6 +305,11 @@ impl Compared {
             self.push(&rule, path.clone(), live, want);
         }
     }
+}
+
+/// Whether a value is a table without a value: `addons = {}`, `maintenancePolicy = { window = {} }`.
+fn says_nothing(value: &Value) -> bool {
+    value.as_object().is_some_and(|table| table.values().all(says_nothing))
 }
 
 /// Fields that a call changes; what stays as it is although it is no longer said is not among them.
@@ -532,6 +537,7 @@ mod tests {
 
     #[test]
     fn a_field_without_a_rule_has_an_unknown_effect() {
+        check(json!({ "odd": { "x": {} } }), json!({ "odd": { "x": { "a": 1 } } }), json!({}), &[]);
         check(json!({ "config": { "odd": 1 } }), json!({}), json!({}), &["config.odd: - -> 1 Unknown"]);
     }
 }

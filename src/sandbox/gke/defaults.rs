@@ -302,7 +302,14 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     cluster["releaseChannel"] =
         if channel == "UNSPECIFIED" { json!({}) } else { json!({ "channel": channel }) };
     settle::sent(cluster);
-    // Lists are replaced, not filled: naming components means only those.
+    // Naming components means only those, and naming none switches the service off: gcloud's `--logging=NONE` sends an empty
+    // `componentConfig`.
+    for service in ["loggingConfig", "monitoringConfig"] {
+        if cluster[service].get("componentConfig").is_some() {
+            object(&mut defaults, service).remove("componentConfig");
+        }
+    }
+    // Lists are replaced, not filled.
     fill_unsent(cluster, &defaults, "");
     overlay(cluster, &FACTS.forced);
     addresses(cluster, id);
