@@ -709,7 +709,7 @@ impl<T> Seen<T> {
 }
 
 /// A stack as resources.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Lowered {
     /// Whose they are.
     pub owner: Owner,
@@ -723,6 +723,17 @@ pub struct Lowered {
     pub ladders: Vec<Ladder>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,
+}
+
+impl Lowered {
+    /// A digest of all of it: where it goes and whose it is, every resource, those of others, and every way to machines. What
+    /// was agreed to is known by it.
+    ///
+    /// # Errors
+    /// It cannot be said in JSON.
+    pub fn digest(&self) -> Result<blake3::Hash, serde_json::Error> {
+        Ok(blake3::hash(&serde_json::to_vec(self)?))
+    }
 }
 
 /// What is to be read: one LIST for each kind and namespace.

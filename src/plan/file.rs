@@ -1,7 +1,6 @@
 //! Saved plans: a file that holds the calls, and what must still be true when it is applied.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -76,7 +75,9 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
 fn unknown_kind(plan: &Value) -> Option<String> {
     let items = |key: &str| plan[key].as_array().into_iter().flatten();
     let unknown = |wanted: &&Value| wanted["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
-    let mut wanted = items("desired").chain(items("theirs").map(|external| &external["resource"]));
+    let in_file = plan["in_file"]["resources"].as_array().into_iter().flatten();
+    let mut wanted =
+        items("desired").chain(in_file).chain(items("theirs").map(|external| &external["resource"]));
     let found = wanted.find(unknown)?;
     Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
 }
@@ -84,7 +85,8 @@ fn unknown_kind(plan: &Value) -> Option<String> {
 /// Whether what a plan wants has the shape that planning relies on: a digest can be made anew for any content.
 fn shaped(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
-    for resource in plan.desired.iter().chain(plan.external.iter().map(|external| &external.resource)) {
+    let external = plan.external.iter().map(|external| &external.resource);
+    for resource in plan.desired.iter().chain(&plan.in_file.resources).chain(external) {
         let Resource { address, body, create_only, .. } = resource;
         let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
         let inner = places.iter().all(|place| table(body.pointer(place)));
@@ -114,6 +116,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         owner,
         mode,
         desired,
+        in_file,
         external,
         ladders,
         hourly,
@@ -126,13 +129,14 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         halts,
         ..
     } = saved;
+    let (resources, hourly) = in_file.restored(desired, hourly.as_ref());
     let stack = Lowered {
         owner: owner.clone(),
         target: target.clone(),
-        resources: Arc::clone(desired),
+        resources,
         external: external.clone(),
         ladders: ladders.clone(),
-        hourly: hourly.clone(),
+        hourly,
     };
     Inputs {
         allowed: allowed.clone(),

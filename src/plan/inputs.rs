@@ -45,6 +45,50 @@ pub struct Partial {
     pub number: Option<u32>,
 }
 
+/// What the stack file says where a plan compares something else: pools that are stopped have no nodes in it, and pools with
+/// several ways are on one of them. A plan that is made again begins here, as both follow from what is live.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFile {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) resources: Vec<Resource>,
+    /// The price of all of it, where that of the plan is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hourly: Option<Hourly>,
+}
+
+impl InFile {
+    /// Returns true where the plan compares exactly what the file says.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.hourly.is_none()
+    }
+
+    /// Keeps what differs between the file and what is compared.
+    pub(super) fn of(file: &[Resource], hourly: Option<Hourly>, compared: &Inputs<'_>) -> Self {
+        let pairs = file.iter().zip(compared.desired.iter());
+        let differ = pairs.filter(|(file, compared)| file.body != compared.body);
+        Self {
+            resources: differ.map(|(file, _)| file.clone()).collect(),
+            hourly: hourly.filter(|hourly| compared.hourly.as_ref() != Some(hourly)),
+        }
+    }
+
+    /// Gives back the desired state and its price as the file has them.
+    pub(super) fn restored(
+        &self,
+        compared: &Arc<[Resource]>,
+        hourly: Option<&Hourly>,
+    ) -> (Arc<[Resource]>, Option<Hourly>) {
+        let mut desired = Arc::clone(compared);
+        for resource in &self.resources {
+            let place = desired.iter().position(|one| one.identity == resource.identity);
+            if let Some(place) = place {
+                Arc::make_mut(&mut desired)[place] = resource.clone();
+            }
+        }
+        (desired, self.hourly.as_ref().or(hourly).cloned())
+    }
+}
+
 /// All that a plan is made of.
 pub struct Inputs<'a> {
     /// What is wanted.
@@ -77,6 +121,8 @@ pub struct Inputs<'a> {
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
+    /// What the file says of what is compared otherwise.
+    pub in_file: InFile,
 }
 
 impl<'a> Inputs<'a> {
@@ -103,6 +149,7 @@ impl<'a> Inputs<'a> {
             halts,
             sources,
             hourly,
+            in_file: InFile::default(),
         }
     }
 
@@ -134,6 +181,7 @@ impl<'a> Inputs<'a> {
             halts,
             sources: _,
             hourly,
+            in_file,
         } = self;
         let kept = world.record.is_some() || world.only_locked || world.home_left;
         let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
@@ -147,6 +195,7 @@ impl<'a> Inputs<'a> {
             changes,
             barriers: Vec::new(),
             desired,
+            in_file,
             ladders,
             external,
             reads,

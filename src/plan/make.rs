@@ -1,8 +1,9 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::inputs::Inputs;
+use super::inputs::{InFile, Inputs};
 use super::planner::Planner;
 use super::{Action, Barrier, Change, Mode, Plan, Read, graph, halt, review, ways};
 use crate::address::Address;
@@ -71,8 +72,13 @@ pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
 
 /// The plan, or everything that stands against making one, in order of the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
+    let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     ways::settle(&mut inputs);
-    let inputs = halt::settled(inputs)?;
+    let mut inputs = halt::settled(inputs)?;
+    if !Arc::ptr_eq(&file, &inputs.desired) {
+        inputs.in_file = InFile::of(&file, hourly, &inputs);
+    }
+    drop(file);
     let mut planner = Planner::new(&inputs);
     let reads = observe(&mut planner);
     propose(&mut planner);

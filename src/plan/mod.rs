@@ -53,7 +53,7 @@ mod zones;
 pub use along::deletion_scope;
 pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, What, drift};
-pub use inputs::{Inputs, Partial, Selection};
+pub use inputs::{InFile, Inputs, Partial, Selection};
 pub use make::{plan, read_set, spare};
 pub use reason::Reason;
 pub use steps::inline_pool;
@@ -294,8 +294,11 @@ pub struct Plan {
     /// Their common order, numbered on after them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<Barrier>,
-    /// What was desired, for the record and for planning again.
+    /// What was compared, for the record.
     pub desired: Arc<[Resource]>,
+    /// What the file says of what was compared otherwise, for planning again.
+    #[serde(default, skip_serializing_if = "InFile::is_empty")]
+    pub in_file: InFile,
     /// Of those that have several ways to be had, all of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ladders: Vec<Ladder>,

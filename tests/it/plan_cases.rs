@@ -614,6 +614,38 @@ fn checks_compute_when_all_of_their_dask_cluster_is_there() {
     assert!(pairs >= 3, "{pairs} pairs");
 }
 
+/// What is stopped when the plan is made, others start before it is applied, and the other way round.
+#[test]
+fn a_plan_that_is_made_again_is_the_plan_of_the_file() {
+    let (mut started, mut stopped) = (0, 0);
+    for (number, folder) in cases("plan-").into_iter().enumerate() {
+        let Case { asked, world, wanted, sources } = Case::read(&folder);
+        let halts = asked.stop.is_some() || asked.start || asked.scale.is_some() || asked.refresh_only;
+        let mut later = world.clone();
+        let Some(record) = later.record.as_mut().filter(|_| !halts) else { continue };
+        let starts = !record.stopped.is_empty();
+        if starts {
+            record.stopped.clear();
+            world.sizes.keys().for_each(|pool| drop(later.sizes.insert(pool.clone(), 2)));
+        } else if number % 4 == 0 {
+            let pools: Vec<Address> = record.inventory.iter().map(|entry| entry.address.clone()).collect();
+            let pools = pools.iter().filter(|address| address.as_str().starts_with("node_pool."));
+            let live = |pool: &&Address| {
+                pool.as_str().strip_prefix("node_pool.").is_some_and(|key| world.pools.contains_key(key))
+            };
+            pools.filter(live).for_each(|pool| stop(&mut later, pool));
+        } else {
+            continue;
+        }
+        let Ok(saved) = plan(inputs(wanted.clone(), &sources, &world, &asked)) else { continue };
+        let fresh = plan(inputs(wanted, &sources, &later, &asked));
+        let again = plan(plan::file::again(&saved, &later, &sources));
+        assert!(fresh == again, "{}: {fresh:#?}\n\nagain: {again:#?}", folder.display());
+        *(if starts { &mut started } else { &mut stopped }) += 1;
+    }
+    assert!(started >= 4 && stopped >= 10, "{started} started, {stopped} stopped");
+}
+
 pub fn ready() -> (Lowered, Sources) {
     read(&root().join("stacks/rapids-gke/stack.toml")).unwrap()
 }
