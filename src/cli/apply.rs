@@ -163,39 +163,49 @@ pub fn apply_stack(
     let whole = if auto_approve { Whole::Given } else { Whole::Ask };
     settings.report(format, |reporter| {
         let session = Session::load(settings)?;
+        session.is_agreed(making.agreed)?;
         if mode == Mode::Apply {
             // What is likely not meant is no news of what goes.
             reporter.diagnostics(session.warnings(), session.sources());
         }
         block_on(async {
             let link = session.connect(settings)?;
-            let plan = session.plan(&link, &making.ask(mode)).await?;
-            reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
-            if plan.has_nothing_to_do() {
-                link.close().await?;
-                return Ok(Exit::Done);
-            }
-            let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
-            passed(findings, reporter, session.sources())?;
-            let came = match plan.is_empty() {
-                // A wait needs no consent.
-                true => Came::Given,
-                // The plan knows the consents that were given by a unique ending.
-                false => {
-                    consent::get(&plan, &plan.allowed, whole, Format::json(making.json || making.unattended))?
-                }
-            };
-            let Making { parallelism, .. } = *making;
-            let given = session.given().clone();
-            // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
-            drop(session);
-            let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
-            let moved = Moved::of(came, "plan and apply again");
-            let capacity = making.capacity();
-            let going = Going { parallelism, force, moved, given: given.clone(), capacity };
-            run(plan, link, going, reporter, again).await
+            apply_linked((session, link), mode, making, (whole, force), reporter).await
         })
     })
+}
+
+/// The same where the stack is loaded and the connection stands.
+pub(super) async fn apply_linked(
+    (session, link): (Session, Link),
+    mode: Mode,
+    making: &Making,
+    (whole, force): (Whole, bool),
+    reporter: &mut dyn Reporter,
+) -> Result<Exit, Failure> {
+    let plan = session.plan(&link, &making.ask(mode)).await?;
+    reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
+    if plan.has_nothing_to_do() {
+        link.close().await?;
+        return Ok(Exit::Done);
+    }
+    let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
+    passed(findings, reporter, session.sources())?;
+    let came = match plan.is_empty() {
+        // A wait needs no consent.
+        true => Came::Given,
+        // The plan knows the consents that were given by a unique ending.
+        false => consent::get(&plan, &plan.allowed, whole, Format::json(making.json || making.unattended))?,
+    };
+    let Making { parallelism, .. } = *making;
+    let given = session.given().clone();
+    // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
+    drop(session);
+    let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
+    let moved = Moved::of(came, "plan and apply again");
+    let capacity = making.capacity();
+    let going = Going { parallelism, force, moved, given: given.clone(), capacity };
+    run(plan, link, going, reporter, again).await
 }
 
 /// A saved plan is planned again under the lock: it is applied only when nothing that it relies on has moved.

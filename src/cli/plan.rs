@@ -62,6 +62,9 @@ pub struct Making {
     /// Whether nobody is asked any more: whoever started the command agreed to an earlier apply of it.
     #[arg(skip)]
     pub unattended: bool,
+    /// The digest of the stack that an earlier apply of the command was agreed to.
+    #[arg(skip)]
+    pub agreed: Option<blake3::Hash>,
     /// Who stops what the plan is about, and when.
     #[arg(skip)]
     pub stop: Option<Stop>,
@@ -264,6 +267,7 @@ impl Making {
             wait: None,
             start: false,
             unattended: false,
+            agreed: None,
             stop: None,
             skip_preflight: false,
             parallelism,
@@ -283,6 +287,7 @@ impl Making {
             wait,
             start,
             unattended: _,
+            agreed: _,
             stop,
             skip_preflight: _,
             parallelism,

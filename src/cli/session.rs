@@ -125,6 +125,19 @@ impl Session {
         &self.lowered
     }
 
+    /// Refuses a stack that is not the one that was agreed to: another target, owner, way to machines or resource.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub fn is_agreed(&self, agreed: Option<blake3::Hash>) -> Result<(), Failure> {
+        let same = |agreed: blake3::Hash| self.lowered.digest().is_ok_and(|now| now == agreed);
+        if agreed.is_none_or(same) {
+            return Ok(());
+        }
+        let what = "the stack file has changed since this apply was agreed to; what waits for capacity goes on waiting";
+        Err(Diagnostic::error(Code::Stale, what).help("apply again").into())
+    }
+
     /// What is allowed and likely not meant.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
@@ -469,13 +482,16 @@ impl Link {
 
     /// What stopped the sandbox of this process, when something did.
     pub async fn close(self) -> Result<(), Failure> {
-        let Some(task) = self.sandbox else { return Ok(()) };
+        let Self { connection, sandbox } = self;
+        let Some(task) = sandbox else { return Ok(()) };
         if !task.is_finished() {
             task.abort();
-            return Ok(());
         }
+        // The folder stays locked until the last user of the sandbox is gone, and this process may open it again.
+        drop(connection);
         match task.await {
             Ok(ended) => Ok(ended?),
+            Err(error) if error.is_cancelled() => Ok(()),
             Err(error) => {
                 Err(Diagnostic::error(Code::Sandbox, format!("the sandbox stopped: {error}")).into())
             }

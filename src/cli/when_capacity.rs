@@ -12,7 +12,6 @@ use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::status::look;
 use super::stop::{self, Stops};
-use crate::diag::{Code, Diagnostic};
 use crate::plan::Mode;
 use crate::report::status::{State, Status};
 
@@ -36,12 +35,17 @@ enum Woken {
 pub fn apply(settings: &Settings, making: &Making, auto_approve: bool, force: bool) -> Exit {
     let most = Duration::from_secs(making.wait.unwrap_or(LONGEST).into());
     let begun = Instant::now();
-    let (mut making, mut agreed, mut force) = (making.clone(), auto_approve, force);
-    let stack = text(settings);
+    let (mut making, mut approved, mut force) = (making.clone(), auto_approve, force);
+    let Some(agreed) = Session::load(settings).ok().and_then(|session| session.lowered().digest().ok())
+    else {
+        // Says what is wrong with the stack.
+        return apply_stack(settings, Mode::Apply, &making, approved, force);
+    };
+    making.agreed = Some(agreed);
     loop {
         let left = most.saturating_sub(begun.elapsed());
         making.wait = Some(u32::try_from(left.as_secs().min(TRY)).unwrap_or_default());
-        let exit = apply_stack(settings, Mode::Apply, &making, agreed, force);
+        let exit = apply_stack(settings, Mode::Apply, &making, approved, force);
         // Another apply that has the lock is one more thing to wait for, once this one has begun.
         let waits = exit == Exit::Queued || (making.unattended && exit == Exit::Locked);
         if !waits || begun.elapsed() >= most {
@@ -54,16 +58,12 @@ pub fn apply(settings: &Settings, making: &Making, auto_approve: bool, force: bo
         // What was asked for once is done, and what was agreed to is agreed to.
         making.replace.clear();
         making.unattended = true;
-        (making.retry_capacity, agreed, force) = (false, true, false);
+        (making.retry_capacity, approved, force) = (false, true, false);
         let format = Format::json(making.json);
         let mut woken = Woken::Again;
         let exit = settings.report(format, |_| {
             woken = block_on(asleep(settings, &making, most.saturating_sub(begun.elapsed())))?;
-            if stack == text(settings) {
-                return Ok(Exit::Done);
-            }
-            let what = "the stack file has changed since this apply was agreed to; what waits for capacity goes on waiting";
-            Err(Diagnostic::error(Code::Stale, what).help("apply again").into())
+            Ok(Exit::Done)
         });
         match woken {
             Woken::Ended(exit) => return exit,
@@ -73,16 +73,6 @@ pub fn apply(settings: &Settings, making: &Making, auto_approve: bool, force: bo
     }
 }
 
-/// What the stack asks for, whatever it is read from.
-fn text(settings: &Settings) -> Option<blake3::Hash> {
-    let session = Session::load(settings).ok()?;
-    let all = session.lowered().resources.iter();
-    let all: Vec<String> = all
-        .map(|resource| format!("{} {} {}", resource.address, resource.body, resource.create_only))
-        .collect();
-    Some(blake3::hash(all.join("\n").as_bytes()))
-}
-
 /// Looks until what waits does so no longer.
 async fn asleep(settings: &Settings, making: &Making, left: Duration) -> Result<Woken, Failure> {
     let stops = Stops::listen()?;
@@ -90,8 +80,14 @@ async fn asleep(settings: &Settings, making: &Making, left: Duration) -> Result<
     let most = left.min(AGAIN);
     let mut before: Option<Status> = None;
     loop {
-        // A network that is away for a while ends no wait of days.
-        if let Ok(now) = seen(settings, making.parallelism).await {
+        // A file that cannot be read for a moment, or a network that is away for a while, ends no wait of days.
+        let session = Session::load(settings).ok();
+        session.as_ref().map_or(Ok(()), |session| session.is_agreed(making.agreed))?;
+        let now = match &session {
+            Some(session) => seen(settings, session, making.parallelism).await.ok(),
+            None => None,
+        };
+        if let Some(now) = now {
             let told = before.as_ref().map(|before| now.changes(before));
             for change in told.into_iter().flatten() {
                 settings.print(&change.shown(making.json, jiff::Timestamp::now()));
@@ -112,10 +108,9 @@ async fn asleep(settings: &Settings, making: &Making, left: Duration) -> Result<
     }
 }
 
-async fn seen(settings: &Settings, parallelism: usize) -> Result<Status, Failure> {
-    let session = Session::load(settings)?;
+async fn seen(settings: &Settings, session: &Session, parallelism: usize) -> Result<Status, Failure> {
     let link = session.connect(settings)?;
-    let status = look(&session, &link, &[], parallelism).await?;
+    let status = look(session, &link, &[], parallelism).await?;
     link.close().await?;
     Ok(status)
 }

@@ -646,6 +646,62 @@ fn a_plan_that_is_made_again_is_the_plan_of_the_file() {
     assert!(started >= 4 && stopped >= 10, "{started} started, {stopped} stopped");
 }
 
+/// What was agreed to is known by it, so nothing that a stack becomes is left out.
+#[test]
+fn every_edit_of_a_stack_has_another_digest() {
+    const STACK: &str = r#"
+[stack]
+name = "s"
+id = "one"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "c"
+
+[node_pool.cpu]
+machine_type = "e2-standard-4"
+nodes = 1
+
+[node_pool.gpu]
+machine_type = "a2-highgpu-1g"
+nodes = 1
+capacity = ["on_demand", "spot"]
+
+[node_pool.theirs]
+manage = false
+machine_type = "e2-standard-8"
+
+[namespace.team]
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let digest = |text: &str| {
+        let path = folder.path().join("stack.toml");
+        fs::write(&path, text).unwrap();
+        read(&path).unwrap().0.digest().unwrap()
+    };
+    let mut seen = BTreeMap::from([(digest(STACK).to_hex().to_string(), "as it is")]);
+    assert_eq!(digest(&format!("# Another text.\n{STACK}")), digest(STACK));
+    for (from, to) in [
+        ("project = \"demo\"", "project = \"other-team-prod\""),
+        ("location = \"us-central1-c\"", "location = \"us-central1-a\""),
+        ("name = \"s\"", "name = \"t\""),
+        ("id = \"one\"", "id = \"two\""),
+        ("[cluster]\nname = \"c\"", "[cluster]\nname = \"d\""),
+        ("\"spot\"]", "\"spot\", \"flex_start\"]"),
+        ("[\"on_demand\", \"spot\"]", "[\"spot\", \"on_demand\"]"),
+        ("e2-standard-8", "e2-standard-16"),
+        ("e2-standard-4", "e2-standard-2"),
+        ("[namespace.team]\n", "[namespace.team]\nprotect = true\n"),
+    ] {
+        assert!(STACK.contains(from), "{from}");
+        let now = digest(&STACK.replace(from, to)).to_hex().to_string();
+        assert_eq!(seen.insert(now, to), None, "{from} -> {to}");
+    }
+}
+
 pub fn ready() -> (Lowered, Sources) {
     read(&root().join("stacks/rapids-gke/stack.toml")).unwrap()
 }
