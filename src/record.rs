@@ -54,6 +54,10 @@ pub struct Record {
     /// What is taken away for now, although the file has it.
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
+    /// The things that a `start` has begun to restore and no apply has seen there since: any later apply goes on with them, and
+    /// the same `start`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub starting: BTreeSet<Identity>,
     /// Whether it was made anew after an earlier one was lost, and not all that is the stack's could be looked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
@@ -99,6 +103,9 @@ pub struct Stop {
     pub by: String,
     /// RFC 3339 time, to the second.
     pub since: String,
+    /// The section that made it: what the section makes instead, or besides, is stopped with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub section: Option<String>,
 }
 
 /// `stopped by ann@laptop since 2026-11-23T18:00:00Z`.

@@ -15,6 +15,7 @@ use super::lock::{Lock, Missing, NotWritten, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds;
+use crate::kinds::kind::Halt;
 use crate::live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
@@ -313,6 +314,7 @@ impl<'a> RecordWriter<'a> {
                 self.plan.partial.is_none() && places.all(|place| progress(outcomes, place) == Progress::Done)
             }
         };
+        let starting = self.starting(&phase);
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
                 let known = carried(self.plan, old_passes, passes, |_| Progress::Open);
@@ -340,11 +342,30 @@ impl<'a> RecordWriter<'a> {
             inventory,
             passes,
             stopped: self.plan.halts.stopped.clone(),
+            starting,
             incomplete: self.plan.incomplete,
             begun,
             bought: Vec::new(),
             hosts: hosts(self.plan, old.filter(|_| !done)),
         }
+    }
+
+    /// Returns the things that are being started and have not been seen there: an apply that is repeated goes on with them.
+    fn starting(&self, phase: &Phase<'_>) -> BTreeSet<Identity> {
+        let is_there = |thing: &Identity| match phase {
+            Phase::Intent { passes } => passes.contains_key(thing),
+            Phase::Outcome { outcomes, .. } => {
+                let changes = self.plan.changes.iter().enumerate();
+                let mut own = changes.filter(|(_, change)| change.identity == *thing).peekable();
+                let is_done = |(place, change): (usize, &Change)| {
+                    change.action == Action::Keep && !change.is_waited_for()
+                        || progress(outcomes, place) == Progress::Done
+                };
+                own.peek().is_some() && own.all(is_done)
+            }
+        };
+        let starting = self.plan.halts.starting.iter();
+        starting.filter(|thing| !is_there(thing)).cloned().collect()
     }
 
     /// What is made once, and may have been made. What is there was made, and what is made now is noted anew.
@@ -577,7 +598,13 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
         let wanted = match pods.get(&place) {
             Some(pod) => Some(pod.clone()),
             None if matches!(identity, Identity::Check(_)) => continue,
-            None => desired.get(identity).map(|resource| Entry { ready: Some(ready), ..entry(resource) }),
+            None => desired.get(identity).map(|resource| {
+                let old = before.iter().find(|entry| entry.identity == *identity);
+                let halted = plan.halts.stopped.contains_key(identity) && !action.makes();
+                let set = old.filter(|_| halted).and_then(|old| emptied(resource, &old.set));
+                let entry = entry(resource);
+                Entry { ready: Some(ready), set: set.unwrap_or(entry.set), ..entry }
+            }),
         };
         note(&mut entries, change, progress, wanted);
     }
@@ -656,6 +683,14 @@ fn entry(resource: &Resource) -> Entry {
         Identity::Object(_) | Identity::Check(_) => Value::Null,
     };
     Entry { set, ..bare(address, identity, *kind) }
+}
+
+/// Returns the fields last set on a pool whose nodes are taken away: as before, as edits of what is stopped wait.
+fn emptied(resource: &Resource, set: &Value) -> Option<Value> {
+    let Halt::Emptied(empty) = kinds::of(resource.kind).halt else { return None };
+    let mut set = Some(set.clone()).filter(Value::is_object)?;
+    empty(&mut set);
+    Some(set)
 }
 
 /// The hosts on which something of the stack is to be, and those on which something may be left.

@@ -1,8 +1,9 @@
 //! `stop` and `start`: what costs money goes and comes back, and the stack file stays as it is.
 
-use super::apply::{Changing, apply_stack};
+use super::apply::{Changing, apply_linked, apply_stack};
+use super::consent::Whole;
 use super::plan::{Making, Part, seconds};
-use super::session::{Session, block_on};
+use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::{Exit, consent, holder, offered};
 use crate::address::Address;
@@ -10,7 +11,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::plan::halt::startable;
 use crate::plan::{Consent, Mode};
 use crate::record::Stop;
-use crate::resource::Resource;
+use crate::resource::{Lowered, Resource};
 
 /// Shown below the options.
 pub const STOP_EXAMPLES: &str = "Examples:\n  \
@@ -77,7 +78,7 @@ pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
     let making = Making {
         allow: allow.clone(),
         part: Part::only(addresses.clone()),
-        stop: Some(Stop { by: holder::this().who, since: now.to_string() }),
+        stop: Some(Stop { by: holder::this().who, since: now.to_string(), section: None }),
         when_idle: *when_idle,
         wait: when_idle.then_some(*wait),
         // Nothing is made.
@@ -90,47 +91,47 @@ pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
 /// Brings back what is stopped.
 pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
     let StartArgs { addresses, allow, wait, skip_preflight, changing } = args;
-    let mut meant = Vec::new();
-    let exit = settings.report(Format::json(changing.json), |reporter| {
+    let format = Format::json(changing.json);
+    let whole = if changing.auto_approve { Whole::Given } else { Whole::Ask };
+    settings.report(format, |reporter| {
         let session = Session::load(settings)?;
-        let (targets, told) = what(&session, settings, addresses, changing.parallelism)?;
-        reporter.diagnostics(&told, session.sources());
-        meant = targets;
-        Ok(Exit::Done)
-    });
-    if exit != Exit::Done || meant.is_empty() {
-        return exit;
-    }
-    let making = Making {
-        allow: allow.clone(),
-        part: Part::only(meant),
-        start: true,
-        wait: *wait,
-        skip_preflight: *skip_preflight,
-        ..changing.making()
-    };
-    apply_stack(settings, Mode::Apply, &making, changing.auto_approve, changing.force_unlock)
+        block_on(async {
+            let link = session.connect(settings)?;
+            let (meant, told) = what(&session, &link, addresses, changing.parallelism).await?;
+            reporter.diagnostics(&told, session.sources());
+            if meant.is_empty() {
+                link.close().await?;
+                return Ok(Exit::Done);
+            }
+            reporter.diagnostics(session.warnings(), session.sources());
+            let making = Making {
+                allow: allow.clone(),
+                part: Part::only(meant),
+                start: true,
+                wait: *wait,
+                skip_preflight: *skip_preflight,
+                ..changing.making()
+            };
+            let how = (whole, changing.force_unlock);
+            apply_linked((session, link), Mode::Apply, &making, how, reporter).await
+        })
+    })
 }
 
 /// The addresses of what is stopped and meant, and a word on what is meant and is not stopped.
-fn what(
+async fn what(
     session: &Session,
-    settings: &Settings,
+    link: &Link,
     typed: &[String],
     parallelism: usize,
 ) -> Result<(Vec<String>, Vec<Diagnostic>), Failure> {
     let named: Result<Vec<(&String, Vec<&Resource>)>, Failure> =
         typed.iter().map(|typed| Ok((typed, session.find(typed)?))).collect();
     let named = named?;
-    let world = block_on(async {
-        let link = session.connect(settings)?;
-        let world = session.world(&link, parallelism).await?;
-        link.close().await?;
-        Ok(world)
-    })?;
-    let resources = &session.lowered().resources;
+    let world = session.world(link, parallelism).await?;
+    let Lowered { resources, external, .. } = session.lowered();
     let stopped: Vec<&Resource> = {
-        let addresses = startable(resources, &world);
+        let addresses = startable(resources, external, &world);
         resources.iter().filter(|resource| addresses.contains(&&resource.address)).collect()
     };
     let texts = |found: Vec<&Resource>| -> Vec<String> {

@@ -89,7 +89,7 @@ impl<'a> Planner<'a> {
             .changes
             .iter()
             .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
-        if user.action.makes() {
+        if user.action.makes() || user.stops() {
             return Some(Left::Goes(Reason::OfWorkersBefore));
         }
         let names = |change: &&Change| {

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::planner::Planner;
 use super::reason::Unknown;
-use super::stopped::Halting;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
@@ -206,7 +205,7 @@ impl Planner<'_> {
         }
         let Life::Once { follow } = resource.life else { return false };
         let is_cluster = follow.is_none() && resource.kind == KindId::DaskCluster;
-        if is_cluster && self.seen.inputs.halts.asked == Halting::Start {
+        if is_cluster && self.seen.inputs.is_started(&resource.identity) {
             return false;
         }
         let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
@@ -251,7 +250,9 @@ impl Planner<'_> {
     pub(super) fn may_have_run(&self, resource: &Resource) -> Option<Unknown> {
         let Inputs { world, replace, .. } = self.seen.inputs;
         let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
-        if !once || self.renewed {
+        // A Dask cluster does nothing by itself: to create it twice is no harm.
+        let comes = resource.kind == KindId::DaskCluster && self.seen.inputs.is_started(&resource.identity);
+        if !once || self.renewed || comes {
             return None;
         }
         // A request stays when it has ended, so one that is not there was never made.

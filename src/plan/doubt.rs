@@ -157,7 +157,8 @@ impl Planner<'_> {
         let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
         let lost = lost.then(|| {
             "the record of earlier applies is missing: checks run again, jobs that ran and were deleted need \
-             approval to run again, and labels and taints removed from the file stay on node pools"
+             approval to run again, labels and taints removed from the file stay on node pools, and what was \
+             stopped counts as running, so this plan creates it"
                 .to_owned()
         });
         let unlisted = match inputs.world.unlisted.as_slice() {

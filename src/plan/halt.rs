@@ -11,7 +11,7 @@ use super::inputs::Inputs;
 use super::observe::Standing;
 use super::planner::Planner;
 use super::reason::Reason;
-use super::stopped::Halting;
+use super::stopped::{Before, Halting};
 use super::{Action, Change, Mode, Note, Selection, along, cascade, requested, select};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
@@ -20,28 +20,31 @@ use crate::kinds::kind::Halt;
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::{self, dask};
 use crate::record::{Stop, Stopped};
-use crate::resource::{Cost, Hourly, Identity, KindId, Life, Resource, World};
+use crate::resource::{Cost, External, Hourly, Identity, KindId, Life, Resource, Seen, World};
 
 /// The inputs with what is stopped in them: which things those are, and pools without nodes.
 ///
 /// # Errors
 /// `stop` was asked for what cannot be stopped.
 pub(super) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
-    let recorded = inputs.world.record.as_ref().map(|record| record.stopped.clone()).unwrap_or_default();
+    let record = inputs.world.record.as_ref();
+    let recorded = record.map(|record| record.stopped.clone()).unwrap_or_default();
+    let begun = record.map(|record| record.starting.clone()).unwrap_or_default();
     inputs.halts.news = false;
     if inputs.mode == Mode::Destroy {
         // Whatever goes is no longer stopped; what is left out of a destroy still is.
-        inputs.halts.stopped = if inputs.selection.is_all() { Stopped::new() } else { recorded };
+        let all = inputs.selection.is_all();
+        inputs.halts.stopped = if all { Stopped::new() } else { recorded };
+        inputs.halts.starting = if all { BTreeSet::new() } else { begun };
         return Ok(inputs);
     }
-    if recorded.is_empty() && inputs.halts.asked == Halting::Leave {
+    if recorded.is_empty() && begun.is_empty() && inputs.halts.asked == Halting::Leave {
         inputs.halts.stopped = Stopped::new();
+        inputs.halts.starting = BTreeSet::new();
         return Ok(inputs);
     }
-    let mut stopped: Stopped = recorded.clone();
-    let wanted: BTreeSet<&Identity> = inputs.desired.iter().map(|resource| &resource.identity).collect();
-    stopped.retain(|identity, _| wanted.contains(identity));
-    let known = stopped.clone();
+    inputs.before = before(&inputs.desired, &inputs.external, inputs.world);
+    let Before { mut stopped, mut starting } = inputs.before.clone();
     match inputs.halts.asked.clone() {
         Halting::Leave => {}
         Halting::Stop(stop) => {
@@ -51,12 +54,14 @@ pub(super) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnost
                 excludes: Vec::new(),
             };
             for resource in stops {
-                stopped.entry(resource.identity).or_insert_with(|| stop.clone());
+                starting.remove(&resource.identity);
+                let section = Some(resource.address.section().to_owned());
+                stopped.entry(resource.identity).or_insert_with(|| Stop { section, ..stop.clone() });
             }
         }
         Halting::Start => {
             if !inputs.selection.targets.is_empty() {
-                let with = requested::with_requests(&inputs, |other| recorded.contains_key(&other.identity));
+                let with = requested::with_requests(&inputs, |other| inputs.before.has(&other.identity));
                 inputs.selection.targets.extend(with.iter().map(Address::to_string));
             }
             let mut planner = Planner::new(&inputs);
@@ -70,10 +75,22 @@ pub(super) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnost
             if !inputs.selection.targets.is_empty() {
                 inputs.selection.targets.extend(pools.iter().map(|pool| pool.address.to_string()));
             }
+            let comes: BTreeSet<&Address> =
+                startable(&inputs.desired, &inputs.external, inputs.world).into_iter().collect();
+            let come = |resource: &&Resource| {
+                comes.contains(&resource.address) && starts.contains(&resource.identity)
+            };
+            starting.extend(inputs.desired.iter().filter(come).map(|resource| resource.identity.clone()));
             stopped.retain(|identity, _| !starts.contains(identity));
         }
     }
-    inputs.halts.news = stopped != known;
+    let whole = inputs.selection.is_all() || inputs.halts.is_start();
+    // Nowhere to note it, and nothing to note.
+    let is_nowhere = inputs.target.gke.is_some() && matches!(inputs.world.cluster, Seen::Absent);
+    inputs.halts.news = !is_nowhere
+        && (stopped != inputs.before.stopped
+            || starting != inputs.before.starting
+            || whole && !starting.is_empty());
     for at in 0..inputs.desired.len() {
         let resource = &inputs.desired[at];
         if let (true, Halt::Emptied(empty)) =
@@ -85,23 +102,84 @@ pub(super) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnost
         }
     }
     inputs.halts.stopped = stopped;
+    inputs.halts.starting = starting;
     Ok(inputs)
+}
+
+/// Returns the things that are stopped and those that are being started, by the record and by what the file has put beside or in the place of that: an
+/// edit of what is stopped makes nothing that costs money, and nothing is made that would wait for a stopped pool.
+fn before(desired: &[Resource], external: &[External], world: &World) -> Before {
+    let Some(record) = &world.record else { return Before::default() };
+    let wanted: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
+    let mut stopped = record.stopped.clone();
+    stopped.retain(|identity, _| wanted.contains(identity));
+    let starting = record.starting.iter().filter(|identity| wanted.contains(identity)).cloned().collect();
+    if record.stopped.is_empty() {
+        return Before { stopped, starting };
+    }
+    let all: Vec<&Resource> = desired.iter().collect();
+    let pools: Vec<&Resource> = desired.iter().filter(|one| one.identity.pool().is_some()).collect();
+    let rooms = rooms(&pools);
+    // Pods that name no pool may run on one that is not of the stack.
+    let others = external.iter().any(|external| external.resource.identity.pool().is_some())
+        || world
+            .pools
+            .keys()
+            .any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
+    let is_new = |resource: &Resource| {
+        !matches!(kinds::of(resource.kind).halt, Halt::Stays)
+            && !record.stopped.contains_key(&resource.identity)
+            && !record.starting.contains(&resource.identity)
+            && !record.passes.contains_key(&resource.identity)
+            && world.find(&resource.identity).is_none()
+    };
+    for resource in desired.iter().filter(|resource| is_new(resource)) {
+        let section = resource.address.section();
+        let of_section = || record.stopped.values().find(|stop| stop.section.as_deref() == Some(section));
+        let of_pool = || {
+            let stop = |pool: &Resource| record.stopped.get(&pool.identity);
+            if resource.identity.object().is_none() {
+                return None;
+            }
+            let named = pools.iter().filter(|pool| rests_on(resource, pool, &all, world));
+            let mut named = named.peekable();
+            match named.peek() {
+                Some(_) => named.find_map(|pool| stop(pool)),
+                None if others || names_a_pool(&resource.body) => None,
+                None if rooms.iter().all(|pool| stop(pool).is_some()) => {
+                    rooms.first().and_then(|pool| stop(pool))
+                }
+                None => None,
+            }
+        };
+        if let Some(stop) = of_section().or_else(of_pool) {
+            let section = Some(section.to_owned());
+            stopped.insert(resource.identity.clone(), Stop { section, ..stop.clone() });
+        }
+    }
+    Before { stopped, starting }
+}
+
+/// Pools on which pods run that name none: those without GPUs, or all, where there is no such pool.
+fn rooms<'r>(pools: &[&'r Resource]) -> Vec<&'r Resource> {
+    let is_plain = |pool: &&&Resource| pool.body["config"]["accelerators"].is_null();
+    let plain: Vec<&Resource> = pools.iter().filter(is_plain).copied().collect();
+    if plain.is_empty() { pools.to_vec() } else { plain }
 }
 
 /// Stopped pools that what starts needs beside those that it names: the operator, and pods that name no pool, run on any
 /// without GPUs, or, where the stack has no such pool, on any.
 fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
-    let starting = startable(&inputs.desired, inputs.world);
+    let starting = startable(&inputs.desired, &inputs.external, inputs.world);
     let makes = inputs.desired.iter().any(|resource| {
         resource.identity.pool().is_none()
             && starts.contains(&resource.identity)
             && starting.contains(&&resource.address)
     });
-    let pools = inputs.desired.iter().filter(|resource| resource.identity.pool().is_some());
-    let is_plain = |pool: &&&Resource| pool.body["config"]["accelerators"].is_null();
-    let (plain, with_gpus): (Vec<&Resource>, Vec<&Resource>) = pools.partition(|pool| is_plain(&pool));
-    let pools = if plain.is_empty() { with_gpus } else { plain };
-    let stays = |pool: &&Resource| inputs.was_stopped(&pool.identity) && !starts.contains(&pool.identity);
+    let pools: Vec<&Resource> =
+        inputs.desired.iter().filter(|resource| resource.identity.pool().is_some()).collect();
+    let pools = rooms(&pools);
+    let stays = |pool: &&Resource| inputs.before.has(&pool.identity) && !starts.contains(&pool.identity);
     if !makes || !pools.iter().all(stays) {
         return Vec::new();
     }
@@ -153,7 +231,7 @@ fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
     if stops.is_empty() {
         let what = "nothing in this stack can be stopped";
         let problem = Diagnostic::error(Code::NothingToStop, what);
-        return Err(vec![problem.help(CAN)]);
+        return Err(vec![problem.help(stoppable(inputs))]);
     }
     let mut open: Vec<usize> = stops.iter().copied().collect();
     while !open.is_empty() {
@@ -174,17 +252,27 @@ fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
 
 const CAN: &str = "Dask clusters, their groups, jobs that have not ended, notebooks, Pods, requests for nodes and node pools can be stopped";
 
+/// Names the kinds that can be stopped where the stack goes: on hosts, processes cost nothing by the hour.
+fn stoppable(inputs: &Inputs<'_>) -> &'static str {
+    match inputs.target.is_on_hosts() {
+        true => {
+            "on hosts only jobs that run can be stopped; `dask-infra scale NAME 0` ends the workers of a Dask cluster, `dask-infra destroy` all of it"
+        }
+        false => CAN,
+    }
+}
+
 fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs<'_>) -> Diagnostic {
     let meant = places.first().map_or(typed, |place| addresses[*place].section());
     let section: FieldPath = meant.parse().unwrap_or_default();
     let problem = Diagnostic::error(Code::NothingToStop, format!("`{typed}` cannot be stopped"));
-    problem.at(inputs.sources.span(&section), "requested").help(CAN)
+    problem.at(inputs.sources.span(&section), "requested").help(stoppable(inputs))
 }
 
 /// Whether `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
 fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     let world = inputs.world;
-    let recorded = inputs.was_stopped(&resource.identity);
+    let recorded = inputs.before.stopped.contains_key(&resource.identity);
     match kinds::of(resource.kind).halt {
         Halt::Stays => false,
         Halt::Goes | Halt::Emptied(_) => true,
@@ -234,9 +322,22 @@ fn must_run_on(body: &Value, pool: &str) -> bool {
     }
 }
 
-/// Addresses of what `start` brings back: what is stopped, and Dask clusters that have gone by themselves and stay gone.
-pub fn startable<'r>(desired: &'r [Resource], world: &World) -> Vec<&'r Address> {
+fn names_a_pool(body: &Value) -> bool {
+    match body {
+        Value::Object(fields) => {
+            fields.get("nodeSelector").is_some_and(|labels| !labels[POOL_LABEL].is_null())
+                || fields.values().any(names_a_pool)
+        }
+        Value::Array(items) => items.iter().any(names_a_pool),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Addresses of what `start` brings back: what is stopped, what a `start` that ended early has begun with, and Dask clusters that
+/// have gone by themselves and stay gone.
+pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &World) -> Vec<&'r Address> {
     let Some(record) = &world.record else { return Vec::new() };
+    let before = before(desired, external, world);
     let gone = |resource: &Resource| {
         let once = matches!(resource.life, Life::Once { follow: None });
         let cluster = resource.identity.object().is_some_and(|object| object.gvk == dask::api::cluster());
@@ -249,9 +350,7 @@ pub fn startable<'r>(desired: &'r [Resource], world: &World) -> Vec<&'r Address>
     let with = |resource: &Resource| {
         world.find(&resource.identity).is_none() && clusters.iter().any(|cluster| needs(resource, cluster))
     };
-    let comes = |resource: &&Resource| {
-        record.stopped.contains_key(&resource.identity) || gone(resource) || with(resource)
-    };
+    let comes = |resource: &&Resource| before.has(&resource.identity) || gone(resource) || with(resource);
     desired.iter().filter(comes).map(|resource| &resource.address).collect()
 }
 
@@ -261,8 +360,17 @@ impl<'a> Inputs<'a> {
         self.halts.stopped.get(identity)
     }
 
-    fn was_stopped(&self, identity: &Identity) -> bool {
-        self.world.record.as_ref().is_some_and(|record| record.stopped.contains_key(identity))
+    /// Returns the reason why a thing goes that is stopped: the record says so, or this plan is what stops it.
+    fn stopped_why(&self, identity: &Identity, stop: &Stop) -> Reason {
+        match self.before.stopped.contains_key(identity) {
+            true => Reason::Stopped(stop.clone()),
+            false => Reason::WillBeStopped,
+        }
+    }
+
+    /// Returns true for a thing that `start` has asked for, now or before it ended early.
+    pub(super) fn is_started(&self, identity: &Identity) -> bool {
+        self.halts.is_start() || self.halts.starting.contains(identity)
     }
 }
 
@@ -274,7 +382,7 @@ impl Planner<'_> {
         if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
             self.protected(resource, "delete");
             let (address, identity) = (resource.address.clone(), resource.identity.clone());
-            let why = Some(Reason::Stopped(stop.clone()));
+            let why = Some(self.seen.inputs.stopped_why(&resource.identity, stop));
             self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
             return;
         }
@@ -290,9 +398,9 @@ impl Planner<'_> {
             let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
             match stopped.get(&change.identity) {
                 Some(stop) if change.action == Action::Update => {
-                    change.reasons.push(Reason::Stopped(stop.clone()));
+                    change.reasons.push(inputs.stopped_why(&change.identity, stop));
                 }
-                None if acts && inputs.was_stopped(&change.identity) => change.reasons.push(Reason::Started),
+                None if acts && inputs.before.has(&change.identity) => change.reasons.push(Reason::Started),
                 Some(_) | None => {}
             }
         }
@@ -302,7 +410,7 @@ impl Planner<'_> {
             .seen
             .wanted
             .iter()
-            .filter(|(identity, _)| inputs.was_stopped(identity))
+            .filter(|(identity, _)| inputs.before.stopped.contains_key(identity))
             .map(|(identity, resource)| (*identity, *resource))
             .collect();
         let mut notes = Vec::new();
@@ -316,7 +424,7 @@ impl Planner<'_> {
             if told.values().filter(|other| other.identity.object().is_some()).any(part) {
                 continue;
             }
-            let message = format!("{stop}; `dask-infra start {}` brings it back", resource.address);
+            let message = format!("{stop}; `dask-infra start {}` restores it", resource.address);
             notes.push(Note::of(Code::Stopped, &resource.address, message));
         }
         self.notes.extend(notes);
@@ -371,7 +479,7 @@ impl Planner<'_> {
 impl Change {
     /// Whether it stops a thing: deletes it, or takes the nodes of a pool away.
     pub fn stops(&self) -> bool {
-        self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_)))
+        self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_) | Reason::WillBeStopped))
     }
 
     /// Whether it takes the nodes of a pool away that stays.

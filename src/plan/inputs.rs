@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::stopped::Halts;
+use super::stopped::{Before, Halts};
 use super::{Change, Consent, Mode, Note, Plan, Read};
 use crate::address::Address;
 use crate::resource::{
@@ -45,7 +45,7 @@ pub struct Partial {
     pub number: Option<u32>,
 }
 
-/// What the stack file says where a plan compares something else: pools that are stopped have no nodes in it, and pools with
+/// The stack file's word where a plan compares something else: pools that are stopped have no nodes in it, and pools with
 /// several ways are on one of them. A plan that is made again begins here, as both follow from what is live.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InFile {
@@ -121,7 +121,9 @@ pub struct Inputs<'a> {
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
-    /// What the file says of what is compared otherwise.
+    /// The stops before this plan.
+    pub before: Before,
+    /// The file's word on what is compared otherwise.
     pub in_file: InFile,
 }
 
@@ -129,8 +131,10 @@ impl<'a> Inputs<'a> {
     /// Of a stack as a whole, without flags.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
         let Lowered { owner, target, resources, external, ladders, hourly } = stack;
-        let stopped = world.record.as_ref().map(|record| record.stopped.clone()).unwrap_or_default();
-        let halts = Halts { stopped, ..Halts::default() };
+        let record = world.record.as_ref();
+        let stopped = record.map(|record| record.stopped.clone()).unwrap_or_default();
+        let starting = record.map(|record| record.starting.clone()).unwrap_or_default();
+        let halts = Halts { stopped, starting, ..Halts::default() };
         Self {
             desired: resources,
             external,
@@ -149,6 +153,7 @@ impl<'a> Inputs<'a> {
             halts,
             sources,
             hourly,
+            before: Before::default(),
             in_file: InFile::default(),
         }
     }
@@ -181,6 +186,7 @@ impl<'a> Inputs<'a> {
             halts,
             sources: _,
             hourly,
+            before: _,
             in_file,
         } = self;
         let kept = world.record.is_some() || world.only_locked || world.home_left;

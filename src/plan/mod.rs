@@ -57,7 +57,7 @@ pub use inputs::{InFile, Inputs, Partial, Selection};
 pub use make::{plan, read_set, spare};
 pub use reason::Reason;
 pub use steps::inline_pool;
-pub use stopped::{Halting, Halts};
+pub use stopped::{Before, Halting, Halts};
 pub use time::LongestWay;
 pub use want::disturbs;
 
@@ -294,9 +294,9 @@ pub struct Plan {
     /// Their common order, numbered on after them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<Barrier>,
-    /// What was compared, for the record.
+    /// The state that was compared, for the record.
     pub desired: Arc<[Resource]>,
-    /// What the file says of what was compared otherwise, for planning again.
+    /// The file's word on what was compared otherwise, for planning again.
     #[serde(default, skip_serializing_if = "InFile::is_empty")]
     pub in_file: InFile,
     /// Of those that have several ways to be had, all of these.

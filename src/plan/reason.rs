@@ -99,6 +99,8 @@ pub enum Reason {
     Emptied,
     /// It is taken away for now.
     Stopped(Stop),
+    /// The same, by the command that the plan is for.
+    WillBeStopped,
     /// It was, until now.
     Started,
     /// A check follows what changes.
@@ -231,6 +233,7 @@ impl fmt::Display for Reason {
                 "all its nodes are deleted first: GKE enables queued provisioning on an empty pool only",
             ),
             Self::Stopped(stop) => stop.fmt(f),
+            Self::WillBeStopped => f.write_str("will be stopped"),
             Self::Started => f.write_str("stopped until now"),
             Self::Disturbed(address, Action::Create) => write!(f, "{address} is created"),
             Self::Disturbed(address, Action::Replace) => write!(f, "{address} is replaced"),

@@ -31,7 +31,20 @@ impl Planner<'_> {
         }
         if self.seen.inputs.halts.is_stop() {
             // What stops needs nothing, and what needs it is among them.
-            self.selected = Selected::Only(targets.iter().map(Address::new).collect());
+            let mut selected: BTreeSet<Address> = targets.iter().map(Address::new).collect();
+            // Requests of workers before hold nodes, too.
+            let sections: BTreeSet<String> =
+                selected.iter().map(|address| address.section().to_owned()).collect();
+            let asks = |identity: &Identity| {
+                let object = identity.object().map(|object| object.gvk.kind.as_str());
+                matches!(object, Some("ProvisioningRequest" | "PodTemplate"))
+                    && !self.seen.wanted.contains_key(identity)
+            };
+            let owned = self.owned().0.into_iter().filter(|owned| asks(&owned.identity));
+            selected.extend(
+                owned.map(|owned| owned.address).filter(|address| sections.contains(address.section())),
+            );
+            self.selected = Selected::Only(selected);
             return;
         }
         let candidates = self.candidates();

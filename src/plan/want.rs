@@ -47,10 +47,15 @@ impl Planner<'_> {
         if !self.seen.inputs.offline {
             given::is_given(self.seen.inputs, resource, &mut self.problems);
         }
-        if let Some(stop) = self.seen.inputs.stop_of(&resource.identity)
-            && kind.halt.goes()
-        {
-            return self.halt(resource, stop);
+        if let Some(stop) = self.seen.inputs.stop_of(&resource.identity) {
+            if kind.halt.goes() {
+                return self.halt(resource, stop);
+            }
+            if !self.renewed && self.live(&resource.identity).is_none() {
+                self.gone.insert(resource.identity.clone());
+                self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+                return;
+            }
         }
         if self.want_booked(resource) {
             return;
@@ -122,6 +127,10 @@ impl Planner<'_> {
         let standing = self.seen.standing(resource, kind, live);
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
         let Some(mut compared) = self.seen.compared(resource, kind, live) else { return };
+        if self.seen.inputs.stop_of(&resource.identity).is_some() {
+            // Edits of what is stopped wait until it is started.
+            compared.changes.retain(|field| gke::node_pool::is_emptied_by(&field.path));
+        }
         self.number_of_workers(resource, live, &mut compared);
         hosts::come_to(kind, live, &mut compared.changes);
         self.tell_move(resource, &mut compared.changes);
@@ -215,10 +224,11 @@ impl Planner<'_> {
             self.stays_in_use(resource);
             return (Action::Replace, Some(Reason::Requested));
         }
-        if let Some(reason) = self.leaves_its_way(resource, live) {
+        let stopped = self.seen.inputs.stop_of(&resource.identity).is_some();
+        if let Some(reason) = self.leaves_its_way(resource, live).filter(|_| !stopped) {
             return (Action::Replace, Some(reason));
         }
-        if let Some(trouble) = self.trouble(resource, live) {
+        if let Some(trouble) = self.trouble(resource, live).filter(|_| !stopped) {
             return (Action::Replace, Some(trouble));
         }
         let has_request = |field: &FieldPath| match kinds::of(resource.kind).compare {

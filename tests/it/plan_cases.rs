@@ -220,8 +220,13 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 fn overlay(world: &mut World, patch: &Value) {
     let stopped: Vec<Address> = serde_json::from_value(patch["stopped"].clone()).unwrap_or_default();
     stopped.iter().for_each(|address| stop(world, address));
+    let starting: Vec<Address> = serde_json::from_value(patch["starting"].clone()).unwrap_or_default();
+    if let Some(record) = world.record.as_mut() {
+        let known = record.inventory.iter().filter(|entry| starting.contains(&entry.address));
+        record.starting = known.map(|entry| entry.identity.clone()).collect();
+    }
     for (name, patch) in patch.as_object().unwrap() {
-        if name == "stopped" {
+        if name == "stopped" || name == "starting" {
             continue;
         }
         if name == "not made" {
@@ -288,7 +293,11 @@ fn stop(world: &mut World, address: &Address) {
         known.set["autoscaling"] = json!({ "enabled": false });
     }
     let entry = known.clone();
-    let by = Stop { by: "ann@laptop".into(), since: "2026-11-20T18:00:00Z".into() };
+    let by = Stop {
+        by: "ann@laptop".into(),
+        since: "2026-11-20T18:00:00Z".into(),
+        section: Some(address.section().to_owned()),
+    };
     record.stopped.insert(entry.identity.clone(), by);
     match &entry.identity {
         Identity::NodePool { pool, .. } => {
@@ -354,7 +363,9 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         ..Inputs::of(wanted, mode, world, sources)
     };
     inputs.halts.asked = match (&asked.stop, asked.start) {
-        (Some(_), _) => Halting::Stop(Stop { by: "bob@desk".into(), since: "2026-11-23T18:00:00Z".into() }),
+        (Some(_), _) => {
+            Halting::Stop(Stop { by: "bob@desk".into(), since: "2026-11-23T18:00:00Z".into(), section: None })
+        }
         (None, true) => Halting::Start,
         (None, false) => Halting::Leave,
     };
@@ -614,7 +625,7 @@ fn checks_compute_when_all_of_their_dask_cluster_is_there() {
     assert!(pairs >= 3, "{pairs} pairs");
 }
 
-/// What is stopped when the plan is made, others start before it is applied, and the other way round.
+/// Others start what is stopped when the plan is made, before it is applied, and the other way round.
 #[test]
 fn a_plan_that_is_made_again_is_the_plan_of_the_file() {
     let (mut started, mut stopped) = (0, 0);
@@ -646,7 +657,7 @@ fn a_plan_that_is_made_again_is_the_plan_of_the_file() {
     assert!(started >= 4 && stopped >= 10, "{started} started, {stopped} stopped");
 }
 
-/// What was agreed to is known by it, so nothing that a stack becomes is left out.
+/// A digest binds what was agreed to, so nothing that a stack becomes is left out.
 #[test]
 fn every_edit_of_a_stack_has_another_digest() {
     const STACK: &str = r#"
@@ -668,7 +679,7 @@ nodes = 1
 [node_pool.gpu]
 machine_type = "a2-highgpu-1g"
 nodes = 1
-capacity = ["on_demand", "spot"]
+capacity = ["on-demand", "spot"]
 
 [node_pool.theirs]
 manage = false
@@ -690,8 +701,7 @@ machine_type = "e2-standard-8"
         ("name = \"s\"", "name = \"t\""),
         ("id = \"one\"", "id = \"two\""),
         ("[cluster]\nname = \"c\"", "[cluster]\nname = \"d\""),
-        ("\"spot\"]", "\"spot\", \"flex_start\"]"),
-        ("[\"on_demand\", \"spot\"]", "[\"spot\", \"on_demand\"]"),
+        ("[\"on-demand\", \"spot\"]", "[\"spot\", \"on-demand\"]"),
         ("e2-standard-8", "e2-standard-16"),
         ("e2-standard-4", "e2-standard-2"),
         ("[namespace.team]\n", "[namespace.team]\nprotect = true\n"),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::field::{self, Maker};
-use crate::address::{Address, FieldPath};
+use crate::address::{Address, FieldPath, Segment};
 use crate::kinds::kind::{ChangeContext, Compare, Halt, Kind};
 use crate::kinds::scope::Scope;
 use crate::resource::{Action, ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
@@ -66,6 +66,13 @@ fn emptied(body: &mut Value) {
     }
     body["nodeCount"] = json!(0);
     body["initialNodeCount"] = json!(0);
+}
+
+/// Returns true for a field that [`emptied`] writes.
+pub fn is_emptied_by(path: &FieldPath) -> bool {
+    let first = path.segments().first();
+    let size = |key: &str| matches!(key, "autoscaling" | "nodeCount" | "initialNodeCount");
+    matches!(first, Some(Segment::Key(key)) if size(key))
 }
 
 /// What `[node_pool.KEY]` becomes; with `capacity` by its first way.
