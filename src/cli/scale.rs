@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: String,
     /// How many workers, nodes (in all zones together) or pods
-    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=15000))]
+    #[arg(value_name = "N", value_parser = number)]
     number: u32,
     /// Also write the number to the stack file
     #[arg(long)]
@@ -53,6 +53,16 @@ pub struct Args {
     skip_preflight: bool,
     #[command(flatten)]
     changing: Changing,
+}
+
+/// Parses the number: more workers than that are no number that anybody means.
+fn number(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number @ 0..=15000) => Ok(number),
+        Ok(_) | Err(_) => {
+            Err("give a whole number from 0 to 15000: `dask-infra scale dask_cluster.rapids 5`".to_owned())
+        }
+    }
 }
 
 impl Args {

@@ -32,7 +32,7 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
     text.push_str(&format!(
         "\n{} {} changed, {gone} deleted.\n",
         paint(Tint::Bold, "Drift:"),
-        count(changed, "thing")
+        count(changed, "resource")
     ));
     text.push_str(&wrap("", NOT_LOOKED_AT, width));
     text.push_str(&format!("\nTo see what apply would do about it:\n  {program} plan\n"));

@@ -1,27 +1,73 @@
 //! What a plan says of stopping and starting.
 
 use super::style::{Tint, paint, wrap};
+use crate::diag::Code;
 use crate::plan::{Halting, Partial, Plan};
+use crate::record::Stop;
 
 /// `stop: dask_cluster.d, node_pool.a100; the stack file stays as it is`
 pub fn stopping(partial: &Partial, width: usize) -> String {
+    let what = format!("{}; the stack file stays as it is", sections(&partial.selection.targets));
+    wrap(&format!("{} ", paint(Tint::Change, "stop:")), &what, width)
+}
+
+/// `start: dask_cluster.d, node_pool.a100`
+pub fn starting(partial: &Partial, width: usize) -> String {
+    wrap(&format!("{} ", paint(Tint::Change, "start:")), &sections(&partial.selection.targets), width)
+}
+
+fn sections(targets: &[String]) -> String {
     let mut sections: Vec<&str> = Vec::new();
-    for target in &partial.selection.targets {
+    for target in targets {
         let section = target.split('/').next().unwrap_or_default();
         if !sections.contains(&section) {
             sections.push(section);
         }
     }
-    let what = format!("{}; the stack file stays as it is", sections.join(", "));
-    wrap(&format!("{} ", paint(Tint::Change, "stop:")), &what, width)
+    sections.join(", ")
+}
+
+/// Returns true for a plan of `start`, and not of `apply --start`.
+pub fn is_start(plan: &Plan) -> bool {
+    plan.halts.is_start()
+        && plan.partial.as_ref().is_some_and(|partial| partial.selection.excludes.is_empty())
+}
+
+/// `Note: stopped by ann@laptop since 2026-11-23T18:00:00Z: node_pool.cpu, dask_cluster.d`, one line for each stop.
+pub fn stopped(plan: &Plan, width: usize) -> String {
+    let mut stops: Vec<(&Stop, Vec<&str>)> = Vec::new();
+    for note in plan.notes.iter().filter(|note| note.code == Code::Stopped.as_str()) {
+        let change = plan.changes.iter().find(|change| change.address == note.address);
+        let Some(stop) = change.and_then(|change| plan.halts.stopped.get(&change.identity)) else { continue };
+        let same =
+            |(other, _): &&mut (&Stop, Vec<&str>)| (&other.by, &other.since) == (&stop.by, &stop.since);
+        match stops.iter_mut().find(same) {
+            Some((_, addresses)) => addresses.push(note.address.as_str()),
+            None => stops.push((stop, vec![note.address.as_str()])),
+        }
+    }
+    let line = |(stop, addresses): (&Stop, Vec<&str>)| {
+        let start = match addresses.as_slice() {
+            [only] => format!("`dask-infra start {only}` restores it"),
+            _ => "`dask-infra start` restores everything that is stopped".to_owned(),
+        };
+        let code = paint(Tint::Dim, &format!("({})", Code::Stopped.as_str()));
+        let what = format!("{stop}: {}; {start} {code}", addresses.join(", "));
+        wrap(&format!("{} ", paint(Tint::Bold, "Note:")), &what, width)
+    };
+    stops.into_iter().map(line).collect()
 }
 
 /// What is told where nothing changes but the record, or not even that.
 pub fn nothing(plan: &Plan) -> Option<&'static str> {
     match (plan.halts.is_stop(), plan.halts.news) {
         (true, true) => Some("Nothing of it exists; apply notes that it is stopped."),
+        (true, false) if plan.halts.is_all_of_stop() => {
+            Some("Nothing of it exists, so there is nothing to stop.")
+        }
         (true, false) => Some("It is stopped already."),
-        (false, true) => Some("Apply notes that it is no longer stopped."),
+        (false, true) if plan.halts.starting.is_empty() => Some("Apply notes that it is no longer stopped."),
+        (false, true) => Some("Apply notes that it has started."),
         (false, false) => None,
     }
 }
@@ -30,6 +76,10 @@ pub fn nothing(plan: &Plan) -> Option<&'static str> {
 pub fn asked_again(plan: &Plan) -> Vec<String> {
     match plan.halts.asked {
         Halting::Leave => Vec::new(),
+        Halting::Start if is_start(plan) => {
+            let targets = plan.partial.iter().flat_map(|partial| &partial.selection.targets);
+            targets.filter(|target| !target.contains('/')).cloned().collect()
+        }
         Halting::Start => vec!["--start".to_owned()],
         Halting::Stop(_) => {
             let targets = plan.partial.iter().flat_map(|partial| &partial.selection.targets);

@@ -12,6 +12,7 @@ use super::steps::{is_new, is_shown_whole, steps};
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
+use crate::diag::Code;
 use crate::kinds;
 use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, count, quoted, words};
@@ -62,7 +63,8 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     }
     if !plan.notes.is_empty() {
         text.push('\n');
-        for note in &plan.notes {
+        text.push_str(&halts::stopped(plan, options.width));
+        for note in plan.notes.iter().filter(|note| note.code != Code::Stopped.as_str()) {
             text.push_str(&note_text(note, options.width));
         }
     }
@@ -81,13 +83,18 @@ fn header(plan: &Plan, width: usize) -> String {
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
     };
-    let line = format!("{what} stack {} on {target} — {}", owner.stack, target.mark());
+    let line = format!(
+        "{what} stack {} on {target} — {}",
+        owner.stack,
+        if *offline { "OFFLINE" } else { target.mark() }
+    );
     let mut text = wrap("", &paint_words(Tint::Bold, &line), width);
     if *offline {
         text.push_str(&wrap("", "offline: no live state was read; planned as a first apply", width));
     }
     let part = partial.as_ref().map(|partial| match plan.halts.is_stop() {
         true => halts::stopping(partial, width),
+        false if halts::is_start(plan) => halts::starting(partial, width),
         false => partial_text(partial, *mode, width),
     });
     text.push_str(&part.unwrap_or_default());
@@ -711,7 +718,7 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
     let mut words: Vec<String> = Vec::new();
     let selection = plan.partial.iter().map(|partial| &partial.selection);
     words.extend(halts::asked_again(plan));
-    for selection in selection.filter(|_| !plan.halts.is_stop()) {
+    for selection in selection.filter(|_| !plan.halts.is_stop() && !halts::is_start(plan)) {
         words.extend(selection.targets.iter().map(|target| format!("--target {target}")));
         words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
     }
@@ -737,6 +744,7 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     let again = asked_again(plan, |_| false);
     let verb = match plan.mode {
         Mode::Apply if plan.halts.is_stop() => "stop",
+        Mode::Apply if halts::is_start(plan) => "start",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };

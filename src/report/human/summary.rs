@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::halts;
 use super::plan_text::{asked_again, sum};
 use super::style::{Tint, paint, push_line, tame, wrap};
 use crate::address::Address;
@@ -102,6 +103,7 @@ impl<'a> Ends<'a> {
 fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
     let what = match plan.mode {
         Mode::Apply if plan.halts.is_stop() => "Stop",
+        Mode::Apply if halts::is_start(plan) => "Start",
         Mode::Apply => "Apply",
         Mode::Destroy => "Destroy",
     };
@@ -146,6 +148,9 @@ fn timings(summary: &Summary, ends: &Ends<'_>, width: usize) -> String {
         .take(SLOWEST)
         .map(|(change, took)| format!("{} {}", change.address, brief(*took)))
         .collect();
+    if slowest.is_empty() && summary.took.as_secs() == 0 {
+        return String::new();
+    }
     let slowest =
         if slowest.is_empty() { String::new() } else { format!(", the slowest: {}", slowest.join(", ")) };
     wrap("", &format!("Took {}{slowest}.", brief(summary.took)), width)
@@ -223,6 +228,7 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
 fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> String {
     let verb = match plan.mode {
         Mode::Apply if plan.halts.is_stop() => "stop",
+        Mode::Apply if halts::is_start(plan) => "start",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };
@@ -242,7 +248,8 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
         return String::new();
     }
     if plan.halts.is_stop() {
-        return format!("\nTo bring it back:\n  {program} start{}\n", asked_again(plan, |_| true));
+        let what = if plan.halts.is_all_of_stop() { String::new() } else { asked_again(plan, |_| true) };
+        return format!("\nTo restore it:\n  {program} start{what}\n");
     }
     let mut text = String::new();
     let is_there = |change: &&Change| {
