@@ -83,7 +83,7 @@ fn all_that_costs_money_goes_and_comes_back() {
     // Nobody is asked on a pipe.
     user.run(&["stop"]).expect(3).says("--auto-approve");
     assert_eq!(lab.names("daskclusters"), ["d", "other"]);
-    user.run(&["stop", "--auto-approve"]).expect(0).says("Stop complete!").says("dask-infra start");
+    user.run(&["stop", "--auto-approve"]).expect(0).says("Stop complete!").says("dask-infra start\n");
     assert!(lab.names("daskclusters").is_empty() && lab.names("daskautoscalers").is_empty());
     assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
     assert_eq!(lab.names("daskjobs"), ["train"], "what has ended does not run again");
@@ -104,13 +104,18 @@ fn all_that_costs_money_goes_and_comes_back() {
     // An edit of what is stopped waits; what is not stopped changes.
     user.edit("image = \"demo:1\"\nworker = { replicas", "image = \"demo:2\"\nworker = { replicas");
     user.edit("[dask_operator]", "[namespace.team]\n\n[dask_operator]");
+    // So does what would run on a stopped pool.
+    user.edit(
+        "[dask_job.train]",
+        "[dask_cluster.late]\nimage = \"demo:1\"\nworker = { pool = \"more\" }\n\n[dask_job.train]",
+    );
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
     assert!(lab.names("daskclusters").is_empty());
     lab.is_settled();
 
-    user.run(&["start", "--auto-approve"]).expect(0).says("4 added, 2 changed");
+    user.run(&["start", "--auto-approve"]).expect(0).says("Start complete!").says("5 added, 2 changed");
     lab.is_settled();
-    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    assert_eq!(lab.names("daskclusters"), ["d", "late", "other"]);
     assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 1));
     let cluster = lab.served.get(&format!("{DASK}/daskclusters/d"));
     assert_eq!(cluster["spec"]["worker"]["spec"]["containers"][0]["image"], "demo:2");
@@ -175,8 +180,8 @@ fn a_stop_that_is_killed_goes_on() {
         starting.until(until);
         starting.signal("KILL");
         starting.end();
-        // It no longer counts as stopped, so any apply goes on.
-        user.run(&["apply", "--auto-approve", "--start"]).expect(0);
+        // The same command goes on, whatever it came to.
+        user.run(&["start", "--auto-approve"]).expect(0);
         lab.is_settled();
         assert_eq!(lab.names("daskclusters"), ["d", "other"]);
     }

@@ -12,7 +12,7 @@ use dask_infra::live::along::read_scope;
 use dask_infra::live::connection::InProcess;
 use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use dask_infra::plan::scale::{Wish, scale};
-use dask_infra::plan::{self, Consent, Inputs, Mode, Plan, Selection};
+use dask_infra::plan::{self, Consent, Halting, Inputs, Mode, Plan, Selection};
 use dask_infra::resource::{Api as Which, ClusterName, Identity, ObjectId, Resource, World};
 use dask_infra::sandbox::faults::Rule;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
@@ -62,6 +62,11 @@ impl Stack {
     /// What is wanted.
     pub fn resources(&self) -> &[Resource] {
         &self.lowered.resources
+    }
+
+    /// Addresses of what `start` would bring back.
+    pub fn startable(&self, world: &World) -> Vec<&dask_infra::address::Address> {
+        plan::halt::startable(&self.lowered.resources, &self.lowered.external, world)
     }
 
     /// What others own, as the file says: also what was the stack's before.
@@ -300,6 +305,8 @@ pub struct Flags {
     pub replace: Vec<String>,
     pub allow: Vec<Consent>,
     pub retarget: bool,
+    /// `stop` and `start`.
+    pub halting: Halting,
 }
 
 /// Who applies.
@@ -332,7 +339,7 @@ fn make(
     world: &World,
     plan: impl FnOnce(Inputs<'_>) -> Result<Plan, Vec<diag::Diagnostic>>,
 ) -> Result<Plan, String> {
-    let Flags { selection, replace, allow, retarget } = flags.clone();
+    let Flags { selection, replace, allow, retarget, halting } = flags.clone();
     let meant = |typed: &String| {
         let named = stack.resources().iter().map(|resource| &resource.address);
         let found: Vec<_> =
@@ -340,13 +347,14 @@ fn make(
         found.into_iter().cloned().collect::<Vec<_>>()
     };
     let replace = replace.iter().flat_map(meant).collect();
-    let inputs = Inputs {
+    let mut inputs = Inputs {
         allowed: allow,
         replace,
         selection,
         retarget,
         ..Inputs::of(stack.lowered.clone(), mode, world, &stack.sources)
     };
+    inputs.halts.asked = halting;
     plan(inputs).map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
 }
 

@@ -211,12 +211,21 @@ pub fn strangers_only(done: &Done) -> Result<(), String> {
 /// # Errors
 /// What it would do.
 pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
-    let (Step::Apply(command) | Step::Destroy(command)) = step else { return Ok(()) };
-    if !done.is_whole() || command.meanwhile.is_some() || command.beside.is_some() {
+    let (Step::Apply(command) | Step::Destroy(command) | Step::Stop(command) | Step::Start(command)) = step
+    else {
+        return Ok(());
+    };
+    let alone = command.meanwhile.is_none() && command.beside.is_none() && command.during.is_empty();
+    if !done.is_whole() || !alone {
         return Ok(());
     }
     let mode = if matches!(step, Step::Destroy(_)) { Mode::Destroy } else { Mode::Apply };
     let Some(stack) = &player.stack else { return Ok(()) };
+    let halts = matches!(step, Step::Stop(_) | Step::Start(_));
+    if halts && player.died {
+        // What a death left half done elsewhere is still to be done.
+        return Ok(());
+    }
     let selection =
         dask_infra::plan::Selection { targets: command.target.clone(), excludes: command.exclude.clone() };
     let flags = Flags { selection, ..Flags::default() };
@@ -237,12 +246,17 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
 pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
-    let alone = command.beside.is_none() && command.is_whole();
+    let alone = command.beside.is_none() && command.during.is_empty() && command.is_whole();
     let Some(stack) = player.stack.as_ref().filter(|_| alone && (nothing || done.is_whole())) else {
         return Ok(());
     };
     let file: toml::Value = toml::from_str(&player.file.stack).unwrap();
-    for resource in stack.resources() {
+    // Edits of what is stopped wait.
+    let halts = done.plan.as_ref().map(|plan| &plan.halts);
+    let runs = |resource: &&dask_infra::resource::Resource| {
+        halts.is_none_or(|halts| !halts.stopped.contains_key(&resource.identity))
+    };
+    for resource in stack.resources().iter().filter(runs) {
         let (of, path, section) = match &resource.identity {
             Identity::Cluster(cluster) => (keys::CLUSTER, cluster.path(), &file["cluster"]),
             Identity::NodePool { cluster, pool } => {
@@ -255,7 +269,7 @@ pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String
         let live = player.bench.gke("GET", &format!("/v1/{path}"), &Value::Null);
         keys::is_live(of, section, &live).map_err(|why| format!("wish: {}: {why}", resource.address))?;
     }
-    for resource in stack.resources() {
+    for resource in stack.resources().iter().filter(runs) {
         let Identity::NodePool { cluster, pool } = &resource.identity else { continue };
         let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
         let taints = |pool: &Value| {
@@ -421,6 +435,8 @@ impl Tally {
             Step::Edit(_) => "edit",
             Step::Apply(_) => "apply",
             Step::Destroy(_) => "destroy",
+            Step::Stop(_) => "stop",
+            Step::Start(_) => "start",
             Step::Scale(_) => "scale",
             Step::Adopt(_) => "adopt",
             Step::Others(_) => "others",

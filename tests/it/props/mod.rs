@@ -29,6 +29,7 @@ pub mod bench;
 mod calls;
 pub mod cases;
 mod forgotten;
+mod halts;
 mod honesty;
 mod kept;
 mod keys;

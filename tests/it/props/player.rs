@@ -7,7 +7,8 @@ use std::time::Duration;
 use dask_infra::apply::{Outcome, Summary};
 use dask_infra::live::Request;
 use dask_infra::plan::adopt::{self, Agreed};
-use dask_infra::plan::{Action, Consent, Mode, Plan, Selection};
+use dask_infra::plan::{Action, Consent, Halting, Mode, Plan, Selection};
+use dask_infra::record::Stop;
 use dask_infra::resource::{Api as Which, Identity, Method, Resource};
 use serde_json::Value;
 
@@ -112,8 +113,14 @@ impl Player {
                 Done::nothing()
             }
             Step::Others(request) => self.others(request).await,
-            Step::Apply(command) => self.command(Mode::Apply, command).await,
-            Step::Destroy(command) => self.command(Mode::Destroy, command).await,
+            Step::Apply(command) => self.command(Mode::Apply, Halting::Leave, command).await,
+            Step::Destroy(command) => self.command(Mode::Destroy, Halting::Leave, command).await,
+            Step::Stop(command) => {
+                let stop =
+                    Stop { by: "ann@laptop".into(), since: "2026-11-20T18:00:00Z".into(), section: None };
+                self.command(Mode::Apply, Halting::Stop(stop), command).await
+            }
+            Step::Start(command) => self.start(command).await,
             Step::Scale(scale) => self.scale(scale).await,
             Step::Adopt(section) => self.adopt(section).await,
         };
@@ -152,17 +159,44 @@ impl Player {
         done.map_or_else(Done::refused, |_| Done::nothing())
     }
 
-    async fn command(&mut self, mode: Mode, command: &Command) -> Done {
-        let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
+    /// As `cli/halts.rs` does it: what is stopped and meant is found first.
+    async fn start(&mut self, command: &Command) -> Done {
+        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+        let world = match self.bench.world_of(stack).await {
+            Ok(world) => world,
+            Err(why) => return Done::refused(why),
+        };
+        let comes = stack.startable(&world).into_iter().map(|address| address.to_string());
+        let meant = |address: &String| {
+            let section = address.split('/').next().unwrap_or_default();
+            command.target.is_empty() || command.target.iter().any(|typed| typed == section)
+        };
+        let target: Vec<String> = comes.filter(meant).collect();
+        if target.is_empty() {
+            return Done::refused("nothing is stopped".into());
+        }
+        self.command(Mode::Apply, Halting::Start, &Command { target, ..command.clone() }).await
+    }
+
+    async fn command(&mut self, mode: Mode, halting: Halting, command: &Command) -> Done {
+        let Some(mut stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
         let Command { target, exclude, replace, meanwhile, .. } = command;
         let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
-        let flags = Flags { selection, replace: replace.clone(), ..Flags::default() };
+        let flags = Flags { selection, replace: replace.clone(), halting, ..Flags::default() };
         let done = match self.bench.plan_with(&stack, mode, &flags).await {
             Err(why) => Done::refused(why),
             Ok(plan) => {
                 let mut others = Vec::new();
                 if let Some(edit) = meanwhile {
                     others = self.meanwhile(edit, command.process).await;
+                }
+                for step in &command.during {
+                    let held = std::mem::replace(&mut self.stack, Some(stack));
+                    let second = Box::pin(self.step(step)).await;
+                    stack = std::mem::replace(&mut self.stack, held).unwrap();
+                    others.extend(
+                        second.plan.filter(|_| second.summary.is_some()).map(|plan| (plan, second.given)),
+                    );
                 }
                 let mut done = self.agreed(&stack, plan, command).await;
                 done.others.extend(others);

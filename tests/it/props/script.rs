@@ -28,6 +28,10 @@ pub enum Step {
     Edit(Edit),
     Apply(Command),
     Destroy(Command),
+    /// `stop`; its targets are what is named.
+    Stop(Command),
+    /// `start`; its targets are what is named.
+    Start(Command),
     /// `scale ADDRESS NUMBER`.
     Scale(Scale),
     /// `adopt SECTION`.
@@ -71,6 +75,9 @@ pub struct Command {
     /// What is done by another process with another stack file, between this command's plan and its apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meanwhile: Option<Edit>,
+    /// Whole commands of a second person, between this command's plan and its apply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub during: Vec<Step>,
     /// What another process applies at the same time, with another stack file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Edit>,
