@@ -637,7 +637,9 @@ fn a_plan_that_is_made_again_is_the_plan_of_the_file() {
         let starts = !record.stopped.is_empty();
         if starts {
             record.stopped.clear();
-            world.sizes.keys().for_each(|pool| drop(later.sizes.insert(pool.clone(), 2)));
+            for pool in world.sizes.keys() {
+                later.sizes.insert(pool.clone(), 2);
+            }
         } else if number % 4 == 0 {
             let pools: Vec<Address> = record.inventory.iter().map(|entry| entry.address.clone()).collect();
             let pools = pools.iter().filter(|address| address.as_str().starts_with("node_pool."));
