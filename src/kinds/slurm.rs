@@ -90,12 +90,15 @@ impl SlurmKeys {
         // `dask cuda worker` is a process for each GPU.
         let processes = count(&worker["processes"]).max(count(&worker["gpus"])).max(1);
         let threads = count(&worker["threads"]).max(1);
-        let mut directives = vec![
-            "--no-requeue".to_owned(),
-            "--ntasks=1".to_owned(),
-            format!("--cpus-per-task={}", threads * processes),
-        ];
-        if let Some(bytes) = worker["memory"].as_u64() {
+        // sbatch refuses both: what a directive gives in its own way is left out, and the worker keeps its limit.
+        // Source: sbatch(1), "mutually exclusive".
+        let given = |options: &[&str]| self.directives.iter().any(|one| options.contains(&option_of(one)));
+        let mut directives = vec!["--no-requeue".to_owned(), "--ntasks=1".to_owned()];
+        if !given(&["--cpus-per-gpu"]) {
+            directives.push(format!("--cpus-per-task={}", threads * processes));
+        }
+        if let Some(bytes) = worker["memory"].as_u64().filter(|_| !given(&["--mem-per-cpu", "--mem-per-gpu"]))
+        {
             directives.push(format!("--mem={}M", (bytes * processes).div_ceil(1 << 20)));
         }
         if let Some(gpus) = worker["gpus"].as_u64().filter(|gpus| *gpus > 0) {
@@ -111,6 +114,11 @@ impl SlurmKeys {
         }
         slurm
     }
+}
+
+/// `--mem-per-cpu` of `--mem-per-cpu=3G`.
+fn option_of(directive: &str) -> &str {
+    directive.split(['=', ' ', '\t']).next().unwrap_or_default()
 }
 
 /// A time limit in whole minutes, rounded up: SLURM counts no seconds. Source: sbatch(1), `--time`.
@@ -159,6 +167,25 @@ mod tests {
             ("UNLIMITED", None),
         ] {
             assert_eq!(super::minutes(text), minutes, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_directive_gives_in_its_own_way_is_left_out() {
+        for (directive, absent) in [
+            ("--mem-per-cpu=3G", "--mem="),
+            ("--mem-per-gpu 3G", "--mem="),
+            ("--cpus-per-gpu=4", "--cpus-per-task="),
+            ("--exclusive", ""),
+            ("--mem-bind=local", ""),
+        ] {
+            let keys = SlurmKeys { directives: vec![directive.to_owned()], ..SlurmKeys::default() };
+            let asked = keys.asks(&json!({ "threads": 8, "memory": 24_u64 << 30, "gpus": 1 }));
+            let has = |option: &str| asked["directives"].to_string().contains(option);
+            for option in ["--mem=", "--cpus-per-task="] {
+                assert_eq!(has(option), option != absent, "{directive}: {asked}");
+            }
+            assert!(has(directive), "{asked}");
         }
     }
 
