@@ -137,6 +137,16 @@ impl Agent {
         self.child.kill().unwrap();
     }
 
+    /// As a stack asks whose hosts run no jobs of SLURM.
+    pub(crate) fn ask_without_jobs(&mut self, path: &str) -> (u64, Value) {
+        let line = json!({ "id": 1, "method": "GET", "path": path, "slurm": false });
+        writeln!(self.requests.as_mut().unwrap(), "{line}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        let mut answer: Value = serde_json::from_str(&answer).unwrap();
+        (answer["status"].as_u64().unwrap(), answer["body"].take())
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> (u64, Value) {
         self.ask("GET", path, None)
     }
@@ -678,12 +688,24 @@ fn what_another_machine_noted_is_not_called_dead() {
     let mut noted: Value = serde_json::from_str(&ours).unwrap();
     noted["processes"] = json!("pid:[1]");
     fs::write(&machine, noted.to_string()).unwrap();
+    // Something that was started there lives.
+    let alive = fs::File::create(agent.folder().join("alive")).unwrap();
+    alive.lock_shared().unwrap();
     let (status, said) = agent.get(&format!("{HOSTS}/environments"));
     assert_eq!(status, 500, "{said}");
     let other = Agent::start(state.path());
     let said = other.hello["error"].as_str().unwrap();
     assert!(said.contains("belongs to another machine or container"), "{said}");
     assert!(other.hello["remedy"].as_str().unwrap().contains("XDG_STATE_HOME"), "{}", other.hello);
+    // A container that was restarted has another number, and nothing of the one before it lives.
+    drop(alive);
+    let mut restarted = Agent::start(state.path());
+    assert_eq!(restarted.hello["error"], Value::Null, "{}", restarted.hello);
+    assert_eq!(restarted.get(&format!("{HOSTS}/environments/main")).1["status"]["phase"], "Ready");
+    // Of what an older version noted nobody knows whether it lives.
+    noted["held"] = Value::Null;
+    fs::write(&machine, noted.to_string()).unwrap();
+    assert!(Agent::start(state.path()).hello["error"].is_string());
     fs::write(&machine, ours).unwrap();
     assert_eq!(agent.get(&format!("{HOSTS}/environments/main")).1["status"]["phase"], "Ready");
     // Under another name of the machine the folder is found as long as the machine runs.

@@ -103,6 +103,7 @@ def detach(work):
             signal.signal(number, signal.SIG_DFL)
         os.write(write, str(os.getpid()).encode())
         os.close(write)
+        hold_alive()
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)

@@ -30,6 +30,21 @@ def check_folder(path):
     raise Unusable("%s %s" % (path, why), cure)
 
 
+# While a process lives that was started here, it holds this file: one that restarts under its name finds it free.
+ALIVE = "alive"
+# Where it is, once the files were held.
+ALIVE_FILE = []
+
+
+def hold_alive():
+    """Holds the file of those that live, also beyond `exec`."""
+    for file in ALIVE_FILE:
+        with contextlib.suppress(OSError):
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.set_inheritable(handle, True)
+
+
 class Unusable(Exception):
     """Nothing can be said of this machine: what is there is unknown, not absent."""
 
@@ -50,7 +65,8 @@ class Store:
         if not os.path.exists(os.path.join(others, own)):
             for other in sorted(os.listdir(others)) if os.path.isdir(others) else []:
                 noted = read_json(os.path.join(others, other, "machine"))
-                if noted and noted == dict(machine(), boot=noted.get("boot")) and noted["boot"] == boot():
+                own_note = dict(machine(), boot=boot())
+                if noted and all(noted.get(key) == own_note[key] for key in own_note):
                     return other
         return own
 
@@ -65,11 +81,28 @@ class Store:
             check_folder(folder)
         noted = read_json(self.at("machine"))
         own = machine()
-        if noted and any(noted.get(key) != own[key] for key in own):
+        if noted and any(noted.get(key) != own[key] for key in own) and not self.is_left(noted, own):
             why = "%s belongs to another machine or container of the name %s, which shares this home" % (
                 self.root, socket.gethostname())
             cure = "give one of them another host name or another XDG_STATE_HOME; if the other one is gone for good, remove %s"
             raise Unusable(why, cure % self.root)
+
+    def is_left(self, noted, own):
+        """Returns true when the folder is of this machine before it restarted: a container or pod has another number of its
+        processes then, and none of those that were started before lives."""
+        if noted.get("machine") != own["machine"] or not noted.get("held"):
+            return False
+        try:
+            handle = os.open(self.at(ALIVE), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as why:
+            return why.errno == errno.ENOENT
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
 
     @contextlib.contextmanager
     def locked(self, patience=None):
@@ -97,8 +130,13 @@ class Store:
             os.close(handle)
         HELD.add(handle)
         try:
-            note = json.dumps(dict(machine(), boot=boot())).encode()
-            if os.pread(handle, len(note) + 1, 0) != note:
+            ALIVE_FILE[:] = [self.at(ALIVE)]
+            before = os.pread(handle, 4096, 0)
+            known = {} if not before else read_json(self.at("machine")) or {}
+            # What an older version started holds nothing.
+            held = {"held": True} if not before or known.get("held") else {}
+            note = json.dumps(dict(machine(), boot=boot(), **held)).encode()
+            if before != note:
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, note, 0)
             yield
@@ -120,8 +158,9 @@ class Store:
             if folder != self.at("environments") or not self.all("environments"):
                 folders.append(folder)
         for folder in reversed(folders):
-            if folder == self.root and set(os.listdir(folder)) <= {"machine", "reserve"}:
+            if folder == self.root and set(os.listdir(folder)) <= {"machine", "reserve", ALIVE}:
                 self.remove("reserve")
+                self.remove(ALIVE)
                 self.remove("machine")
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
