@@ -20,7 +20,7 @@ use crate::live::connection::Connection;
 use crate::live::{ApiError, Class, LiveApi as _, Request};
 use crate::report::Screen;
 use crate::report::logs::{Lines, Look, without};
-use crate::resource::{Api, Identity};
+use crate::resource::{Api, Identity, Query};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -28,7 +28,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra logs rapids -c scheduler --tail -1\n  \
     dask-infra logs dask_job.train -f            follows the log, new pods included\n  \
     dask-infra logs dask_operator --since 10m\n  \
-    dask-infra logs rapids --previous            of the containers that crashed\n\
+    dask-infra logs rapids --previous            of the containers that crashed, on hosts of processes that ended\n\
+    dask-infra logs environment.main             on hosts, what installs its packages\n\
     \n\
     Prints one pod after the other, with -f as lines arrive. With several pods or containers, each line starts with its own.\n\
     Reads only.";
@@ -43,7 +44,7 @@ const MOST: usize = 50;
 /// Options of `logs`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A Dask cluster or one of its groups, a job, a check, a notebook, the operator or the driver
+    /// A Dask cluster or one of its groups, a job, a check, a notebook, an environment, the operator or the driver
     #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: String,
     /// Follow the logs, including those of new pods
@@ -55,7 +56,7 @@ pub struct Args {
     /// Only newer lines: `45s`, `10m`, `1h30m`, `2d`
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     since: Option<u32>,
-    /// Logs of the previous container, if one crashed and was restarted
+    /// Logs of the previous container, if one crashed and was restarted; on hosts, of processes that ended
     #[arg(short, long)]
     previous: bool,
     /// Only containers of this name
@@ -86,7 +87,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         if places.is_empty() {
             let (_, target) = session.whose();
             let (runs, help) = match target.is_on_hosts() {
-                true => ("processes", "Dask clusters, their groups and checks have logs"),
+                true => ("processes", "Dask clusters, their groups, jobs, checks and environments have logs"),
                 false => (
                     "pods",
                     "Dask clusters, groups, jobs, checks, notebooks, `dask_operator` and `gpu_driver` have logs",
@@ -145,6 +146,10 @@ impl Reading<'_> {
         let mut all = BTreeSet::new();
         for place in &self.places {
             let query = match place {
+                // A host lists processes that ended apart: others may have their names now.
+                Where::Here(query) if self.args.previous && self.session.whose().1.is_on_hosts() => {
+                    Some(Query { path: format!("{}&previous=true", query.path), ..query.clone() })
+                }
                 Where::Here(query) => Some(query.clone()),
                 Where::Ask(query) => self.read(&query.path).await?.as_ref().and_then(pods::selected),
                 Where::Nowhere => None,
@@ -175,9 +180,22 @@ impl Reading<'_> {
         let (_, target) = self.session.whose();
         let runs = if target.is_on_hosts() { "process" } else { "pod" };
         let (what, help) = match (&self.args.container, self.is_check) {
+            (container, _) if target.is_on_hosts() && self.args.previous => (
+                match container {
+                    Some(container) => format!("no {container} of `{}` has ended", self.args.address),
+                    None => format!("no process of `{}` has ended", self.args.address),
+                },
+                format!(
+                    "the last logs are kept as long as their Dask cluster or job exists; `{program} logs {}` shows what runs",
+                    self.args.address
+                ),
+            ),
             (Some(container), _) if target.is_on_hosts() => (
                 format!("`{}` has no process that is a {container}", self.args.address),
-                format!("`{program} logs {}` shows all of them", self.args.address),
+                format!(
+                    "`{program} logs {address}` shows all of them, `{program} logs {address} --previous` those that ended",
+                    address = self.args.address
+                ),
             ),
             (Some(container), _) => (
                 format!("no pod of `{}` has a container `{container}`", self.args.address),

@@ -267,9 +267,10 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
             };
             let mut said = (kind.status_line)(wait, &found).unwrap_or_default();
             said.unhandled = unhandled;
-            let state = match (state, said.failed.take()) {
-                (State::Ready, Some(why)) => State::Failed(why),
-                (state, _) => state,
+            let state = match (state, said.failed.take(), said.waits.take()) {
+                (State::Ready, Some(why), _) => State::Failed(why),
+                (State::Ready, None, Some(what)) => State::Waiting(what.into()),
+                (state, ..) => state,
             };
             if let Some((what, until)) = &said.until {
                 said.line.push_str(&format!("; {what} {}", within(until, jiff::Timestamp::now())));

@@ -181,6 +181,8 @@ impl Looking<'_> {
             Where::Here(query) => Some(query),
             Where::Ask(_) | Where::Nowhere => None,
         };
+        // What is said of an environment has the end of its log.
+        let named = named.filter(|_| resource.kind != KindId::Environment);
         let Some(query) = selected(&live).or(named) else { return };
         // What may not be read says nothing; the state has said that something waits.
         let answer = ask(self.api, &query).await.unwrap_or_default();

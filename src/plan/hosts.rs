@@ -161,7 +161,7 @@ pub(super) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>)
 
 /// `ada@10.0.0.7:2222`
 fn way(host: &Host) -> String {
-    let Reach::Ssh { address, user, port, identity: _ } = &host.way else { return host.name.clone() };
+    let Reach::Ssh { address, user, port, .. } = &host.way else { return host.name.clone() };
     let user = user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
     format!("{user}{address}{port}")

@@ -54,6 +54,12 @@ pub enum Reach {
         port: Option<u16>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         identity: Option<String>,
+        /// The interpreter there; `python3` on its `PATH` where nothing is said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        python: Option<String>,
+        /// Lines of shell that run before it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        prologue: Vec<String>,
     },
 }
 

@@ -35,6 +35,8 @@ pub struct SshHost {
     pub user: Option<String>,
     pub port: Option<u16>,
     pub identity: Option<String>,
+    pub python: Option<String>,
+    pub prologue: Vec<String>,
 }
 
 /// A host in full.
@@ -57,6 +59,12 @@ struct Table {
     /// The file of the key, as `ssh -i` takes it: `/…` or `~/…`. Default as SSH is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     identity: Option<String>,
+    /// The Python 3.8 or later there that dask-infra runs with, as a whole path: `/…` or `~/…`. Default the `python3` on the `PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    python: Option<String>,
+    /// Lines of bash before it, in a login shell: `["module load cuda"]`. Processes get the `PATH` and the `LD_LIBRARY_PATH` that they set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    prologue: Vec<String>,
 }
 
 impl Ssh {
@@ -79,8 +87,9 @@ impl SshHost {
     pub fn all(&self) -> Vec<Host> {
         let of = |name: String| {
             let address = self.address.clone().unwrap_or_else(|| name.clone());
-            let (user, port, identity) = (self.user.clone(), self.port, self.identity.clone());
-            Host { name, way: Reach::Ssh { address, user, port, identity }, slurm: false }
+            let Self { name: _, address: _, user, port, identity, python, prologue } = self.clone();
+            let way = Reach::Ssh { address, user, port, identity, python, prologue };
+            Host { name, way, slurm: false }
         };
         host_names(&self.name).into_iter().map(of).collect()
     }
@@ -88,11 +97,11 @@ impl SshHost {
 
 impl Serialize for SshHost {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { name, address, user, port, identity } = self.clone();
-        if address.is_none() && user.is_none() && port.is_none() && identity.is_none() {
-            return serializer.serialize_str(&name);
+        if *self == (Self { name: self.name.clone(), ..Self::default() }) {
+            return serializer.serialize_str(&self.name);
         }
-        Table { name, address, user, port, identity }.serialize(serializer)
+        let Self { name, address, user, port, identity, python, prologue } = self.clone();
+        Table { name, address, user, port, identity, python, prologue }.serialize(serializer)
     }
 }
 
@@ -100,8 +109,8 @@ impl<'de> Deserialize<'de> for SshHost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let short = |name: &str| Self { name: name.to_owned(), ..Self::default() };
         text_or_table(deserializer, "the name of a host or a table with `name`", short, |table: Table| {
-            let Table { name, address, user, port, identity } = table;
-            Self { name, address, user, port, identity }
+            let Table { name, address, user, port, identity, python, prologue } = table;
+            Self { name, address, user, port, identity, python, prologue }
         })
     }
 }

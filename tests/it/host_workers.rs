@@ -90,7 +90,9 @@ fn files_make_environments() {
         home = home.path().display(),
         python = python.display()
     );
-    let setting = Setting { path: Some(&tools), ..Setting::default() };
+    // Where the machine's own uv and conda are not.
+    let shell = format!("export HOME={}", home.path().display());
+    let setting = Setting { path: Some(&tools), shell: &shell, ..Setting::default() };
     let path = format!("{HOSTS}/environments/main");
     let calls = || fs::read_to_string(home.path().join("calls")).unwrap_or_default();
     let mut agent = Agent::start_with(state.path(), &setting);
@@ -105,6 +107,13 @@ fn files_make_environments() {
         failed["message"].as_str().unwrap().contains("neither micromamba nor mamba nor conda"),
         "{failed}"
     );
+    // Where its installer puts it, which is not on the PATH of a shell that is not interactive.
+    let usual = home.path().join("miniconda3/bin");
+    fs::create_dir_all(&usual).unwrap();
+    script(&usual.join("conda"), &tool);
+    assert_eq!(make(&mut agent, "c00", conda.clone())["phase"], "Ready");
+    fs::remove_file(usual.join("conda")).unwrap();
+    fs::remove_file(home.path().join("calls")).unwrap();
     for name in ["uv", "conda"] {
         script(&tools.join(name), &tool);
     }

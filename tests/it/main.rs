@@ -30,6 +30,7 @@ mod halted;
 mod held;
 mod host_agent;
 mod host_faults;
+mod host_upkeep;
 mod host_workers;
 mod hostile;
 mod imports;

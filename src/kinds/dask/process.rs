@@ -26,6 +26,13 @@ pub struct ProcessKeys {
     /// scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// On a host: the port that a worker listens on, `"40000"`, or the first and the last of several, `"40000:40099"`: each process of
+    /// each worker on the host needs one. For a firewall that lets these through. Default any free port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_port: Option<String>,
+    /// The same for the nannies of workers: `"40100:40199"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nanny_port: Option<String>,
     /// The folder for what does not fit into memory, as a whole path: `"/scratch"`. Each worker has one of its own in it, which
     /// goes with the worker. It must exist on a host. Default there a folder below `~/.local/state/dask-infra`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,7 +113,22 @@ impl Nanny {
     }
 }
 
+/// The first and the last port of `"40000"` or `"40000:40099"`.
+pub fn ports(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once(':').unwrap_or((text, text));
+    let number = |text: &str| {
+        text.parse::<u16>().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    Some((number(first)?, number(last)?)).filter(|(first, last)| first <= last)
+}
+
 impl ProcessKeys {
+    /// The ports that are given, by their keys.
+    pub fn port_keys(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let rows = [("worker_port", &self.worker_port), ("nanny_port", &self.nanny_port)];
+        rows.into_iter().filter_map(|(key, ports)| Some((key, ports.as_deref()?)))
+    }
+
     /// Whether a nanny watches each worker.
     pub fn has_nanny(&self) -> bool {
         self.nanny.as_ref().and_then(|nanny| nanny.enabled) != Some(false)
@@ -114,7 +136,7 @@ impl ProcessKeys {
 
     /// Options of `dask worker` and `dask cuda worker`, with the keys that they stand for.
     pub fn options(&self) -> Vec<(&'static str, &'static str, Option<String>)> {
-        let Self { threads, processes: _, interface, local_directory, nanny: _ } = self;
+        let Self { threads, interface, local_directory, .. } = self;
         let rows = [
             ("threads", "--nthreads", threads.map(|threads| threads.to_string())),
             ("interface", "--interface", interface.clone()),
@@ -137,12 +159,14 @@ impl ProcessKeys {
 
     /// Places of the keys that are given.
     pub fn places(&self, section: &FieldPath) -> Vec<FieldPath> {
-        let Self { threads, processes, interface, local_directory, nanny } = self;
+        let Self { threads, processes, interface, local_directory, worker_port, nanny_port, nanny } = self;
         let rows = [
             ("threads", threads.is_some()),
             ("processes", processes.is_some()),
             ("interface", interface.is_some()),
             ("local_directory", local_directory.is_some()),
+            ("worker_port", worker_port.is_some()),
+            ("nanny_port", nanny_port.is_some()),
             ("nanny", nanny.is_some()),
         ];
         rows.into_iter().filter(|(_, given)| *given).map(|(key, _)| section.key(key)).collect()

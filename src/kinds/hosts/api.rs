@@ -32,8 +32,11 @@ pub(super) fn identity(gvk: &Gvk, name: &str) -> Identity {
     Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })
 }
 
-/// Hosts that could not be asked: what is on them is not known.
+/// Hosts that could not be asked, or SLURM for a stack that has no jobs any more: what is there is not known.
 pub(super) fn unasked(live: &Value) -> Option<Readiness> {
+    if let Some(why) = live["status"]["unknown"].as_str() {
+        return Some(Readiness::progressing(format!("its state is not known: {why}")));
+    }
     let names: Vec<&str> = live["status"]["unasked"].as_array()?.iter().filter_map(Value::as_str).collect();
     Some(Readiness::progressing(format!("what is on {} is not known", names.join(", "))))
 }

@@ -117,6 +117,7 @@ pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     }
     if !keys.env.is_empty() {
         scheduler["env"] = workers::variables(&keys.env);
+        workers::give_secrets(&mut scheduler, &keys.env, scope);
     }
     let environment = scope.environment(section.environment.as_deref());
     let worker = &section.worker;
@@ -132,6 +133,7 @@ pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
             &worker.keys,
             &worker.process,
             &worker.resources,
+            scope,
         ),
     });
     if let Some(facts) = environment.filter(|facts| !facts.pip_install.is_empty()) {
@@ -172,6 +174,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         adapted::give(&mut spec["worker"], min, max);
     }
     let mut follows = workers::follows(section.environment.as_deref(), scope);
+    let envs = [&section.scheduler.keys.env, &section.worker.keys.env];
+    follows.extend(workers::after_secret(envs, scope));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);

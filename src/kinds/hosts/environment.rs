@@ -10,13 +10,14 @@ use super::api;
 use super::container::Container;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
+use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind, Where};
+use crate::kinds::kubernetes::object::pods_labelled;
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::{EnvironmentFacts, Scope};
 use crate::kinds::section::{Lifecycle, Live, Naming, Section};
 use crate::kinds::status::StatusLine;
 use crate::kinds::versions::{Skew, Versions, skew};
-use crate::resource::{Action, Effect, Facts, KindId, Life, Owner, Readiness, Resource};
+use crate::resource::{Action, Effect, Facts, Identity, KindId, Life, Owner, Readiness, Resource};
 
 /// Seconds: hundreds of megabytes may have to be downloaded.
 const DEADLINE: u32 = 1800;
@@ -27,6 +28,9 @@ const DIGEST: usize = 16;
 /// Keys that name a file, and the usual name of one, by which the agent knows what it is.
 pub const FILES: [(&str, &str); 3] =
     [("requirements", "requirements.txt"), ("pyproject", "pyproject.toml"), ("conda", "environment.yml")];
+
+/// Of the log of what installed it, as the agent calls it.
+const LABEL: &str = "hosts.dask-infra.dev/environment";
 
 /// What `uv` locked, beside a `pyproject.toml`.
 pub const LOCK: &str = "uv.lock";
@@ -39,6 +43,7 @@ pub const KIND: Kind = Kind {
     readiness: |_, found| Ok(readiness(found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about,
+    pods,
     address: |object| Address::of("environment", &object.name),
     ..Kind::BARE
 };
@@ -235,7 +240,10 @@ fn judged(live: &Value) -> Readiness {
                 }
             }
         }
-        "Failed" | "Stuck" => Readiness::Failed(text(&status["message"]).to_owned()),
+        "Failed" | "Stuck" => Readiness::Failed(match text(&status["log"]) {
+            "" => text(&status["message"]).to_owned(),
+            log => format!("{}; the end of its log:\n{log}", text(&status["message"])),
+        }),
         "Removing" => Readiness::progressing(match text(&status["message"]) {
             "" => "its folder is being removed".to_owned(),
             why => format!("its folder is being removed again: {why}"),
@@ -244,6 +252,12 @@ fn judged(live: &Value) -> Readiness {
         _ if live["spec"]["path"].is_string() => Readiness::progressing("its Python is being checked"),
         _ => Readiness::progressing("its packages are being installed"),
     }
+}
+
+/// The log of what installed it, which a host shows as that of a pod.
+fn pods(resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(Some(api::NAMESPACE), [(LABEL, object.name.as_str())]))
 }
 
 /// Why one that was deleted does not go, where a host cannot remove its folder.
@@ -291,6 +305,10 @@ mod tests {
             (json!({ "phase": "Making" }), Readiness::progressing("its packages are being installed")),
             (json!({}), Readiness::progressing("its packages are being installed")),
             (json!({ "phase": "Failed", "message": "no" }), Readiness::Failed("no".to_owned())),
+            (
+                json!({ "phase": "Failed", "message": "no", "log": "because\nof this" }),
+                Readiness::Failed("no; the end of its log:\nbecause\nof this".to_owned()),
+            ),
             (json!({ "phase": "Removing" }), Readiness::progressing("its folder is being removed")),
             (json!({ "phase": "Stuck", "message": "no" }), Readiness::Failed("no".to_owned())),
             (

@@ -43,6 +43,7 @@ pub(super) fn lower(
     let environment = section.environment.as_deref().or(cluster.environment.as_deref());
     let mut follows = vec![of.address.clone()];
     follows.extend(workers::follows(environment, scope));
+    follows.extend(workers::after_secret([&section.keys.env], scope));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin, &section.process);
     provenance.push((FieldPath::keys(["spec", "environment"]), origin.key("environment")));
@@ -54,6 +55,7 @@ pub(super) fn lower(
             &section.keys,
             &section.process,
             &section.resources,
+            scope,
         ),
     });
     workers::as_jobs(&mut spec["worker"], section.slurm.as_ref(), scope);

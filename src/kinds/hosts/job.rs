@@ -90,6 +90,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     spec["program"] = json!({ "args": section.args });
     if !section.keys.env.is_empty() {
         spec["program"]["env"] = workers::variables(&section.keys.env);
+        workers::give_secrets(&mut spec["program"], &section.keys.env, scope);
     }
     if section.keys.gpus() > 0 {
         spec["program"]["gpus"] = json!(section.keys.gpus());
@@ -98,6 +99,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         spec["restart"] = json!("on-failure");
     }
     let mut follows = workers::follows(environment, scope);
+    let envs = [&section.keys.env, &own.scheduler.keys.env, &own.worker.keys.env];
+    follows.extend(workers::after_secret(envs, scope));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     Resource {
         address: Address::of("dask_job", key),
@@ -165,6 +168,7 @@ fn provenance(
         (place(&["worker", "replicas"]), job::number_from(origin, section)),
         (place(&["program", "args"]), origin.key("args")),
         (place(&["program", "env"]), origin.key("env")),
+        (place(&["program", "secrets"]), origin.key("env")),
         (place(&["program", "gpus"]), origin.key("gpus")),
         (place(&["restart"]), origin.key("restart")),
         (place(&["hosts"]), target.key("hosts")),
@@ -321,8 +325,22 @@ fn status_line(live: &Value) -> StatusLine {
         line: said.join(", "),
         facts,
         failed: (state == State::Failed).then(|| why_failed(status)),
+        waits: idle(live),
         ..StatusLine::default()
     }
+}
+
+/// Why a program that runs cannot compute: none of its workers is there.
+fn idle(live: &Value) -> Option<String> {
+    let status = &live["status"];
+    let wanted = count(&live["spec"]["worker"]["replicas"]);
+    let runs = status["jobStatus"] == "Running" && status["unasked"].is_null();
+    if !runs || wanted == 0 || count(&status["workers"]["registered"]) > 0 {
+        return None;
+    }
+    let what = format!("its program runs, and none of its {wanted} workers is registered");
+    let said = slurm::waits(&status["queue"]).unwrap_or_else(|| text(&status["message"]).to_owned());
+    Some(if said.is_empty() { what } else { format!("{what}: {said}") })
 }
 
 /// Whether a process is the program of a job, and not one of its cluster.
@@ -408,6 +426,23 @@ mod tests {
         assert_eq!(judged(&queued, false), Readiness::Ready);
         queued["queue"] = json!({ "waiting": { "PartitionConfig": 2 } });
         fails(judged(&queued, false), "can never start");
+    }
+
+    #[test]
+    fn a_program_without_workers_waits() {
+        let line = |status: Value| {
+            status_line(&json!({ "spec": { "worker": { "replicas": 2 } }, "status": status })).waits
+        };
+        assert_eq!(line(status("Running", true, 1)), None);
+        let mut none = status("Running", true, 0);
+        let what = "its program runs, and none of its 2 workers is registered";
+        assert_eq!(line(none.clone()).unwrap(), what);
+        none["message"] = json!("j-worker-0 ended: job 4: TIMEOUT");
+        assert_eq!(line(none.clone()).unwrap(), format!("{what}: j-worker-0 ended: job 4: TIMEOUT"));
+        none["queue"] = json!({ "waiting": { "Resources": 2 } });
+        assert!(line(none).unwrap().ends_with("2 jobs in SLURM's queue: no nodes are free (Resources)"));
+        assert_eq!(line(status("JobCreated", true, 0)), None);
+        assert_eq!(line(status("Successful", false, 0)), None);
     }
 
     #[test]

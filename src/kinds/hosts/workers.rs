@@ -9,7 +9,7 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{counted, in_parentheses};
 use crate::kinds::dask::pods::desired;
 use crate::kinds::dask::process::ProcessKeys;
-use crate::kinds::env::Env;
+use crate::kinds::env::{self, Env, Variable, own_secret};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Amiss, ChangeContext};
 use crate::kinds::kubernetes::requests::object_program;
@@ -35,8 +35,10 @@ pub(super) fn body(
     keys: &PodKeys,
     process: &ProcessKeys,
     resources: &std::collections::BTreeMap<String, f64>,
+    scope: &Scope,
 ) -> Value {
-    let ProcessKeys { threads, processes, interface, local_directory, nanny: _ } = process;
+    let ProcessKeys { threads, processes, interface, local_directory, worker_port, nanny_port, nanny: _ } =
+        process;
     let mut worker = limits(keys);
     worker["replicas"] = json!(replicas);
     if let Some(threads) = threads {
@@ -54,6 +56,11 @@ pub(super) fn body(
     if let Some(folder) = local_directory {
         worker["localDirectory"] = json!(folder);
     }
+    for (field, ports) in [("workerPort", worker_port), ("nannyPort", nanny_port)] {
+        if let Some(ports) = ports {
+            worker[field] = json!(ports);
+        }
+    }
     if !process.has_nanny() {
         worker["nanny"] = json!(false);
     }
@@ -66,6 +73,7 @@ pub(super) fn body(
     for (name, value) in keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?))) {
         worker["env"][name] = json!(value);
     }
+    give_secrets(&mut worker, &keys.env, scope);
     worker
 }
 
@@ -112,6 +120,23 @@ pub(super) fn variables(env: &Env) -> Value {
     env.iter().filter_map(|(name, value)| Some((name.clone(), json!(value.text()?)))).collect()
 }
 
+/// Notes in which key of the stack's Secret the value of a variable is: hosts keep it, and give it to processes when they start.
+pub(super) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
+    for (name, value) in env {
+        if let Variable::Secret(key) = value
+            && let Some(variable) = key.variable()
+        {
+            to["secrets"][name] = json!({ "secret": own_secret(&scope.owner), "key": variable });
+        }
+    }
+}
+
+/// The Secret that processes with these variables need, which is written first.
+pub(super) fn after_secret<'e>(envs: impl IntoIterator<Item = &'e Env>, scope: &Scope) -> Option<Address> {
+    let values = envs.into_iter().flat_map(|env| env.values());
+    env::follows(values, api::NAMESPACE, &scope.owner)
+}
+
 /// `spec.environment`: which, and of which text.
 pub(super) fn environment(key: Option<&str>, scope: &Scope) -> Value {
     match scope.environment(key) {
@@ -131,8 +156,11 @@ pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
         (place("gpus"), origin.key("gpus")),
         (place("interface"), origin.key("interface")),
         (place("localDirectory"), origin.key("local_directory")),
+        (place("workerPort"), origin.key("worker_port")),
+        (place("nannyPort"), origin.key("nanny_port")),
         (place("nanny"), origin.key("nanny")),
         (place("env"), origin.key("env")),
+        (place("secrets"), origin.key("env")),
         (place("hosts"), origin.key("hosts")),
         (place("slurm"), origin.key("slurm")),
         (place("memory"), origin.key("memory")),

@@ -23,6 +23,9 @@ const RECORDS: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-";
 
 const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
+/// Values for processes, which every host of the stack has.
+const SECRETS: &str = "secrets";
+
 /// Says on which host a program of its own runs.
 const ON: &str = "hosts.dask-infra.dev/on";
 
@@ -360,15 +363,30 @@ impl Fleet {
         let path = request.path.split('?').next().unwrap_or_default();
         let path = below.and_then(|below| path.strip_suffix(&format!("/{below}"))).unwrap_or(path);
         debug_assert!(path.ends_with(name));
-        let look = Request::get(request.api, path);
-        let found = self.everywhere(|_| Some(look.clone())).await?;
+        // One that ended is only known as such.
+        let ended = if request.path.contains("previous=true") { "?previous=true" } else { "" };
+        let look = Request::get(request.api, format!("{path}{ended}"));
+        let found = match self.everywhere(|_| Some(look.clone())).await {
+            // Who only looks at what the other hosts have hears of the missing one, too.
+            Err(_) if self.some_are_passed_over() => return Ok(None),
+            found => found?,
+        };
         Ok(found.into_iter().next().map(|(host, _)| host))
+    }
+
+    /// Returns true where hosts were passed over, and others were not.
+    fn some_are_passed_over(&self) -> bool {
+        let all = self.all().len();
+        self.passed_over().as_ref().is_some_and(|passed_over| (1..all).contains(&passed_over.len()))
     }
 
     /// The host with the scheduler first: the others' workers look for it. Where workers of several hosts restart, or those of one
     /// take over from those of another, the hosts take turns.
     async fn apply(&self, request: &Request) -> Result<Value, ApiError> {
         let mut write = Write::of(request);
+        if write.body["kind"] == "Secret" {
+            write.hosts = self.agents.iter().map(|(name, _)| name.clone()).collect();
+        }
         let known = |name: &&String| self.agents.iter().any(|(host, _)| host == *name);
         if let Some(unknown) = write.hosts.iter().find(|name| !known(name)) {
             return Err(
@@ -461,12 +479,23 @@ impl Fleet {
 
     /// One object of what hosts have of it; `None` when none has any.
     fn whole(&self, parts: Vec<(String, Value)>) -> Option<Value> {
+        let secret = (parts.first()?.1["kind"] == "Secret").then(|| self.is_on_all(&parts));
         let uids: Vec<(String, String)> =
             parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
         let mut unasked = names_of(&parts.first()?.1["spec"]["hosts"]);
         unasked
             .retain(|name| self.passed_over().iter().flatten().any(|(passed_over, _)| passed_over == name));
         let mut object = merged(parts)?;
+        if let Some(is_on_all) = secret {
+            without(&mut object, "spec");
+            for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+                without(&mut entry["fieldsV1"], "f:spec");
+            }
+            if !is_on_all {
+                // Some host lacks it, or has other values: it is written again.
+                object["data"] = json!({});
+            }
+        }
         if !unasked.is_empty() {
             object["status"]["unasked"] = json!(unasked);
         }
@@ -487,6 +516,16 @@ impl Fleet {
             None => drop(identities.insert(key, Identity { uid, parts: own })),
         }
         Some(object)
+    }
+
+    /// Returns true where all hosts that can be asked have the same values.
+    fn is_on_all(&self, parts: &[(String, Value)]) -> bool {
+        let passed_over = self.passed_over();
+        let is_known = |name: &String| passed_over.as_ref().is_none_or(|missed| !missed.contains_key(name));
+        let same = |name: &String| {
+            parts.iter().any(|(host, part)| host == name && part["data"] == parts[0].1["data"])
+        };
+        self.agents.iter().map(|(name, _)| name).filter(|name| is_known(name)).all(same)
     }
 
     fn is_part_of(&self, uid: &str, host: &str, part: &Value) -> bool {
@@ -541,7 +580,7 @@ impl Fleet {
 }
 
 fn is_shared(plural: &str) -> bool {
-    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs" | "strangers")
+    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs" | "strangers" | SECRETS)
 }
 
 fn absent(request: &Request) -> ApiError {

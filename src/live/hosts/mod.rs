@@ -61,7 +61,7 @@ pub const AGENT: &str = concat!(
 /// What reads the agent.
 const LOAD: &str = concat!(
     include_str!("agent/load.py"),
-    "\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
+    "\nrefuse_old()\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
 );
 
 /// Reads a program from its input and becomes it: the text is written to the host's disk only for reboots, and no list of processes
@@ -167,7 +167,9 @@ impl Agent {
         };
         running.last += 1;
         let id = running.last;
-        let line = json!({ "id": id, "method": request.method.as_str(), "path": path, "body": request.body });
+        let line = json!({
+            "id": id, "method": request.method.as_str(), "path": path, "body": request.body, "slurm": self.host.slurm,
+        });
         // An answer that was given up by a command that ended leaves the slot empty: the next request starts anew.
         // One that is given up ends with its agent: whatever it waited for, it is not done later.
         let answer = tokio::time::timeout(ANSWER, running.ask(&format!("{line}\n"))).await;
@@ -202,7 +204,7 @@ impl Agent {
                 (python.display().to_string(), command)
             }
             way @ Reach::Ssh { .. } => {
-                let remote = format!("exec python3 -I -u -c \"{START}\" {nonce}");
+                let remote = ssh::remote(&self.host, START, &nonce);
                 let command = ssh::command(way, &remote).map_err(cannot)?;
                 (format!("ssh to {}", self.host), command)
             }

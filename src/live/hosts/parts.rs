@@ -282,6 +282,9 @@ fn status(parts: &[(String, Value)]) -> Value {
             status[field] = json!(format!("{name}: {text}"));
         }
     }
+    if let Some(log) = parts.iter().map(|(_, part)| &part["status"]["log"]).find(|log| log.is_string()) {
+        status["log"] = log.clone();
+    }
     status
 }
 

@@ -26,6 +26,9 @@ const OPTIONS: [&str; 8] = [
     "ForwardX11=no",
 ];
 
+/// The interpreter of the agent where the stack names none.
+const PYTHON: &str = "python3";
+
 /// Names another program than `ssh`, as a script that gives it a configuration of its own.
 const PROGRAM: &str = "DASK_INFRA_SSH";
 
@@ -34,7 +37,9 @@ const PROGRAM: &str = "DASK_INFRA_SSH";
 /// # Errors
 /// There is no private folder for sockets.
 pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
-    let Reach::Ssh { address, user, port, identity } = way else { return Err("no way by SSH".to_owned()) };
+    let Reach::Ssh { address, user, port, identity, .. } = way else {
+        return Err("no way by SSH".to_owned());
+    };
     let mut command = Command::new(program());
     command.arg("-T");
     for option in OPTIONS {
@@ -54,6 +59,34 @@ pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
     }
     command.arg("--").arg(address).arg(remote);
     Ok(command)
+}
+
+/// The line for the shell at the other end that runs the agent. A shell that is not bash reads what stands in `'…'` as bash does, up to the
+/// next `'`: fish, tcsh and zsh each tried.
+pub(super) fn remote(host: &Host, start: &str, nonce: &str) -> String {
+    let (python, prologue) = match &host.way {
+        Reach::Ssh { python, prologue, .. } => (python.as_deref().unwrap_or(PYTHON), prologue.as_slice()),
+        Reach::Here => (PYTHON, [].as_slice()),
+    };
+    let python = match python.strip_prefix("~/") {
+        Some(rest) => format!("~/{}", quoted(rest)),
+        None => quoted(python),
+    };
+    let runs = format!("exec {python} -I -u -c \"{start}\" {nonce}");
+    if prologue.is_empty() {
+        return runs;
+    }
+    let lines: Vec<&str> = prologue.iter().map(String::as_str).chain([runs.as_str()]).collect();
+    format!("exec bash -lc {}", quoted(&lines.join("; ")))
+}
+
+/// A word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 fn program() -> String {
@@ -82,9 +115,19 @@ fn sockets() -> Result<PathBuf, String> {
 
 /// Why a host was not reached, by what ssh said. Source: OpenSSH 9.2, each tried.
 pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    // fish underlines what it does not know.
+    let says = |line: &&str| line.chars().any(|c| !matches!(c, '^' | '~' | ' '));
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(says).collect();
     let last = lines.last().copied().unwrap_or("it said nothing");
     let has = |words: &str| lines.iter().any(|line| line.contains(words));
+    let find = |words: &str| lines.iter().find(|line| line.contains(words)).copied();
+    let python = match &host.way {
+        Reach::Ssh { python: Some(python), .. } => python.trim_start_matches("~/"),
+        Reach::Ssh { .. } | Reach::Here => PYTHON,
+    };
+    // What bash, dash, zsh, tcsh and fish say of a program that is not there.
+    let missing = ["not found", "No such file", "Unknown command", "unknown command"];
+    let is_missing = |line: &&&str| line.contains(python) && missing.iter().any(|words| line.contains(words));
     let (ssh, known_as) = by_hand(host);
     let (class, why, remedy) = if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
         let remedy = format!(
@@ -99,20 +142,44 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
             "`{ssh} true` must work without a question: put your key into ssh-agent, or give `user` and `identity`"
         );
         (Class::Unauthenticated, last.to_owned(), remedy)
-    } else if has("python3: ") || has("python3 not found") {
-        let remedy = "install Python 3.8 or later there, on the PATH of a shell that is not a login shell";
-        (Class::Other, "it has no `python3`".to_owned(), remedy.to_owned())
+    } else if let Some(line) = find("error while loading shared libraries") {
+        (Class::Other, format!("its `{python}` does not run: {line}"), NAME_PYTHON.to_owned())
+    } else if lines.iter().any(|line| is_missing(&line)) {
+        (Class::Other, format!("it has no `{python}`"), NAME_PYTHON.to_owned())
+    } else if has("invalid literal for int()") {
+        let remedy = "let the file do that in interactive shells only: `case $- in *i*) … ;; esac` in bash";
+        let why = "a startup file of its shell (such as ~/.bashrc) reads the standard input";
+        (Class::Other, why.to_owned(), remedy.to_owned())
+    } else if lines.is_empty() {
+        let remedy = format!(
+            "`{ssh} true` must succeed: the account may have a shell that lets nobody in (`nologin`), or a startup file of its shell \
+             ends it (`exit`)"
+        );
+        (Class::Unavailable, last.to_owned(), remedy)
     } else {
-        let remedy = format!("check the network and `{ssh} true`; nothing is taken for gone");
+        let gone = match host.slurm {
+            true => String::new(),
+            false => format!(
+                "; if the host does not exist any more, `gone = [\"{}\"]` in `[ssh]` gives it up",
+                host.name
+            ),
+        };
+        let remedy =
+            format!("check the network and `{ssh} true`: what runs there is unknown, not gone{gone}");
         (Class::Unavailable, last.to_owned(), remedy)
     };
     let message = format!("{host} cannot be used: {why}");
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(class, message) }
 }
 
+/// What to do on a host without a Python that is new enough.
+pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the PATH of a shell that is not a login shell; or name one by \
+     its path, or a line of shell that finds it: `{ name = \"…\", python = \"/opt/python3.12/bin/python3\", prologue = [\"module load \
+     python\"] }` in `[ssh]`";
+
 /// The command that connects by hand, and the name under which the host's key is known.
 fn by_hand(host: &Host) -> (String, String) {
-    let Reach::Ssh { address, user, port, identity } = &host.way else {
+    let Reach::Ssh { address, user, port, identity, .. } = &host.way else {
         return (host.address().to_owned(), host.address().to_owned());
     };
     let mut words = vec![program()];
@@ -140,6 +207,8 @@ mod tests {
                 user: user.map(str::to_owned),
                 port,
                 identity: identity.map(str::to_owned),
+                python: None,
+                prologue: Vec::new(),
             },
             slurm: false,
         };
@@ -152,10 +221,31 @@ mod tests {
         }
     }
 
+    fn of(python: Option<&str>, prologue: &[&str]) -> Host {
+        let prologue = prologue.iter().map(|line| (*line).to_owned()).collect();
+        let python = python.map(str::to_owned);
+        let way =
+            Reach::Ssh { address: "n1".into(), user: None, port: None, identity: None, python, prologue };
+        Host { name: "n1".into(), way, slurm: false }
+    }
+
+    #[test]
+    fn a_host_may_have_a_python_and_a_prologue() {
+        let line = |host: Host| remote(&host, "print('x')", "7");
+        assert_eq!(line(of(None, &[])), "exec python3 -I -u -c \"print('x')\" 7");
+        assert_eq!(
+            line(of(Some("~/my py/bin/python"), &[])),
+            "exec ~/'my py/bin/python' -I -u -c \"print('x')\" 7"
+        );
+        assert_eq!(
+            line(of(Some("/opt/p"), &["module load cuda", "export A=1"])),
+            "exec bash -lc 'module load cuda; export A=1; exec /opt/p -I -u -c \"print('\\''x'\\'')\" 7'"
+        );
+    }
+
     #[test]
     fn what_ssh_says_tells_what_to_do() {
-        let way = Reach::Ssh { address: "n1".into(), user: None, port: None, identity: None };
-        let host = Host { name: "n1".into(), way, slurm: false };
+        let host = of(None, &[]);
         let request = Request::get(Api::Kubernetes, "/version");
         for (said, class, words) in [
             (
@@ -175,6 +265,17 @@ mod tests {
                 "not known",
             ),
             ("bash: line 1: exec: python3: not found\n", Class::Other, "no `python3`"),
+            (
+                "fish: Unknown command: python3\nfish: \nexec python3 -I\n     ^~~~~~^\n",
+                Class::Other,
+                "no `python3`",
+            ),
+            (
+                "python3: error while loading shared libraries: libpython3.so: cannot open shared object file: No such file or directory\n",
+                Class::Other,
+                "does not run",
+            ),
+            ("ValueError: invalid literal for int() with base 10: 'x'\n", Class::Other, "startup file"),
             ("", Class::Unavailable, "said nothing"),
         ] {
             let error = failed(&request, &host, said);

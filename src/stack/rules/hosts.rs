@@ -9,6 +9,7 @@ use crate::kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 use crate::kinds::dask::job::DaskJob;
 use crate::kinds::dask::replicas::Writer;
 use crate::kinds::dask::service::DaskService;
+use crate::kinds::env::Variable;
 use crate::kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
 use crate::kinds::section::PodKeys;
 use crate::kinds::short::host_names;
@@ -256,9 +257,11 @@ fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
     let machines = machines.given().map(|(key, _)| (key, true, "it chooses nodes of GKE", "remove it"));
     let rows = rows.into_iter().chain(machines).filter(|(_, there, ..)| *there);
     foreign.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
-    for (name, _) in env.iter().filter(|(_, value)| value.text().is_none()) {
-        let why = "a host has no Secrets";
-        foreign.push((path.key("env").key(name), why, "give the value as text, or remove it"));
+    let is_of_cluster = |value: &Variable| matches!(value, Variable::Secret(key) if key.variable().is_none());
+    for (name, _) in env.iter().filter(|(_, value)| is_of_cluster(value)) {
+        let why = "a host has no Secrets of Kubernetes";
+        let help = "`{ secret = \"env:NAME\" }` takes the value of the environment variable NAME when the stack is applied";
+        foreign.push((path.key("env").key(name), why, help));
     }
 }
 

@@ -6,7 +6,7 @@ use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::cluster::{Scheduler, Worker};
-use crate::kinds::dask::process::{Nanny, ProcessKeys};
+use crate::kinds::dask::process::{Nanny, ProcessKeys, ports};
 use crate::kinds::hosts::cluster::TCP;
 use crate::kinds::hosts::workers::threads_of;
 use crate::kinds::section::PodKeys;
@@ -121,6 +121,7 @@ fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         let rows = [
             (keys.gpus() > 0, path.key("gpus"), "`dask cuda worker` always has a nanny"),
             (several, path.key("processes"), "only a nanny runs several processes"),
+            (process.nanny_port.is_some(), path.key("nanny_port"), "a worker listens on its own port only"),
             (
                 fractions.iter().any(|(key, _)| *key == "terminate"),
                 nanny.key("terminate"),
@@ -179,6 +180,27 @@ fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
     {
         not_whole(folder, path, "begin it with `/` or with `~/`", findings);
     }
+    for (key, text) in process.port_keys() {
+        let place = path.key(key);
+        let processes = process.processes.unwrap_or(1);
+        let (message, help) = match ports(text) {
+            // `dask cuda worker` has no such option. Source: `cli.py` of dask-cuda 26.10.
+            _ if keys.gpus() > 0 => (
+                format!("`{place}` cannot be used with `gpus`: `dask cuda worker` has no option for it"),
+                "remove it, or let the ports of `/proc/sys/net/ipv4/ip_local_port_range` through the firewall",
+            ),
+            None => (
+                format!("`{}` is neither a port nor a range of ports", text.escape_debug()),
+                "write `\"40000\"`, or the first and the last of several: `\"40000:40099\"`",
+            ),
+            Some((first, last)) if u32::from(last - first) + 1 < processes => (
+                format!("`{place}` has fewer ports than the {processes} processes of a worker"),
+                "each process of each worker on the host needs one: give a longer range",
+            ),
+            Some(_) => continue,
+        };
+        findings.push(Finding { message, places: vec![(place, "")], help: help.to_owned() });
+    }
 }
 
 fn not_whole(folder: &str, path: &FieldPath, help: &str, findings: &mut Vec<Finding>) {
@@ -200,6 +222,16 @@ fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
             ),
             places: vec![(path.key("processes"), "for hosts")],
             help: "raise `replicas` instead: one process a Pod".to_owned(),
+        });
+    }
+    for (key, _) in process.port_keys() {
+        findings.push(Finding {
+            message: format!(
+                "`{}` cannot be used on Kubernetes: each Pod has an address of its own",
+                path.key(key)
+            ),
+            places: vec![(path.key(key), "for hosts")],
+            help: "remove it; a NetworkPolicy says who may reach a Pod".to_owned(),
         });
     }
     if let Some(folder) = process.local_directory.as_deref().filter(|folder| !folder.starts_with('/')) {

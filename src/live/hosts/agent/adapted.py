@@ -161,7 +161,7 @@ class Keeper:
 
     def leader(self):
         """The scheduler that was started for it: its id, and whether it is there, as far as this host knows."""
-        self.host.prepare("clusters", None)
+        self.host.prepare("clusters", self.cluster)
         with self.host.store.locked(LOCK):
             live = self.live()
             if live is None:
@@ -173,7 +173,7 @@ class Keeper:
 
     def look(self, registered):
         """Sees what is there; says whether there is something to adapt."""
-        self.host.prepare("clusters", None)
+        self.host.prepare("clusters", self.cluster)
         with self.host.store.locked(LOCK):
             live = self.live()
             if live is None:

@@ -7,6 +7,8 @@ that the next command finds them; processes outlive this program and are found b
 Standard library only, Python 3.8 and later, Linux: start times and environments of processes are read from /proc.
 """
 
+import base64
+import calendar
 import contextlib
 import errno
 import fcntl
@@ -34,6 +36,8 @@ HOSTS = "hosts.dask-infra.dev/v1"
 KINDS = {
     "namespaces": ("v1", "Namespace", False),
     "configmaps": ("v1", "ConfigMap", True),
+    # Values that processes get in their variables. Files of the user alone; no note of a process has one.
+    "secrets": ("v1", "Secret", True),
     "pods": ("v1", "Pod", True),
     "events": ("v1", "Event", True),
     "environments": (HOSTS, "Environment", False),
@@ -48,6 +52,8 @@ STAFFED = LED + ("workergroups",)
 CLUSTER_LABEL = "dask.org/cluster-name"
 GROUP_LABEL = "dask.org/workergroup-name"
 COMPONENT_LABEL = "dask.org/component"
+# Of the log of an environment's installer, which is shown as that of a pod.
+ENVIRONMENT_LABEL = "hosts.dask-infra.dev/environment"
 # Tells a program where the scheduler is.
 SCHEDULER = "DASK_SCHEDULER_ADDRESS"
 # In the environment of every process that is started here; children inherit it.
@@ -89,6 +95,12 @@ FILES = ".files"
 LOCK = 10
 # Bytes of a log that are sent at most, and above which one is cut to as much as that.
 LOG, LONG_LOG = 4 * 1024 * 1024, 64 * 1024 * 1024
+# Logs of processes that ended which are kept for each Dask cluster, and bytes of each.
+ENDED_LOGS, ENDED_LOG = 40, 512 * 1024
+# Seconds between two looks at the clock for a `ttl`.
+TTL_LOOK = 60
+# Lines of an installer's log that stand in the error.
+LAST_LINES = 15
 # Bytes that are kept, so that the record and the lock of a stack can be written on a full disk.
 RESERVE = 256 * 1024
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -172,9 +184,28 @@ def tail(file):
     return lines[-1][-300:] if lines else "its log is empty"
 
 
+def last_lines(file):
+    """The end of an installer's log: what follows the command that failed, without its progress."""
+    with contextlib.suppress(OSError):
+        lines = [line.rstrip() for line in end_of(file).replace("\r", "\n").splitlines() if line.strip()]
+        begins = max([at for at, line in enumerate(lines) if line.startswith("$ ")], default=-1)
+        return without_passwords("\n".join(lines[begins + 1:][-LAST_LINES:]))
+    return ""
+
+
 def is_going(live):
     return bool(live["metadata"].get("deletionTimestamp"))
 
 
 def log_name(pod):
     return pod + ".log"
+
+
+def cut_to_end(file, most):
+    """Leaves the end of a long log, from the beginning of a line; whoever writes it goes on at the end."""
+    with open(file, "r+b") as log:
+        log.seek(-most, os.SEEK_END)
+        rest = log.read()
+        log.truncate(0)
+    with open(file, "ab") as log:
+        log.write(rest[rest.find(b"\n", 0, -1) + 1:])

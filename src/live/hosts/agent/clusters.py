@@ -309,6 +309,7 @@ class Clusters:
             self.store.remove("schedulers", cluster)
             self.store.remove("plugins", cluster)
             self.store.remove("adapted", cluster)
+            self.store.remove("ended", cluster)
             # Of one who was killed; who lives ends by itself.
             self.store.remove("follow", cluster)
             if left:

@@ -5,6 +5,29 @@
 ABOUT_PROGRAM = "NAMES = %r%s" % (["dask-cuda"] + [name for name in RULES if name != "python"], HERE)
 
 
+# Where the installers of uv and of conda put them. A shell that is not interactive has few of these on its PATH.
+# Source: docs.astral.sh/uv, docs.conda.io and mamba.readthedocs.io, installation.
+USUAL = (
+    "~/.local/bin", "~/.cargo/bin", "~/bin", "~/miniforge3/bin", "~/mambaforge/bin", "~/miniconda3/bin", "~/anaconda3/bin",
+    "~/micromamba/bin", "/opt/miniforge3/bin", "/opt/miniconda3/bin", "/opt/conda/bin", "/opt/anaconda3/bin",
+)
+LOOKED = "The PATH and the usual folders (~/.local/bin, ~/miniforge3/bin, ~/miniconda3/bin and others) were searched; `prologue` of a host " \
+    "in `[ssh]` can add another one to the PATH"
+
+
+def find_program(name):
+    """The file of a program that installs packages: of the PATH, or where it usually is."""
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(os.path.expanduser, USUAL)))
+
+
+class InstallFailed(Refused):
+    """What installs packages failed; its log says why."""
+
+    def __init__(self, message, log):
+        super().__init__(500, "Failed", message)
+        self.log = log
+
+
 class Environments:
     def environment(self, name):
         found = self.store.get("environments", name)
@@ -70,6 +93,8 @@ class Environments:
     def made(self, name, spec, uid):
         try:
             status = dict(self.python_of(name, spec, uid), phase="Ready")
+        except InstallFailed as why:
+            status = {"phase": "Failed", "message": why.message, "log": why.log}
         except Refused as why:
             status = {"phase": "Failed", "message": why.message}
         except Exception as why:
@@ -122,22 +147,23 @@ class Environments:
     def makers(self, spec, files, folder, python):
         """The commands that make an environment."""
         base, packages, given = spec.get("python"), list(spec.get("packages", [])), spec.get("files", {})
-        uv = shutil.which("uv")
+        uv = find_program("uv")
         if "pyproject.toml" in given:
             if not uv:
-                raise Refused(500, "Failed", "uv is not on the PATH of %s: it installs what uv.lock says" % socket.gethostname())
+                message = "there is no uv on %s: it installs what uv.lock says. %s"
+                raise Refused(500, "Failed", message % (socket.gethostname(), LOOKED))
             sync = [uv, "sync", "--locked", "--no-install-project", "--no-dev", "--project", files]
             made = [sync + (["--python", base] if base else [])]
             return made + ([[uv, "pip", "install", "--python", python, "pip"]] if spec.get("pip") else [])
         if "environment.yml" in given:
             file = os.path.join(files, "environment.yml")
             for tool in ("micromamba", "mamba", "conda"):
-                found = shutil.which(tool)
+                found = find_program(tool)
                 if found:
                     made = ["create", "--yes"] if tool == "micromamba" else ["env", "create", "--quiet"]
                     return [[found] + made + ["--prefix", folder, "--file", file]]
-            message = "neither micromamba nor mamba nor conda is on the PATH of %s: one of them makes an environment of conda"
-            raise Refused(500, "Failed", message % socket.gethostname())
+            message = "there is neither micromamba nor mamba nor conda on %s: one of them makes an environment of conda. %s"
+            raise Refused(500, "Failed", message % (socket.gethostname(), LOOKED))
         if "requirements.txt" in given:
             packages = ["-r", os.path.join(files, "requirements.txt")]
         if uv:
@@ -173,8 +199,8 @@ class Environments:
                     log.flush()
                     last = tail(file)
                     if "`uv lock`" in last:
-                        last = "uv.lock is not that of pyproject.toml any more: run `uv lock` beside it"
-                    raise Refused(500, "Failed", "%s failed: %s" % (said, last))
+                        raise Refused(500, "Failed", "%s failed: uv.lock is not that of pyproject.toml any more: run `uv lock` beside it" % said)
+                    raise InstallFailed("%s failed: %s" % (said, without_passwords(last)), last_lines(file))
 
     def base_python(self, base):
         if not base:

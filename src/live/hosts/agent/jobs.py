@@ -9,8 +9,51 @@ PROGRAM = "job-runner"
 SHELL = 'file=$1; shift; "$@"; code=$?; echo $code > "$file.new" && mv "$file.new" "$file"; exit $code'
 # Seconds between two looks; before a program that failed is started again, at first and at most, as a kubelet does.
 LOOK, BACKOFF, LONGEST = 0.2, 10, 300
+# Seconds between two looks at the cluster of a job whose program runs: at processes, and at SLURM's queue.
+KEEP, KEEP_IN_QUEUE = 2, 15
+# Seconds without a fault after which the next one is repaired at once again.
+STEADY = 60
 # As the Dask operator calls it.
 JOB_ENDED = ("Successful", "Failed")
+
+
+class Upkeep:
+    """Has what ended of a job's cluster started again while its program runs: at once, and after longer and longer pauses where
+    it soon ends again."""
+
+    def __init__(self, host, live):
+        self.host, self.name, self.in_queue = host, live["metadata"]["name"], "slurm" in live["spec"]["worker"]
+        self.next, self.pause, self.last = 0, BACKOFF, None
+
+    def looks(self):
+        """Returns true when it is time to look; not to be called with the lock, as SLURM may take its time."""
+        if time.monotonic() < self.next:
+            return False
+        try:
+            if self.in_queue:
+                self.host.look()
+            return True
+        except Refused:
+            # What SLURM does not tell of is unknown, not gone.
+            return False
+        finally:
+            self.next = time.monotonic() + (KEEP_IN_QUEUE if self.in_queue else KEEP)
+
+    def repair(self):
+        """To be called with the lock, after a look."""
+        if self.host.is_converging(self.name):
+            return
+        wanted = self.host.wanted(self.name)
+        pods = {pod["metadata"]["name"]: pod for pod in self.host.pods(CLUSTER_LABEL, self.name)}
+        if all(name in pods and self.host.lives(pods[name]) for name in wanted):
+            return
+        at = time.monotonic()
+        if self.last is not None:
+            if at < self.last + self.pause:
+                return
+            self.pause = BACKOFF if at > self.last + self.pause + STEADY else min(2 * self.pause, LONGEST)
+        self.last = at
+        self.host.converge(self.name)
 
 
 class Jobs:
@@ -68,8 +111,9 @@ class Jobs:
 
     def to_its_end(self, live):
         name, again, pause, unlike = live["metadata"]["name"], 0, BACKOFF, None
-        leader = name + "-scheduler"
+        leader, upkeep = name + "-scheduler", Upkeep(self, live)
         while True:
+            looks = upkeep.looks()
             with self.store.locked():
                 if not self.is_still(live) or has_ended(self.store.get("jobs", name)):
                     return
@@ -98,6 +142,8 @@ class Jobs:
                     self.note_end(live, outcome)
                     ended = pod["metadata"]["uid"]
                     break
+                elif pod and looks:
+                    upkeep.repair()
             if starts and unlike is None:
                 unlike = self.unlike_program(live)
                 continue
@@ -108,17 +154,25 @@ class Jobs:
 
     def to_the_end_of_its_scheduler(self, live):
         """On another host than the scheduler's: workers that ended with it are forgotten."""
-        name = live["metadata"]["name"]
+        name, upkeep = live["metadata"]["name"], Upkeep(self, live)
         while True:
             time.sleep(5 * LOOK)
             with self.store.locked():
                 if not self.is_still(live):
                     return
+                live = self.store.get("jobs", name)
                 pods = self.pods(CLUSTER_LABEL, name)
                 busy = self.is_converging(name) or any(map(self.lives, pods))
-            if not busy and not heard(live, ANSWER):
+            looks = upkeep.looks()
+            # While its scheduler answers, its program may run.
+            answers = bool(heard(live, ANSWER)) if looks or not busy else busy
+            if not busy and not answers:
                 self.stop(pods)
                 return
+            if looks and answers and is_open(live):
+                with self.store.locked():
+                    if self.is_still(live):
+                        upkeep.repair()
 
     def starts_again(self, live, pod, outcome):
         """Whether a program that ended runs once more: one that cannot be run at all does not."""
@@ -188,7 +242,7 @@ class Jobs:
             message = "there is no program `%s` in the environment %s, nor on the PATH of this host"
             raise Refused(500, "Failed", message % (program["args"][0], spec["environment"]["name"]))
         terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
-        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: contact(terms)}, **program.get("env", {}))
+        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: contact(terms)}, **self.with_secrets(program))
         if "container" not in environment["status"]:
             variables.setdefault("PATH", path_with(environment["status"]["python"]))
         if pod["internal"].get("gpus"):

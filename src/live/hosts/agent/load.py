@@ -3,15 +3,28 @@ kept beside what is managed here, for as long as there is something, and used ag
 
 import contextlib
 import hashlib
+import json
 import marshal
 import os
 import stat
 import sys
 
+# The oldest Python that this program runs with.
+OLDEST = (3, 8)
 # The folder below that of a user's states.
 STATE = "dask-infra"
 # How the file begins in which the program is kept, one for each Python.
 COMPILED = "agent."
+
+
+def refuse_old():
+    """Ends this program with what is wrong where its Python is too old to read the rest of it."""
+    if sys.version_info[:2] < OLDEST:
+        said = "its Python %s is %s, and %d.%d is the oldest that can be used" % ((sys.executable, sys.version.split()[0]) + OLDEST)
+        remedy = "install Python %d.%d or later, or name one: `python` of the host in `[ssh]`, DASK_INFRA_PYTHON for this machine" % OLDEST
+        print(json.dumps({"error": said, "remedy": remedy, "nonce": sys.argv[1] if len(sys.argv) > 1 else None}))
+        sys.stdout.flush()
+        sys.exit(1)
 
 
 def folder():

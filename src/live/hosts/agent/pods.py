@@ -72,7 +72,8 @@ class Pods:
         pod["spec"]["containers"][0]["command"] = command
         if is_of_slurm(what):
             pod["internal"]["slurm"] = True
-            self.submit(pod, (worker or what["scheduler"])["slurm"], command, variables)
+            own = worker or what["scheduler"]
+            self.submit(pod, own["slurm"], command, variables, own.get("secrets", {}))
             return
         if worker.get("localDirectory"):
             # First the note, then the folder: one outside of the own ones would be nobody's.
@@ -133,11 +134,13 @@ class Pods:
         scheduler = what["scheduler"]
         if what["component"] == ADAPTER:
             words = [python, "-u", "-c", START, "adapt", self.store.base, what["cluster"], contact(scheduler)]
-            return words, self.around(scheduler.get("env", {}))
+            return words, self.around(self.with_secrets(scheduler))
         protocol = scheduler.get("protocol")
         spoken = ["--protocol", protocol] if protocol else []
         schedules = [python, "-c", SCHEDULES, "distributed.cli.dask_scheduler"]
-        routes = dict(scheduler.get("env", {}), DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=repr(ROUTES))
+        routes = dict(self.with_secrets(scheduler), DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=repr(ROUTES))
+        if what.get("idle"):
+            routes["DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT"] = "%ds" % what["idle"]
         if what["component"] == "scheduler" and is_of_slurm(what):
             return schedules + scheduler_options(scheduler, self.scheduler_file(name)) + spoken, routes
         host, port, pages = listens(scheduler), int(scheduler["port"]), int(scheduler["dashboardPort"])
@@ -157,7 +160,7 @@ class Pods:
             host = address_of(worker["interface"])
             at = url_host(host)
         address = "%s://%s:%d" % (protocol or "tcp", scheduler_at, port)
-        variables = dict(worker.get("env", {}))
+        variables = self.with_secrets(worker)
         if worker.get("gpus"):
             if "dask-cuda" not in environment["status"].get("extras", {"dask-cuda": None}):
                 message = "the environment %s has no package `dask-cuda`, which starts workers with GPUs"
@@ -179,6 +182,8 @@ class Pods:
             command += worker_options(worker)
         else:
             command += ["--host", host, "--dashboard-address", "%s:0" % at, "--local-directory", scratch]
+        for option, ports in (("--worker-port", worker.get("workerPort")), ("--nanny-port", worker.get("nannyPort"))):
+            command += [option, str(ports)] if ports else []
         if worker.get("nanny") is False:
             command.append("--no-nanny")
         if worker.get("memory"):
@@ -187,6 +192,17 @@ class Pods:
             pairs = ["%s=%s" % pair for pair in sorted(worker["resources"].items())]
             command += ["--resources", ",".join(pairs)]
         return command, variables
+
+    def with_secrets(self, asked):
+        """The variables of a process, with those whose values are in a Secret."""
+        variables = dict(asked.get("env", {}))
+        for name, place in sorted(asked.get("secrets", {}).items()):
+            data = (self.store.get("secrets", place["secret"], "default") or {}).get("data", {})
+            if place["key"] not in data:
+                message = "the value of %s is not on this host, so nothing that needs it was started: `apply` brings it"
+                raise Refused(500, "Failed", message % name)
+            variables[name] = base64.b64decode(data[place["key"]]).decode()
+        return variables
 
     def spawn(self, pod, command, variables, said=None):
         """To be called with the lock."""
@@ -246,10 +262,12 @@ class Pods:
                     continue
                 live = self.store.get("pods", name, "default")
                 if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
+                    self.keep_log(live)
                     self.forget_log(name)
                     self.remove_scratch(live)
                     self.store.remove("scripts", name + ".sh")
                     self.store.remove("scripts", name + ".json")
+                    self.store.remove("scripts", name + ".env")
                     self.store.drop("pods", name, "default")
         return left
 
@@ -278,6 +296,65 @@ class Pods:
         command, variables = self.in_environment(pod, environment["status"], command, variables)
         self.spawn(pod, command, variables)
 
+    def keep_log(self, pod):
+        """Puts the log of a process that ended aside for as long as its Dask cluster is there: the last few, of long ones the end.
+        To be called with the lock."""
+        name, cluster = pod["metadata"]["name"], pod["metadata"]["labels"].get(CLUSTER_LABEL)
+        live, log = self.led(cluster), self.store.at("logs", log_name(name))
+        # Without room on the disk, or where it cannot be read, there is nothing to look into.
+        with contextlib.suppress(OSError):
+            if live is None or is_going(live) or not os.path.getsize(log):
+                return
+            folder = self.store.at("ended", cluster)
+            kept = os.path.join(folder, "%d.%s" % (time.time_ns(), name))
+            seen = {"metadata": pod["metadata"], "spec": {"containers": [{"name": pod["spec"]["containers"][0]["name"]}]}}
+            self.store.write(kept + ".json", seen)
+            if os.path.getsize(log) > ENDED_LOG:
+                cut_to_end(log, ENDED_LOG)
+            os.rename(log, kept + ".log")
+            for old in sorted(one for one in os.listdir(folder) if one.endswith(".json"))[:-ENDED_LOGS]:
+                self.store.remove("ended", cluster, old)
+                self.store.remove("ended", cluster, old[:-len(".json")] + ".log")
+
+    def ended_pods(self):
+        """Processes that ended and left a log: the last one of each name, and those before it as `NAME.1`, `NAME.2`."""
+        found, seen, above = [], {}, self.store.at("ended")
+        for cluster in sorted(os.listdir(above)) if os.path.isdir(above) else []:
+            for one in sorted(os.listdir(os.path.join(above, cluster)), reverse=True):
+                pod = read_json(os.path.join(above, cluster, one)) if one.endswith(".json") else None
+                log = os.path.join(above, cluster, one[:-len(".json")] + ".log")
+                if pod and os.path.exists(log):
+                    name = pod["metadata"]["name"]
+                    before = seen.get(name, 0)
+                    seen[name] = before + 1
+                    if before:
+                        pod["metadata"]["name"] = "%s.%d" % (name, before)
+                    found.append(shown_log(pod, log, "Failed"))
+        return found
+
+    def installs(self):
+        """The logs of what installed the environments of this host, as pods."""
+        found = []
+        for live in map(self.seen_environment, self.store.all("environments")):
+            name, host = live["metadata"]["name"], live["spec"].get("host")
+            log = self.store.at("logs", log_name("environment-" + name))
+            if os.path.exists(log):
+                phase = {"Ready": "Succeeded", "Making": "Running"}.get(live["status"].get("phase"), "Failed")
+                metadata = dict(live["metadata"], namespace="default", labels={ENVIRONMENT_LABEL: name})
+                # Of several hosts no two have one name.
+                metadata["name"] = "environment-" + name + ("_" + host if host else "")
+                found.append(shown_log({"metadata": metadata, "spec": {"containers": [{"name": "installer"}]}}, log, phase))
+        return found
+
+    def pods_without_processes(self, asked):
+        return self.ended_pods() if asked.get("previous") == "true" else self.installs()
+
+    def pod_without_process(self, name, asked):
+        """What only has a log: a process that ended, or what installed an environment. None for all others."""
+        if asked.get("previous") != "true" and not name.startswith("environment-"):
+            return None
+        return next((pod for pod in self.pods_without_processes(asked) if pod["metadata"]["name"] == name), None)
+
     def forget_log(self, name):
         self.store.remove("logs", log_name(name))
         self.store.remove("logs", exit_name(name))
@@ -292,6 +369,15 @@ class Pods:
         self.forget_log(name)
         self.remove_scratch(pod)
         self.store.drop("pods", name, pod["metadata"].get("namespace"))
+
+
+def shown_log(pod, log, phase):
+    """A log as a pod whose process is not noted."""
+    state = {"running": {}} if phase == "Running" else {"terminated": {"reason": "Ended"}}
+    container = {"name": pod["spec"]["containers"][0]["name"], "ready": False, "restartCount": 0, "state": state}
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"], "log": log,
+            "status": {"phase": phase, "containerStatuses": [container]}}
 
 
 def tell(early, line="\n"):

@@ -18,8 +18,8 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         asked = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query, keep_blank_values=True).items()}
         parts = [urllib.parse.unquote(part) for part in url.path.split("/") if part]
         self.asked = []
-        plural = next((part for part in parts if part in KINDS), None)
-        self.prepare(plural, request.get("body"))
+        plural, name = kind_and_name(parts)
+        self.prepare(plural, name, request.get("body"), request.get("slurm", True))
         if plural == "environments":
             self.look_for_images()
         if request["method"] == "GET" and ("strangers" in parts or not os.path.isdir(self.store.root)):
@@ -42,12 +42,7 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
             file = os.path.join(folder, name)
             with contextlib.suppress(OSError):
                 if os.path.getsize(file) > LONG_LOG:
-                    with open(file, "r+b") as log:
-                        log.seek(-LOG, os.SEEK_END)
-                        rest = log.read()
-                        log.truncate(0)
-                    with open(file, "ab") as log:
-                        log.write(rest[rest.find(b"\n", 0, -1) + 1:])
+                    cut_to_end(file, LOG)
 
     def handle(self, method, parts, asked, body):
         found = self.discovery(parts) if method == "GET" else None
@@ -75,8 +70,12 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         if method == "GET" and name is None:
             return self.listed(plural, kind, namespace, asked)
         if method == "GET":
+            if plural == "pods":
+                without_process = self.pod_without_process(name, asked)
+                if without_process:
+                    return without_process
             live = self.store.get(plural, name, namespace)
-            if live is None:
+            if live is None or asked.get("previous") == "true":
                 raise not_found(plural, name)
             return self.seen(plural, live)
         if method == "PATCH" and name:
@@ -112,8 +111,11 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         return None
 
     def listed(self, plural, kind, namespace, asked):
-        lives = self.strangers() if plural == "strangers" else self.store.all(plural, namespace)
-        items = [self.seen(plural, live) for live in lives]
+        if plural == "pods" and (asked.get("previous") == "true" or ENVIRONMENT_LABEL in asked.get("labelSelector", "")):
+            items = self.pods_without_processes(asked)
+        else:
+            lives = self.strangers() if plural == "strangers" else self.store.all(plural, namespace)
+            items = [self.seen_or_unknown(plural, live) for live in lives]
         for term in filter(None, asked.get("labelSelector", "").split(",")):
             key, _, value = term.partition("=")
             def fits(labels):
@@ -251,19 +253,27 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
                 "details": {"name": name, "uid": live["metadata"]["uid"]}}
 
     def log(self, name, namespace, asked):
-        pod = self.store.get("pods", name, namespace)
-        if pod is None:
+        without_process = self.pod_without_process(name, asked)
+        pod = without_process or self.store.get("pods", name, namespace)
+        if pod is None or asked.get("previous") == "true" and not without_process:
             raise not_found("pods", name)
+        # An installer's may name an index with its password.
+        is_installer = without_process is not None and asked.get("previous") != "true"
+        def shown(text):
+            text = text.decode(errors="replace")
+            return without_passwords(text) if is_installer else text
+        log = without_process["log"] if without_process else self.store.at("logs", log_name(name))
         try:
-            with open(self.store.at("logs", log_name(name)), "rb") as file:
+            with open(log, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 if "offset" in asked:
                     # What came since a look: where it ends, the text, and whether more can come.
                     file.seek(min(int(asked["offset"]), size))
-                    text, alive = file.read(LOG), self.lives(pod)
-                    return {"end": file.tell(), "text": text.decode(errors="replace"), "alive": alive}
+                    text = file.read(LOG)
+                    alive = without_process["status"]["phase"] == "Running" if without_process else self.lives(pod)
+                    return {"end": file.tell(), "text": shown(text), "alive": alive}
                 file.seek(max(0, size - LOG))
-                lines = file.read().decode(errors="replace").splitlines(True)
+                lines = shown(file.read()).splitlines(True)
         except FileNotFoundError:
             if "offset" in asked:
                 return {"end": 0, "text": "", "alive": False}
@@ -276,6 +286,14 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
             count = int(asked["tailLines"])
             lines = lines[-count:] if count else []
         return "".join(lines)
+
+
+def kind_and_name(parts):
+    """The kind of objects that a path is about, and the name of the one where it names one."""
+    at = next((at for at, part in enumerate(parts) if part in KINDS and (part != "namespaces" or at + 2 >= len(parts))), None)
+    if at is None:
+        return None, None
+    return parts[at], parts[at + 1] if at + 1 < len(parts) else None
 
 
 def has_hung_up():

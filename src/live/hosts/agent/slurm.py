@@ -10,6 +10,8 @@ COMMAND = 40
 PAUSES = (0.2, 1)
 # How old a look at the queue may be.
 RECENT = 1
+# How long SLURM may take to say what only belongs to other stacks, and how long its silence is believed then.
+FOR_OTHERS, SILENT_FOR_OTHERS = 5, 60
 # A job that was cancelled goes after KillWait (30 by default), and after its node has cleaned up.
 CANCELLED = 90
 # Submitted one after the other while the files are held.
@@ -34,7 +36,8 @@ def slurm_command(name, *words, **given):
     environment.update(given.get("variables", {}), LC_ALL="C")
     try:
         run = subprocess.run(
-            [name] + list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND, env=environment
+            [name] + list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=given.get("timeout", COMMAND), env=environment,
         )
     except FileNotFoundError:
         message = "there is no `%s` on the PATH" % name
@@ -42,7 +45,7 @@ def slurm_command(name, *words, **given):
             "of ~/.bashrc may set"
         raise Refused(500, "Failed", message, None, remedy) from None
     except subprocess.TimeoutExpired:
-        raise unknown("`%s` did not end within %d s" % (name, COMMAND)) from None
+        raise unknown("`%s` did not end within %d s" % (name, given.get("timeout", COMMAND))) from None
     return run
 
 
@@ -77,11 +80,11 @@ def job_uid(comment):
     return found.group(1) if found else None
 
 
-def queue():
+def queue(for_others=False):
     """All jobs of this user that SLURM knows, those too that ended within MinJobAge (5 minutes by default)."""
     asked = time.time()
-    columns = "%i|%T|%r|%N|%V|%S|%j|%k"
-    run = ask_slurm("squeue", "-h", "-t", "all", "-u", pwd.getpwuid(os.geteuid()).pw_name, "-o", columns)
+    words = ["squeue", "-h", "-t", "all", "-u", pwd.getpwuid(os.geteuid()).pw_name, "-o", "%i|%T|%r|%N|%V|%S|%j|%k"]
+    run = slurm_command(*words, timeout=FOR_OTHERS) if for_others else ask_slurm(*words)
     if run.returncode:
         raise unknown("squeue: %s" % complaint(run))
     jobs = []
@@ -151,7 +154,7 @@ def scheduler_options(scheduler, file):
     return options + ["--scheduler-file", file]
 
 
-def job_script(name, comment, log, slurm, command, variables):
+def job_script(name, comment, log, slurm, command, variables, private=None):
     """A script that can be read and submitted by hand."""
     # `%` begins a pattern in the name of a log, and a file that is there is appended to.
     own = [
@@ -161,6 +164,8 @@ def job_script(name, comment, log, slurm, command, variables):
     lines += ["#SBATCH --%s=%s" % (key, value_of(value)) for key, value in own]
     lines += ["#SBATCH " + directive for directive in slurm["directives"]]
     lines += ["export %s=%s" % (key, shlex.quote(str(value))) for key, value in sorted(variables.items())]
+    # SLURM keeps the script, and its administrators can read it.
+    lines += [". " + shlex.quote(private)] if private else []
     lines += slurm.get("prologue", [])
     # SLURM signals the script's process, and a worker that is not this process would outlive its job.
     lines.append("exec " + " ".join(map(shlex.quote, command)))
@@ -172,21 +177,45 @@ class Slurm:
 
     # The last look at the queue: when it was begun, and its jobs by the id of their workers.
     seen_jobs = None
+    # Until when SLURM's silence is believed, and what it said, where only other stacks have jobs.
+    silence = None
 
-    def prepare(self, plural, body):
-        """Looks at the queue before the files are held: SLURM may take its time."""
+    def prepare(self, plural, name=None, body=None, has_jobs=True):
+        """Looks at the queue before the files are held: SLURM may take its time. A list for a stack without jobs (`has_jobs`) is
+        answered without SLURM, too: what it does not tell of belongs to other stacks."""
         if plural not in STAFFED + ("pods",):
             return
-        spec = (body or {}).get("spec", {})
-        if "slurm" in spec.get("worker", {}) or any(
-            "slurm" in one["spec"]["worker"] for kind in LED for one in self.store.all(kind) if not has_ended(one)
-        ):
+        if "slurm" in (body or {}).get("spec", {}).get("worker", {}) or name is not None and self.is_in_slurm(plural, name):
+            self.silence = None
             self.look()
+        elif name is not None:
+            return
+        elif any("slurm" in one["spec"]["worker"] for kind in LED for one in self.store.all(kind) if not has_ended(one)):
+            with contextlib.suppress(*([] if has_jobs else [Refused])):
+                self.look(for_others=not has_jobs)
 
-    def look(self, anew=False):
+    def is_in_slurm(self, plural, name):
+        """Returns true for what is of a Dask cluster whose workers are jobs."""
+        if plural == "pods":
+            pod = self.store.get("pods", name, "default") or {"metadata": {}}
+            cluster = pod["metadata"].get("labels", {}).get(CLUSTER_LABEL)
+        else:
+            group = self.store.get("workergroups", name) if plural == "workergroups" else None
+            cluster = group["spec"].get("cluster") if group else name
+        live = self.led(cluster) if cluster else None
+        return bool(live) and "slurm" in live["spec"]["worker"] and not has_ended(live)
+
+    def look(self, anew=False, for_others=False):
         """The last look at the queue, or a new one."""
         if anew or not self.seen_jobs or time.time() - self.seen_jobs[0] > RECENT:
-            at, jobs = queue()
+            if self.silence and time.monotonic() < self.silence[0]:
+                raise self.silence[1]
+            try:
+                at, jobs = queue(for_others)
+            except Refused as why:
+                if for_others:
+                    self.silence = time.monotonic() + SILENT_FOR_OTHERS, why
+                raise
             by_uid = {}
             for job in jobs:
                 by_uid.setdefault(job["uid"], []).append(job)
@@ -287,7 +316,7 @@ class Slurm:
             while time.monotonic() < rests and is_wanted():
                 time.sleep(min(0.5, pause))
 
-    def submit(self, pod, slurm, command, variables):
+    def submit(self, pod, slurm, command, variables, secrets=()):
         """To be called with the lock."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         cluster = pod["metadata"]["labels"][CLUSTER_LABEL]
@@ -302,8 +331,13 @@ class Slurm:
         self.store.put("pods", pod)
         file = self.store.at("scripts", name + ".sh")
         self.store.remove("scripts", name + ".json")
+        private = self.store.at("scripts", name + ".env") if secrets else None
+        if private:
+            with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as own:
+                own.writelines("export %s=%s\n" % (key, shlex.quote(variables[key])) for key in sorted(secrets))
+        shown = {key: value for key, value in variables.items() if key not in secrets}
         with open(file, "w") as script:
-            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, variables))
+            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, shown, private))
         home = os.path.expanduser("~")
         words = ["--parsable", "--chdir", home if os.path.isdir(home) else "/", file]
         given = {key: value for key, value in os.environ.items() if is_contained(pod) and key.startswith(OF_JOBS)}

@@ -13,6 +13,15 @@ class Status:
             live = dict(live, status=self.status_of(plural, live))
         return {key: value for key, value in live.items() if key != "internal"}
 
+    def seen_or_unknown(self, plural, live):
+        """One of a list: what SLURM does not tell of where another stack's jobs are is unknown, and in nobody's way."""
+        try:
+            return self.seen(plural, live)
+        except Refused as why:
+            if not self.silence or why is not self.silence[1]:
+                raise
+            return dict({key: value for key, value in live.items() if key != "internal"}, status={"unknown": why.message})
+
     def seen_pod(self, live):
         internal, container = live.get("internal", {}), live["spec"]["containers"][0]
         check = COMPONENT_LABEL not in live["metadata"].get("labels", {})
