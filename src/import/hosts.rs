@@ -162,6 +162,8 @@ impl<'a> Reader<'a> {
         let mut section = self.parts(spec, &header);
         self.chosen(spec, &mut section);
         section.extend(spec.get("restart").map(|restart| ("restart".to_owned(), restart.clone())));
+        section.extend(spec.get("idleTimeout").map(|idle| ("idle_timeout".to_owned(), idle.clone())));
+        section.extend(spec.get("ttl").map(|ttl| ("ttl".to_owned(), json!(format!("{}s", count(ttl))))));
         for name in ["labels", "annotations"] {
             let kept = own(&live["metadata"][name]);
             if !kept.is_empty() {
@@ -217,6 +219,7 @@ impl<'a> Reader<'a> {
             section.insert("gpus".to_owned(), gpus.clone());
         }
         self.variables(&spec["program"]["env"], &header, &mut section);
+        secrets(&spec["program"]["secrets"], &mut section);
         if let Some(restart) = spec.get("restart") {
             section.insert("restart".to_owned(), restart.clone());
         }
@@ -262,6 +265,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.variables(&live["env"], header, &mut scheduler);
+        secrets(&live["secrets"], &mut scheduler);
         let mut worker = self.workers(&spec["worker"], header);
         if let Some(protocol) = live.get("protocol") {
             worker.insert("protocol".to_owned(), protocol.clone());
@@ -281,6 +285,8 @@ impl<'a> Reader<'a> {
             ("gpus", "gpus"),
             ("interface", "interface"),
             ("local_directory", "localDirectory"),
+            ("worker_port", "workerPort"),
+            ("nanny_port", "nannyPort"),
             ("resources", "resources"),
         ] {
             worker.extend(live.get(field).map(|value| (key.to_owned(), value.clone())));
@@ -307,6 +313,7 @@ impl<'a> Reader<'a> {
             worker.insert("nanny".to_owned(), Value::Object(nanny));
         }
         self.variables(&Value::Object(env), header, &mut worker);
+        secrets(&live["secrets"], &mut worker);
         let all: Vec<String> = self.draft.stack.hosts().into_iter().map(|host| host.name).collect();
         let hosts = live["hosts"].as_array().cloned().unwrap_or_default();
         hosts.iter().for_each(|host| self.missing(host, header));
@@ -316,7 +323,11 @@ impl<'a> Reader<'a> {
         }
         if live["slurm"].is_object() {
             // What follows from others is not said.
-            let implied = SlurmKeys::default().asks(live)["directives"].as_array().map_or(0, Vec::len);
+            let directives = live["slurm"]["directives"].as_array().into_iter().flatten();
+            let directives: Vec<String> = directives.filter_map(Value::as_str).map(str::to_owned).collect();
+            let there = directives.len();
+            let keys = SlurmKeys { directives, ..SlurmKeys::default() };
+            let implied = keys.asks(live)["directives"].as_array().map_or(0, Vec::len) - there;
             worker.insert("slurm".to_owned(), jobs(&live["slurm"], implied));
         }
         worker
@@ -352,6 +363,14 @@ impl<'a> Reader<'a> {
         if !env.is_empty() {
             section.insert("env".to_owned(), Value::Object(env));
         }
+    }
+}
+
+/// Adds variables whose values are taken from the environment of who applies.
+fn secrets(live: &Value, section: &mut Map<String, Value>) {
+    for (name, place) in live.as_object().into_iter().flatten() {
+        let env = section.entry("env").or_insert_with(|| json!({}));
+        env[name] = json!({ "secret": format!("env:{}", text(&place["key"])) });
     }
 }
 
