@@ -21,7 +21,7 @@ use crate::kinds::status::StatusLine;
 use crate::live::{LiveApi, look as ask};
 use crate::plan;
 use crate::report::status::{Row, State, Status};
-use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, World};
+use crate::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -173,7 +173,7 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
             };
             (state, StatusLine { line: line.to_owned(), ..StatusLine::default() })
         }
-        (_, None) => (State::Absent, StatusLine::default()),
+        (_, None) => (State::Absent, ended_by_itself(resource, world)),
         (_, Some(live)) => {
             let (resource, instead) = with_live_size(resource, world);
             match kinds::of(resource.kind).kept(&resource, owner, live) {
@@ -189,6 +189,16 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
         }
     };
     Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
+}
+
+/// What is said of a Dask cluster on hosts that is gone because its time was over.
+fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
+    let was_made = world.record.as_ref().is_some_and(|record| record.passes.contains_key(&resource.identity));
+    let ends = kinds::hosts::cluster::ends(&resource.body);
+    let ends = ends.filter(|_| was_made && resource.kind == KindId::HostCluster);
+    let address = &resource.address;
+    let line = ends.map(|ends| format!("it ends {ends}; `dask-infra start {address}` recreates it"));
+    StatusLine { line: line.unwrap_or_default(), ..StatusLine::default() }
 }
 
 /// A pool with the number of nodes that was last asked for, by whomever: those are the nodes that come. Where the stack file has

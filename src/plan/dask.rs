@@ -204,7 +204,8 @@ impl Planner<'_> {
             return true;
         }
         let Life::Once { follow } = resource.life else { return false };
-        let is_cluster = follow.is_none() && resource.kind == KindId::DaskCluster;
+        let of_cluster = matches!(resource.kind, KindId::DaskCluster | KindId::HostCluster);
+        let is_cluster = follow.is_none() && of_cluster;
         if is_cluster && self.seen.inputs.is_started(&resource.identity) {
             return false;
         }
@@ -213,6 +214,15 @@ impl Planner<'_> {
             return false;
         }
         let address = &resource.address;
+        if let Some(ends) =
+            kinds::hosts::cluster::ends(&resource.body).filter(|_| resource.kind == KindId::HostCluster)
+        {
+            let code = if resource.body["spec"]["ttl"].is_null() { Code::IdleGone } else { Code::TtlGone };
+            let message =
+                format!("it does not exist: it ends {ends}. `dask-infra start {address}` recreates it");
+            self.notes.push(Note::of(code, address, message));
+            return true;
+        }
         let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
         let by_operator = |seconds: u64| format!("the operator deletes it after {seconds} s without work");
         let reapers = dask::reaper::of(resource, &self.seen.inputs.desired);
@@ -267,9 +277,11 @@ impl Planner<'_> {
     /// The DaskCluster that a wanted group or autoscaler is attached to.
     fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
+        let of_host = object.gvk == kinds::hosts::api::group();
+        let attached = of_host || object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let name = resource.body["spec"]["cluster"].as_str().filter(|_| attached)?.to_owned();
-        let (gvk, namespace) = (dask::api::cluster(), object.namespace.clone());
+        let gvk = if of_host { kinds::hosts::api::cluster() } else { dask::api::cluster() };
+        let namespace = object.namespace.clone();
         Some(Identity::Object(ObjectId { gvk, namespace, name }))
     }
 

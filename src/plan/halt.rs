@@ -289,7 +289,7 @@ fn needs(one: &Resource, other: &Resource) -> bool {
         return must_run_on(&one.body, pool);
     }
     let (Some(part), Some(cluster)) = (one.identity.object(), other.identity.object()) else { return false };
-    if cluster.gvk != dask::api::cluster() {
+    if ![dask::api::cluster(), kinds::hosts::api::cluster()].contains(&cluster.gvk) {
         return false;
     }
     let attached = part.gvk == dask::api::group() || part.gvk == dask::api::autoscaler();
@@ -340,7 +340,8 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
     let before = before(desired, external, world);
     let gone = |resource: &Resource| {
         let once = matches!(resource.life, Life::Once { follow: None });
-        let cluster = resource.identity.object().is_some_and(|object| object.gvk == dask::api::cluster());
+        let of_cluster = [dask::api::cluster(), kinds::hosts::api::cluster()];
+        let cluster = resource.identity.object().is_some_and(|object| of_cluster.contains(&object.gvk));
         once && cluster
             && record.passes.contains_key(&resource.identity)
             && world.find(&resource.identity).is_none()

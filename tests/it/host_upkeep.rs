@@ -285,6 +285,49 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
 }
 
+/// A scheduler that had no work for too long is no failure, and neither is a cluster whose time is over, whoever looks.
+#[test]
+fn a_cluster_ends_when_its_time_is_over() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let setting = Setting { faster: &[("TTL_LOOK = 60", "TTL_LOOK = 0.1")], ..Setting::default() };
+    let mut agent = Agent::start_with(state.path(), &setting);
+    agent.with_environment(&pretended(home.path()));
+    let path = format!("{HOSTS}/clusters/c");
+    let mut body = cluster(1, free_ports::<2>());
+    body["spec"]["idleTimeout"] = json!(1800);
+    agent.apply(&path, "", &body);
+    agent.settled("clusters/c", 1);
+    let group = json!({ "spec": { "cluster": "c", "environment": { "name": "main", "digest": "d1" }, "worker": { "replicas": 1 } } });
+    agent.apply(&format!("{HOSTS}/workergroups/c-more"), "", &group);
+    agent.settled("workergroups/c-more", 1);
+    let scheduler = pid(&agent, "c-scheduler");
+    let environment = fs::read_to_string(format!("/proc/{scheduler}/environ")).unwrap();
+    assert!(environment.contains("\0DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT=1800s\0"), "{environment}");
+    // One that was killed has failed.
+    kill(scheduler);
+    until("it has ended", || !is_alive(scheduler));
+    assert_eq!(agent.get(&path).0, 200);
+    agent.apply(&path, "", &body);
+    agent.settled("clusters/c", 1);
+    let log = agent.folder().join("logs/c-scheduler.log");
+    fs::write(log, "distributed.scheduler - INFO - Closing scheduler. Reason: idle-timeout-exceeded\n")
+        .unwrap();
+    kill(pid(&agent, "c-scheduler"));
+    agent.until(&path, |status, _| status == 404);
+    assert_eq!(agent.get(&format!("{HOSTS}/workergroups/c-more")).0, 404, "it goes with its cluster");
+    // Nobody looks at this one.
+    let mut body = cluster(1, free_ports::<2>());
+    body["spec"]["ttl"] = json!(2);
+    agent.apply(&path, "", &body);
+    let file = agent.folder().join("objects/clusters/_/c.json");
+    until("its time is over", || !file.exists());
+    assert_eq!(agent.ask("DELETE", &format!("{HOSTS}/environments/main"), None).0, 200);
+    until("nothing is left", || things_in(state.path()).is_empty());
+}
+
 /// Two hosts that are folders of this machine, behind a stand-in for ssh.
 struct Two {
     user: User,

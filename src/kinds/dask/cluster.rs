@@ -123,11 +123,11 @@ pub struct DaskCluster {
     pub group: BTreeMap<String, DaskGroup>,
     /// How long without work until the operator deletes the whole cluster: `"30m"`, or seconds; 0, the default, is never. It
     /// is recreated only by `start`, when its section changes or with `--replace`; with `{ seconds = 3600, remake = true }`
-    /// the next apply recreates it.
+    /// the next apply recreates it. On hosts its scheduler ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<IdleTimeout>,
     /// How long the cluster lives after it is created, or after its `queue` admits it: `"45m"`, `"8h"`, `"2d"`. A
-    /// CronJob beside it then deletes it, with its groups and autoscaler, also when no machine but the cluster is on. It is
+    /// CronJob beside it (on hosts a process) then deletes it, with its groups and autoscaler, also when no machine but the cluster is on. It is
     /// recreated only by `start`, or when its section changes. `{ after = "8h", image = "python:3.13" }` sets the CronJob's image, which needs Python 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<After>,
@@ -344,7 +344,7 @@ impl DaskCluster {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    fn life(&self) -> Life {
+    pub fn life(&self) -> Life {
         match self.reaped().next() {
             Some(_) => Life::Once { follow: None },
             None => self.idle_timeout.map_or(Life::Kept, IdleTimeout::life),

@@ -6,13 +6,15 @@ use super::{adapted, api, group, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::dask::api::CLUSTER_LABEL;
 use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
+use crate::kinds::dask::idle::IdleTimeout;
 use crate::kinds::dask::replicas::Writer;
 use crate::kinds::json::count;
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
 use crate::kinds::kubernetes::object::pods_labelled;
 use crate::kinds::kubernetes::requests::trial_call;
 use crate::kinds::scope::Scope;
-use crate::resource::{Action, Effect, Host, Identity, KindId, Life, Resource, Step};
+use crate::kinds::short::seconds;
+use crate::resource::{Action, Effect, Host, Identity, KindId, Resource, Step};
 
 /// Dask's own default port.
 pub const PORT: u16 = 8786;
@@ -21,6 +23,11 @@ pub const AUTO: &str = "auto";
 
 /// The field with what the job of a scheduler asks of SLURM.
 pub const JOB: &str = "slurm";
+
+/// Seconds without work after which a scheduler ends, and the whole cluster with it.
+const IDLE: &str = "idleTimeout";
+/// Seconds that a cluster lives.
+const TTL: &str = "ttl";
 
 /// The field with the packages that workers install when they start.
 pub const PIP_INSTALL: &str = "pipInstall";
@@ -170,6 +177,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     if let Some(restart) = section.restart {
         spec["restart"] = json!(restart);
     }
+    if let Some(idle) = section.idle_timeout.map(IdleTimeout::seconds).filter(|seconds| *seconds > 0) {
+        spec[IDLE] = json!(idle);
+    }
+    if let Some(ttl) = section.ttl.as_ref().and_then(|ttl| seconds(ttl.text())) {
+        spec[TTL] = json!(ttl);
+    }
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
         adapted::give(&mut spec["worker"], min, max);
     }
@@ -187,6 +200,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         (adapted::path(), number),
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
         (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
+        (FieldPath::keys(["spec", IDLE]), origin.key("idle_timeout")),
+        (FieldPath::keys(["spec", TTL]), origin.key("ttl")),
         (place.clone(), origin.key("scheduler")),
         (place.key("protocol"), origin.key("worker").key("protocol")),
         (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
@@ -205,7 +220,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         origin,
         follows,
         protect: section.lifecycle.protect,
-        life: Life::Kept,
+        life: section.life(),
     };
     let groups = section.group.iter();
     let groups: Vec<Resource> = groups
@@ -245,6 +260,9 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", "restart"]).contains(path) {
         return (Effect::InPlace, Some("nothing that runs is started again for it"));
     }
+    if FieldPath::keys(["spec", TTL]).contains(path) {
+        return (Effect::InPlace, Some("it counts from the creation of the Dask cluster"));
+    }
     if FieldPath::keys(["spec", PIP_INSTALL]).contains(path) {
         return (Effect::InPlace, Some(INSTALLED));
     }
@@ -262,7 +280,17 @@ fn about(resource: &Resource) -> Vec<String> {
         None => format!("scheduler on port {}", count(&spec["scheduler"]["port"])),
     };
     let parts = [scheduler, workers::about(&spec["worker"])];
-    parts.into_iter().chain(restarts).collect()
+    let ends = ends(&resource.body).map(|ends| format!("ends {ends}"));
+    parts.into_iter().chain(restarts).chain(ends).collect()
+}
+
+/// When a Dask cluster ends by itself: `28800 s after its creation, or after 1800 s without work`.
+pub fn ends(body: &Value) -> Option<String> {
+    let seconds = |key: &str| body["spec"][key].as_u64();
+    let ttl = seconds(TTL).map(|seconds| format!("{seconds} s after its creation (`ttl`)"));
+    let idle = seconds(IDLE).map(|seconds| format!("after {seconds} s without work (`idle_timeout`)"));
+    let all: Vec<String> = [ttl, idle].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join(", or "))
 }
 
 fn pods(resource: &Resource) -> Where {

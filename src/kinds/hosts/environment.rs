@@ -60,7 +60,8 @@ pub struct Environment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,
     /// A file of packages with versions, as `pip install -r` takes it: `"requirements.txt"`. Installed as `packages` are. Each line is
-    /// a package: other files, folders and options (`-r`, `-e`, `--index-url`) are refused, for a host does not have them.
+    /// a package, or one of `--index-url`, `--extra-index-url`, `--only-binary` and `--no-binary`; other files and folders (`-r`, `-e`) are
+    /// refused, for a host does not have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requirements: Option<String>,
     /// A `pyproject.toml`, with the `uv.lock` beside it: `uv sync --locked` installs what is locked, without the project itself and its

@@ -120,19 +120,11 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
         "`host` of the scheduler says where it listens",
     );
     say(
-        cluster.idle_timeout.is_some(),
-        path.key("idle_timeout"),
-        "the Dask operator deletes idle clusters, and there is none",
-        "remove it, and `destroy` the stack when it is not needed",
+        cluster.idle_stop.is_some(),
+        path.key("idle_stop"),
+        "a CronJob of Kubernetes deletes the cluster, and there is none",
+        "use `idle_timeout`, which ends it after a time without work",
     );
-    for (cause, _) in cluster.reaped() {
-        say(
-            true,
-            path.key(cause.key()),
-            "a CronJob of Kubernetes deletes the cluster, and there is none",
-            "remove it, and `destroy` the stack when it is not needed",
-        );
-    }
     say(
         cluster.capacity.is_some(),
         path.key("capacity"),
@@ -369,19 +361,21 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
     }
 }
 
+/// Options in a file of requirements that mean the same on every host. uv and pip know all of them.
+const OPTIONS: [&str; 5] = ["--hash", "--index-url", "--extra-index-url", "--only-binary", "--no-binary"];
+
 /// What is written in an environment means the same wherever the command runs, and may be read by everybody.
 fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Environment) {
     let Environment { packages, python, path: found, texts, .. } = environment;
     for line in texts.get("requirements.txt").into_iter().flat_map(|text| text.lines()).map(str::trim) {
-        let is_elsewhere = line.starts_with(['-', '.', '/', '~']) && !line.starts_with("--hash");
+        let word = line.split([' ', '=']).next().unwrap_or_default();
+        let is_elsewhere = line.starts_with(['-', '.', '/', '~']) && !OPTIONS.contains(&word);
         if is_elsewhere || line.starts_with("file:") {
-            let word = line.split([' ', '=']).next().unwrap_or_default();
             let message = format!("`requirements` of `{path}` has a line that is not a package: `{word} …`");
             let finding = Diagnostic::error(Code::EnvironmentSource, message);
             let finding = finding.at_value(path.key("requirements"), "in this file");
             context.say_of_value(finding.help(
-                "only the file itself is brought to the host: lock everything into it (`uv pip compile`), and give an index in \
-                 `uv.toml` or `pip.conf` of the host",
+                "only the file itself is brought to the host: lock everything into it (`uv pip compile`)",
             ));
         }
     }

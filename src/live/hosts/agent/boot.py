@@ -141,6 +141,7 @@ class Boot:
                             # One that was being made.
                             self.make_environment(live["spec"]["environment"]["name"])
                     self.converge(name)
+                    self.watch_ttl(self.store.get("clusters", name))
             while any(map(self.is_converging, asked)):
                 time.sleep(0.2)
             # What failed left a note.

@@ -1,6 +1,12 @@
 """Brings the processes of Dask clusters to what is asked for."""
 
 
+def seconds_left(live):
+    """Until the `ttl` of a Dask cluster has passed."""
+    created = calendar.timegm(time.strptime(live["metadata"]["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ"))
+    return created + live["spec"]["ttl"] - time.time()
+
+
 class Clusters:
     def led(self, name):
         """The Dask cluster of a name, or the job whose own cluster has it: no two have one name."""
@@ -26,6 +32,8 @@ class Clusters:
                 # Wherever its job comes to run.
                 "scheduler": live["spec"]["scheduler"] if "slurm" in terms else terms,
             }
+            if live["spec"].get("idleTimeout"):
+                wanted[cluster + "-scheduler"]["idle"] = live["spec"]["idleTimeout"]
         if not going and has_adapter(live):
             wanted[adapter_name(live)] = {
                 "component": ADAPTER, "group": "", "cluster": cluster, "environment": live["spec"]["environment"],
@@ -295,6 +303,61 @@ class Clusters:
                 return ended | (restarts or {pod["metadata"]["name"] for pod in comes if not self.is_queued(pod)})
             time.sleep(0.2)
         return set()
+
+    def end_those_over(self):
+        """Deletes Dask clusters whose time is over; to be called with the lock."""
+        for live in self.store.all("clusters"):
+            # What SLURM does not tell of is not over.
+            with contextlib.suppress(Refused):
+                if not is_going(live) and self.is_over(live):
+                    self.end_cluster(live)
+
+    def is_over(self, live):
+        """Returns true where the `ttl` of a Dask cluster has passed, or its scheduler ended as it had no work for too long. On another host
+        its workers have ended then, and nothing listens where the scheduler was."""
+        spec, name = live["spec"], live["metadata"]["name"]
+        if spec.get("ttl") and seconds_left(live) <= 0:
+            return True
+        if not spec.get("idleTimeout") or self.is_converging(name):
+            return False
+        if leads(live):
+            leader = self.store.get("pods", name + "-scheduler", "default")
+            if leader is None or self.lives(leader) or leader["internal"].get("error"):
+                return False
+            # Source: `check_idle` and `close` of scheduler.py, distributed 2026.8.0.
+            with contextlib.suppress(OSError):
+                return "idle-timeout-exceeded" in end_of(self.store.at("logs", log_name(name + "-scheduler")))
+            return False
+        met = (read_json(self.store.at("schedulers", name)) or {}).get("id")
+        return bool(met) and not any(map(self.lives, self.pods(CLUSTER_LABEL, name))) and has_place(terms_of(live)) and is_refused(live)
+
+    def end_cluster(self, live):
+        """Deletes a Dask cluster with its groups; to be called with the lock."""
+        self.store.goes("clusters", live)
+        for group in self.groups(live["metadata"]["name"]):
+            self.store.goes("workergroups", group)
+        self.converge(live["metadata"]["name"])
+        self.keep_boot()
+
+    def watch_ttl(self, live):
+        """Has a process wait for the end of a Dask cluster; to be called with the lock."""
+        if live["spec"].get("ttl"):
+            file = self.store.at("follow", live["metadata"]["name"])
+            detach_once(self.store, file, lambda: self.ttl_watched(live["metadata"]["name"]))
+
+    def ttl_watched(self, name):
+        while True:
+            with self.store.locked():
+                live = self.store.get("clusters", name)
+                is_there = live and not is_going(live) and live["spec"].get("ttl")
+                left = seconds_left(live) if is_there else 0
+                if left <= 0:
+                    self.store.remove("follow", name)
+                    if is_there:
+                        self.end_cluster(live)
+                    return
+            # The clock may be set, and the time be changed.
+            time.sleep(min(left, TTL_LOOK))
 
     def finish(self, cluster):
         """Lets objects go whose processes are gone; to be called with the lock."""

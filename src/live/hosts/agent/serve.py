@@ -31,6 +31,8 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
                 # Who asked for it has gone, and somebody else may have decided otherwise since.
                 sys.exit(0)
             self.cut_logs()
+            if plural in ("clusters", "workergroups", "pods"):
+                self.end_those_over()
             body = self.handle(request["method"], parts, asked, request.get("body"))
         self.ask_schedulers()
         return body
@@ -201,6 +203,7 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
                 self.store.remove("adapted", name)
             self.converge(name)
             self.keep_boot()
+            self.watch_ttl(live)
         elif plural == "jobs":
             self.begin(live)
         elif plural == "workergroups":
