@@ -183,7 +183,7 @@ impl Drop for Agent {
 /// `requests` lists what schedulers were asked, `workers/` who is registered; `refuses`, `busy`, `mute` have a scheduler retire
 /// nobody, answer with an error once, or never listen.
 const PRETENDED: &str = r#"#!/usr/bin/env python3
-import http.server, json, os, signal, socket, sys, threading, time
+import http.server, json, os, re, signal, socket, struct, sys, threading, time
 here, words = os.path.dirname(os.path.abspath(__file__)), sys.argv[1:]
 def after(word):
     return words[words.index(word) + 1]
@@ -198,10 +198,29 @@ elif "distributed.cli.dask_scheduler" in words:
         time.sleep(3600)
     host, port = after("--host"), int(after("--port"))
     comm = socket.create_server((host, port))
-    def hang_up():
+    def text_of(value):
+        return b"\xdb" + struct.pack(">I", len(value)) + value
+    def exchange(link):
+        with link, link.makefile("rb") as requests:
+            while True:
+                message = requests.read(struct.unpack("<Q", requests.read(8))[0])
+                names = []
+                if b"retire_workers" in message:
+                    sent = re.findall(rb"tcp://[\w.-]+", message)
+                    with open(os.path.join(here, "requests"), "a") as file:
+                        file.write("%d RETIRE %s\n" % (os.getpid(), b" ".join(sent).decode()))
+                    names = [] if there("refuses") else sent
+                    for name in names:
+                        os.unlink(os.path.join(workers, name[6:].decode()))
+                elif b"pickle-protocol" not in message:
+                    # What is asked for versions hears nothing.
+                    return
+                answer = struct.pack(">BI", 0xDF, len(names)) + b"".join(text_of(name) + b"\x80" for name in names)
+                link.sendall(struct.pack("<QQQ", len(answer) + 16, 1, len(answer)) + answer)
+    def answers():
         while True:
-            comm.accept()[0].close()
-    threading.Thread(target=hang_up, daemon=True).start()
+            threading.Thread(target=exchange, args=(comm.accept()[0],), daemon=True).start()
+    threading.Thread(target=answers, daemon=True).start()
     own = {"id": "Scheduler-%d" % os.getpid(), "address": "tcp://%s:%d" % (host, port)}
     class Pages(http.server.BaseHTTPRequestHandler):
         def say(self, what, status=200):
@@ -212,22 +231,15 @@ elif "distributed.cli.dask_scheduler" in words:
             self.wfile.write(text)
         def log_message(self, *_):
             pass
-        def heard(self, more=""):
+        def heard(self):
             with open(os.path.join(here, "requests"), "a") as file:
-                file.write("%d %s %s %s\n" % (os.getpid(), self.command, self.path, more))
+                file.write("%d %s %s\n" % (os.getpid(), self.command, self.path))
         def do_GET(self):
             self.heard()
             if there("busy"):
                 os.unlink(os.path.join(here, "busy"))
                 return self.say({}, 500)
             self.say(dict(own, workers={"tcp://" + name: {"id": name} for name in os.listdir(workers)}))
-        def do_POST(self):
-            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self.heard(text)
-            names = [] if there("refuses") else [address[6:] for address in json.loads(text)["workers"]]
-            for name in names:
-                os.unlink(os.path.join(workers, name))
-            self.say({"tcp://" + name: {} for name in names})
     http.server.HTTPServer((host, int(after("--dashboard-address").rsplit(":", 1)[1])), Pages).serve_forever()
 elif "--work" in words:
     with open(os.path.join(here, "ran"), "a") as file:
@@ -638,7 +650,7 @@ fn workers_join_no_scheduler_of_somebody_else() {
     assert_eq!(live["status"]["scheduler"]["answers"], false, "{live:#}");
     assert_eq!(live["status"]["workers"]["registered"], 0, "{live:#}");
     agent.destroy();
-    assert_eq!(asked(other.path(), "POST"), Vec::<String>::new());
+    assert_eq!(asked(other.path(), "RETIRE"), Vec::<String>::new());
     stranger.kill().unwrap();
     stranger.wait().unwrap();
     assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
@@ -961,7 +973,7 @@ fn a_worker_ends_only_when_the_scheduler_retired_it() {
     agent.apply(&path, "", &cluster(2, ports));
     let live = agent.settled("clusters/c", 2);
     assert_eq!(live["status"]["message"], Value::Null);
-    assert!(asked(home.path(), "POST")[0].ends_with(r#"{"workers": ["tcp://c-worker-2"]}"#));
+    assert!(asked(home.path(), "RETIRE")[0].ends_with("RETIRE tcp://c-worker-2"));
     // Others hold what those of a changed group have, while these are started again.
     fs::remove_file(home.path().join("requests")).unwrap();
     let mut changed = cluster(2, ports);
@@ -969,7 +981,7 @@ fn a_worker_ends_only_when_the_scheduler_retired_it() {
     agent.apply(&path, "", &changed);
     agent.until(&path, |_, live| live["status"]["converging"] == false);
     let sent: Vec<String> =
-        asked(home.path(), "POST").iter().map(|line| line.rsplit('"').nth(1).unwrap().to_owned()).collect();
+        asked(home.path(), "RETIRE").iter().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
     assert_eq!(sent, ["tcp://c-worker-0", "tcp://c-worker-1"], "one after the other");
     agent.destroy();
     assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());

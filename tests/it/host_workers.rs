@@ -252,7 +252,7 @@ fn workers_run_as_they_are_told() {
         live["status"]["converging"] == false && live["status"]["workers"]["registered"] == 1
     });
     assert!(!own.exists());
-    assert!(asked(home.path(), "POST").is_empty() || !home.path().join("workers/c-worker-0-0").exists());
+    assert!(asked(home.path(), "RETIRE").is_empty() || !home.path().join("workers/c-worker-0-0").exists());
     assert!(
         agent.note("c-worker-0").1["spec"]["containers"][0]["command"].to_string().contains("--no-nanny")
     );

@@ -1,7 +1,8 @@
 //! `[local]` with the real `distributed`: processes on this machine, computed with, disturbed and taken away.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -102,6 +103,19 @@ impl Here {
     }
 }
 
+/// The status of the answer to a POST, as a form of another site's page sends one.
+fn posted(port: u16, path: &str, body: &str) -> u16 {
+    let mut link = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nOrigin: http://other.example\r\nContent-Type: text/plain\r\nContent-Length: {}",
+        body.len()
+    );
+    link.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(link).read_line(&mut line).unwrap();
+    line.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
 /// The folder of the only machine that has notes below a state folder.
 pub fn noted_in(state: &Path) -> PathBuf {
     let machines = things_in(&state.join("dask-infra/at"));
@@ -179,9 +193,11 @@ fn a_scaled_cluster_loses_no_result() {
     let mut answers = BufReader::new(client.stdout.take().unwrap()).lines();
     let mut ask = client.stdin.take().unwrap();
     assert_eq!(answers.next().unwrap().unwrap(), "held");
+    // A page of a browser could send that: the scheduler opens no route for it, as `dask scheduler` does not by itself.
+    assert_eq!(posted(here.ports[1], "/api/v1/retire_workers", "{\"n\":1000}"), 404);
     for number in ["3", "1", "2"] {
         here.run(&["scale", "work", number, "--auto-approve"]).expect(0);
-        std::io::Write::write_all(&mut ask, b"\n").unwrap();
+        ask.write_all(b"\n").unwrap();
         assert_eq!(answers.next().unwrap().unwrap(), "40425 45", "with {number} workers");
     }
     drop(ask);

@@ -63,11 +63,6 @@ KEEPS_MARK = "SPT_NOENV"
 # What processes get of the environment of who applies: a shell's other variables would make two applies differ, and may
 # hold secrets.
 PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER")
-# The scheduler's routes with its API, which retires workers; a list replaces the default one.
-# Source: distributed.yaml of distributed 2026.8.0.
-ROUTES = [
-    "distributed.http.scheduler." + name for name in ("prometheus", "info", "json", "api")
-] + ["distributed.http." + name for name in ("health", "proxy", "statics")]
 # Seconds. A scheduler may take so long to answer; all that are asked for one request; one that was silent a moment ago.
 ANSWER, ANSWERS, AGAIN = 2, 3, 0.2
 # How long one that was silent counts as such.

@@ -379,9 +379,8 @@ class Clusters:
                 self.keep_boot()
 
     def retire(self, cluster, leader, names, is_strict, is_once=False):
-        """Has a scheduler move what workers hold; says which may end. The scheduler knows workers by address
-        only, and answers 200 to what it ignores: each that it retired is a key of its answer. Those that it does not retire
-        are asked for again, unless once is enough.
+        """Has a scheduler move what workers hold; says which may end. Each that it retired is a key of its answer. Those that it does
+        not retire are asked for again, unless once is enough.
         Source: tried on distributed 2026.8.0."""
         until = time.monotonic() + RETIRE
         with self.store.locked():
@@ -401,10 +400,10 @@ class Clusters:
                     return retired
                 wanted = {at[name]: name for name in names - retired}
                 answer = None
-                with contextlib.suppress(OSError, ValueError):
+                with contextlib.suppress(*NO_ANSWER):
                     left = until - time.monotonic()
-                    answer = ask(live, "POST", "/api/v1/retire_workers", {"workers": sorted(wanted)}, left)
-                    retired |= {wanted[address] for address in answer if address in wanted}
+                    answer = (retired_at if is_spoken(terms_of(live)) else self.retired_by_client)(live, wanted, left)
+                    retired |= {wanted[address] for address in answer}
                 if not is_strict:
                     # There is nobody who could take anything over.
                     return names
@@ -413,6 +412,25 @@ class Clusters:
             time.sleep(0.3)
         # Without a scheduler nothing can be moved, and what workers hold is of no use.
         return retired if goes_on() else names
+
+    def retired_by_client(self, live, workers, patience):
+        """As `retired_at`, in the environment of the cluster."""
+        with self.store.locked():
+            status = (self.environment(live["spec"]["environment"]["name"]) or {}).get("status", {})
+        if not status.get("python"):
+            raise ValueError("the environment is not ready")
+        pod = {"metadata": {"name": live["metadata"]["name"] + "-retire", "uid": str(uuid.uuid4())}, "internal": {}}
+        command = [status["python"], "-c", RETIRES, contact(terms_of(live)), json.dumps(sorted(workers))]
+        command, variables = self.in_environment(pod, status, command, dict(terms_of(live).get("env", {})))
+        given = client_variables(variables) if is_contained(pod) else dict(os.environ, **variables)
+        try:
+            run = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=patience,
+                env=given,
+            )
+        except subprocess.TimeoutExpired:
+            raise socket.timeout("it did not answer in time") from None
+        return set(workers).intersection(json.loads(run.stdout))
 
     def meet(self, cluster, live):
         """Waits for a scheduler on another host, and notes who it is; no longer than somebody wants it."""

@@ -1,13 +1,27 @@
-"""What a scheduler and its workers run, asked in Dask's own protocol: no page of the dashboard tells, and a client of Dask takes
-seconds to import.
+"""Dask's own protocol: asks a scheduler and its workers for their versions, and has a scheduler retire workers. No page that a
+scheduler opens by default does either, and a client of Dask takes seconds to import.
 
 A message is a length of 8 bytes, a count of frames, their lengths, and the frames; what is asked here comes in one frame of
 msgpack. Both sides begin with what they are. Source: `distributed/comm/tcp.py` and `distributed/protocol/utils.py` of
 distributed 2026.8.0; tried against it. `live/dask.rs` asks the same through a tunnel.
 """
 
-# Bytes of an answer: that of a worker has 700.
+# Bytes of an answer: the versions of a worker have 700, a retired worker about 2,000.
 LONGEST_ANSWER = 16 * 1024 * 1024
+# Where the protocol is one that only a client of Dask speaks, as `ucx`. Prints what the scheduler answers.
+RETIRES = """
+import asyncio, json, sys
+from distributed.core import rpc
+async def run(address, workers):
+    scheduler = rpc(address)
+    try:
+        print(json.dumps(sorted(await scheduler.retire_workers(workers=workers))))
+    finally:
+        await scheduler.close_rpc()
+asyncio.run(run(sys.argv[1], json.loads(sys.argv[2])))
+"""
+# Errors of an exchange that came to nothing.
+NO_ANSWER = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError)
 
 
 def packed(value):
@@ -38,8 +52,12 @@ def unpacked(data):
         return struct.unpack(">" + form, take(struct.calcsize(form)))[0]
     def many(count):
         return [one() for _ in range(count)]
+    def key():
+        # Measurements of workers have keys that are tuples.
+        found = one()
+        return tuple(found) if isinstance(found, list) else found
     def pairs(count):
-        return {one(): one() for _ in range(count)}
+        return {key(): one() for _ in range(count)}
     def text(count):
         return take(count).decode(errors="replace")
     def one():
@@ -98,7 +116,7 @@ def dask_asks(host, port, questions, patience):
 def versions_at(cluster, workers, patience):
     """The versions of a scheduler, and of some workers by their addresses; nothing when they do not tell."""
     terms = terms_of(cluster)
-    if terms.get("protocol", "tcp") != "tcp":
+    if not is_spoken(terms):
         return None
     told = {"op": "broadcast", "msg": {"op": "versions"}, "workers": sorted(workers), "on_error": "ignore"}
     try:
@@ -106,5 +124,20 @@ def versions_at(cluster, workers, patience):
         # One that goes at this moment tells nothing.
         of_workers = {at: packages_of(one) for at, one in answers[1].items() if isinstance(one, dict) and "packages" in one}
         return packages_of(answers[0]), of_workers
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
+    except NO_ANSWER:
         return None
+
+
+def is_spoken(terms):
+    """Whether a scheduler with these terms can be asked here."""
+    return terms.get("protocol", "tcp") == "tcp"
+
+
+def retired_at(cluster, workers, patience):
+    """The addresses of the workers that a scheduler retired, of those that it is asked to retire."""
+    terms = terms_of(cluster)
+    question = {"op": "retire_workers", "workers": sorted(workers)}
+    answer = dask_asks(listens(terms), int(terms["port"]), [question], patience)[0]
+    if not isinstance(answer, dict):
+        raise ValueError("that is no answer")
+    return set(workers).intersection(answer)

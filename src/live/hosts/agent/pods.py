@@ -138,18 +138,18 @@ class Pods:
         protocol = scheduler.get("protocol")
         spoken = ["--protocol", protocol] if protocol else []
         schedules = [python, "-c", SCHEDULES, "distributed.cli.dask_scheduler"]
-        routes = dict(self.with_secrets(scheduler), DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=repr(ROUTES))
+        own = self.with_secrets(scheduler) if what["component"] == "scheduler" else {}
         if what.get("idle"):
-            routes["DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT"] = "%ds" % what["idle"]
+            own["DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT"] = "%ds" % what["idle"]
         if what["component"] == "scheduler" and is_of_slurm(what):
-            return schedules + scheduler_options(scheduler, self.scheduler_file(name)) + spoken, routes
+            return schedules + scheduler_options(scheduler, self.scheduler_file(name)) + spoken, own
         host, port, pages = listens(scheduler), int(scheduler["port"]), int(scheduler["dashboardPort"])
         at = url_host(host)
         if what["component"] == "scheduler":
             for one in (port, pages):
                 check_free(host, one)
             listening = ["--host", host, "--port", str(port), "--dashboard-address", "%s:%d" % (at, pages)]
-            return schedules + listening + spoken, routes
+            return schedules + listening + spoken, own
         worker = what["worker"]
         if what.get("spread"):
             host = own_address(host, port)
