@@ -6,6 +6,7 @@ pub mod address;
 pub mod catalog;
 pub mod schema;
 pub mod secrets;
+pub mod shell;
 pub mod source;
 
 pub mod diag;

@@ -78,15 +78,7 @@ pub enum Next<'a> {
     PlanOnline,
 }
 
-/// A word as a shell reads it back.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
+pub use crate::shell::quoted;
 
 /// The words for an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,13 +127,6 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_for_shells() {
-        for (word, shown) in [("a/b.c", "a/b.c"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")] {
-            assert_eq!(quoted(word), shown);
-        }
-    }
 
     #[test]
     fn durations_are_brief() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &[&str])] = &[
     ("address", &[]),
     ("secrets", &[]),
+    ("shell", &[]),
     ("schema", &["address"]),
     ("catalog", &["schema"]),
     ("source", &["address", "secrets"]),
@@ -16,11 +17,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("resource", &["address", "record", "secrets"]),
     ("kinds", &["address", "catalog", "record", "resource", "schema", "secrets"]),
     ("stack", &["address", "catalog", "diag", "kinds", "record", "resource", "schema", "secrets", "source"]),
-    ("import", &["address", "catalog", "diag", "kinds", "resource", "schema", "secrets", "stack"]),
+    ("import", &["address", "catalog", "diag", "kinds", "resource", "schema", "secrets", "shell", "stack"]),
     ("plan", &["address", "catalog", "diag", "kinds", "record", "resource", "schema", "secrets", "source"]),
-    ("live", &["address", "record", "resource", "secrets"]),
+    ("live", &["address", "record", "resource", "secrets", "shell"]),
     ("apply", &["address", "diag", "kinds", "live", "plan", "record", "resource", "secrets"]),
-    ("report", &["address", "apply", "diag", "kinds", "plan", "record", "resource", "secrets", "source"]),
+    (
+        "report",
+        &["address", "apply", "diag", "kinds", "plan", "record", "resource", "secrets", "shell", "source"],
+    ),
     ("sandbox", &["address", "catalog", "schema"]),
 ];
 
