@@ -116,8 +116,9 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
         if let Some(path) = &file {
             let text = format!("#:schema {SCHEMA}\n{}", imported.text);
             let beside = path.parent().unwrap_or(Path::new(""));
-            let files = imported.files.iter().map(|(name, text)| (beside.join(name), text.clone()));
-            create_all(&[vec![(path.clone(), text)], files.collect(), schema_in(beside)].concat())?;
+            let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+            let files = imported.files.iter().map(|file| (file.path(), file.text().to_owned()));
+            create_all(beside, &[vec![(name, text)], files.collect(), schema_in(beside)].concat())?;
         }
         let left = left_out(&imported, file.as_deref());
         reporter.diagnostics(&left, &Sources::default());
@@ -346,6 +347,9 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
     let mut text = format!("Wrote {}\n", path.display());
     for section in &imported.sections {
         let _ = writeln!(text, "  {section}");
+    }
+    for file in &imported.files {
+        let _ = writeln!(text, "Wrote {}", path.with_file_name(file.path()).display());
     }
     let on_hosts = matches!(found.place, Place::Hosts(_));
     if on_hosts && imported.sections.is_empty() {

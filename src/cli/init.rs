@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::Exit;
 use super::gcloud::{self, Gcloud};
@@ -71,14 +71,16 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     };
     let needs_project =
         !is_local && own.project.is_none() && settings.environment(PROJECT_VARIABLE).is_none();
-    let mut files: Vec<(PathBuf, String)> = vec![(folder.join("stack.toml"), ready.own(&own))];
-    files.extend(ready.files.iter().skip(1).map(|(name, text)| (folder.join(name), (*text).to_owned())));
+    let mut made: Vec<(PathBuf, String)> = vec![(PathBuf::from("stack.toml"), ready.own(&own))];
+    made.extend(ready.files.iter().skip(1).map(|(name, text)| (PathBuf::from(name), (*text).to_owned())));
+    let files: Vec<(PathBuf, String)> =
+        made.iter().map(|(name, text)| (folder.join(name), text.clone())).collect();
     if let Some((there, _)) = files.iter().find(|(path, _)| path.exists()) {
         let what = format!("{} already exists; nothing was written", there.display());
         let help = "choose another folder with `--stack FOLDER`, or move the existing file away";
         return Err(Diagnostic::error(Code::AlreadyThere, what).help(help).into());
     }
-    create_all(&[files.clone(), schema_in(&folder)].concat())?;
+    create_all(&folder, &[made, schema_in(&folder)].concat())?;
     let next =
         if is_local { next_here(settings, &files) } else { next(settings, &files, &said, needs_project) };
     Ok(next)
@@ -86,17 +88,20 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
 
 /// The schema that editors look for, where a folder does not have it yet.
 pub(super) fn schema_in(folder: &Path) -> Vec<(PathBuf, String)> {
-    let schema = folder.join(SCHEMA);
-    if schema.exists() { Vec::new() } else { vec![(schema, format!("{:#}\n", stack::json_schema()))] }
+    match folder.join(SCHEMA).exists() {
+        true => Vec::new(),
+        false => vec![(PathBuf::from(SCHEMA), format!("{:#}\n", stack::json_schema()))],
+    }
 }
 
-/// All of the files, or none: half a stack would stand in the way of the next `init`.
-pub(super) fn create_all(files: &[(PathBuf, String)]) -> Result<(), Diagnostic> {
-    for (place, (path, text)) in files.iter().enumerate() {
-        if let Err(problem) = create(path, text) {
+/// All of the files of a folder, or none: half a stack would stand in the way of the next `init`. Their names are paths from the folder
+/// on, which lead to no other place.
+pub(super) fn create_all(folder: &Path, files: &[(PathBuf, String)]) -> Result<(), Diagnostic> {
+    for (place, (name, text)) in files.iter().enumerate() {
+        if let Err(problem) = create(folder, name, text) {
             for (made, _) in &files[..place] {
                 // What cannot be taken away again is there to be seen.
-                let _ = fs::remove_file(made);
+                let _ = fs::remove_file(folder.join(made));
             }
             return Err(problem);
         }
@@ -122,20 +127,49 @@ pub(super) fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
 }
 
 /// Writes a file that must not be there yet.
-fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
+fn create(folder: &Path, name: &Path, text: &str) -> Result<(), Diagnostic> {
     let failed = |error: std::io::Error| {
-        Diagnostic::error(Code::CannotWrite, format!("cannot write {}: {error}", path.display()))
+        let what = format!("cannot write {}: {error}", folder.join(name).display());
+        Diagnostic::error(Code::CannotWrite, what)
             .help("choose another folder with `--stack FOLDER`, or fix the cause")
     };
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        fs::create_dir_all(parent).map_err(failed)?;
-    }
-    // Fails when somebody has made it meanwhile.
-    let mut file = fs::File::create_new(path).map_err(failed)?;
+    let path = place(folder, name).map_err(failed)?;
+    // Fails when somebody has made it meanwhile, and for a link.
+    let mut file = fs::File::create_new(&path).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(|error| {
-        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(&path);
         failed(error)
     })
+}
+
+/// The path of a file in a folder, whose parents are created one by one: each must lie in the folder, through all links.
+fn place(folder: &Path, name: &Path) -> std::io::Result<PathBuf> {
+    let leads_out = || {
+        let what = "its path leads out of the stack's folder";
+        std::io::Error::new(std::io::ErrorKind::InvalidInput, what)
+    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    if !name.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(leads_out());
+    }
+    fs::create_dir_all(folder)?;
+    let top = fs::canonicalize(folder)?;
+    let mut at = top.clone();
+    let mut parts = name.components().peekable();
+    while let Some(part) = parts.next() {
+        at.push(part);
+        if parts.peek().is_none() {
+            break;
+        }
+        match fs::create_dir(&at) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+            _ => at = fs::canonicalize(&at)?,
+        }
+        if !at.starts_with(&top) {
+            return Err(leads_out());
+        }
+    }
+    Ok(at)
 }
 
 /// What the user's gcloud says goes in, where the stack can live with it; and a word on each.

@@ -14,6 +14,8 @@ use crate::kinds::json::count;
 use crate::kinds::slurm::SlurmKeys;
 use crate::resource::{Gvk, ObjectId, Owner};
 use crate::secrets::{has_secret_shape, is_literal};
+use crate::shell::{ShellLine, quoted};
+use crate::stack::toml::is_bare;
 use crate::stack::{DaskCluster, DaskGroup, DaskJob, Environment, Local, Slurm, Ssh, Stack};
 
 /// What a stack that `init` or `import` wrote calls itself beside its name.
@@ -99,6 +101,10 @@ impl<'a> Reader<'a> {
 
     fn environment(&mut self, object: &ObjectId, live: &Value) {
         let key = self.environment_key(&object.name);
+        if !is_bare(&key) {
+            let why = "its name is not a key of a section: letters, digits, `_` and `-`";
+            return self.cannot(object, &why);
+        }
         let spec = &live["spec"];
         let mut section = Map::new();
         for name in ["packages", "path", "python"] {
@@ -113,8 +119,16 @@ impl<'a> Reader<'a> {
             let of = environment::FILES.iter().find(|(_, file)| file == name);
             section.extend(of.map(|(of, _)| ((*of).to_owned(), json!(format!("{key}/{name}")))));
         }
-        if spec["files"].is_object() {
-            section.insert("texts".to_owned(), spec["files"].clone());
+        // Names become paths on this machine: only those that environments know.
+        let texts: Map<String, Value> = spec["files"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| environment::is_file(name))
+            .map(|(name, text)| (name.clone(), text.clone()))
+            .collect();
+        if !texts.is_empty() {
+            section.insert("texts".to_owned(), Value::Object(texts));
         }
         if spec["pip"] == true {
             // Its clusters tell what their workers install.
@@ -448,17 +462,32 @@ fn stranger(live: &Value) -> String {
     let whose = match (live["ours"] == true, live["state"].as_str().and_then(|state| state.rsplit_once('/')))
     {
         (true, Some((home, name))) => format!(
-            "dask-infra started it, with its state in `{home}/{name}`; `XDG_STATE_HOME={home}` there imports it"
+            "dask-infra started it, with its state in {}; `XDG_STATE_HOME={}` there imports it",
+            quoted(&format!("{home}/{name}")),
+            quoted(home)
         ),
         (true, None) => "dask-infra started it, and its notes of it are gone".to_owned(),
         (false, _) => "dask-infra did not start it".to_owned(),
     };
     format!(
-        "`{}` of {} on {} ({}): {whose}; `{}` there stops it",
+        "`{}` of {} on {} ({}): {whose}; {}",
         text(&live["command"]).replace('`', "'"),
         text(&live["user"]),
         text(&live["host"]),
         about.join(", "),
-        text(&live["stop"])
+        stops(live)
+    )
+}
+
+/// The command that stops a process of others, made of its numbers and of nothing else that the host said.
+fn stops(live: &Value) -> String {
+    let line = match (live["job"].as_str(), live["pid"].as_u64()) {
+        (Some(job), _) => Some(ShellLine::of("scancel").words([job])),
+        (None, Some(pid)) => Some(ShellLine::of("kill").words([pid.to_string()])),
+        (None, None) => None,
+    };
+    line.map_or_else(
+        || "nothing is known that stops it".to_owned(),
+        |line| format!("`{line}` there stops it"),
     )
 }

@@ -3,13 +3,16 @@
 //! `manage = false`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::address::FieldPath;
 use crate::diag::{Diagnostic, Severity};
+use crate::kinds::hosts::environment::{FILES, LOCK};
 use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, Endpoint, ObjectId, Owner};
+use crate::stack::toml::is_bare;
 use crate::stack::{Gke, Header, Kubernetes, Options, SshHost, Stack, lower, parse_text};
 
 mod dask;
@@ -74,10 +77,41 @@ pub struct Imported {
     /// The addresses of its sections in the order of the file: those that say `manage = false`, on hosts all that become
     /// something.
     pub sections: Vec<String>,
-    /// The files that environments are made of, by their path from the stack's folder on.
-    pub files: BTreeMap<String, String>,
+    /// The files that environments are made of.
+    pub files: Vec<EnvironmentFile>,
     /// What the stack does not say, and why: the comments of the file without their marks.
     pub left_out: Vec<String>,
+}
+
+/// A file that an environment is made of. Its path holds nothing that a host chose freely: the folder is a bare key, the name one of
+/// those that environments know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvironmentFile {
+    environment: String,
+    name: &'static str,
+    text: String,
+}
+
+impl EnvironmentFile {
+    /// None when the key or the name cannot be part of a path.
+    fn new(environment: &str, name: &str, text: &str) -> Option<Self> {
+        let name = FILES.iter().map(|(_, file)| *file).chain([LOCK]).find(|known| *known == name)?;
+        is_bare(environment).then(|| Self {
+            environment: environment.to_owned(),
+            name,
+            text: text.to_owned(),
+        })
+    }
+
+    /// Its path from the stack's folder on.
+    pub fn path(&self) -> PathBuf {
+        Path::new(&self.environment).join(self.name)
+    }
+
+    /// The content.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 /// A stack on its way, with a word on its sections.

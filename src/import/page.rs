@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Draft, Found, Hosts, Imported, Place};
+use super::{Draft, EnvironmentFile, Found, Hosts, Imported, Place};
 use crate::address::FieldPath;
 use crate::stack::reference;
 use crate::stack::sections::is_keyed;
@@ -54,7 +54,7 @@ pub(super) fn write(found: &Found, draft: &Draft) -> Imported {
     }
     let environments = draft.stack.environment.iter();
     let files = environments.flat_map(|(key, section)| {
-        section.texts.iter().map(move |(name, text)| (format!("{key}/{name}"), text.clone()))
+        section.texts.iter().filter_map(|(name, text)| EnvironmentFile::new(key, name, text))
     });
     Imported { text, sections, files: files.collect(), left_out }
 }

@@ -15,8 +15,13 @@ pub(crate) fn header(path: &FieldPath) -> String {
 
 /// A key, in quotes where TOML needs them.
 pub(crate) fn word(key: &str) -> String {
+    if is_bare(key) { key.to_owned() } else { quoted(key) }
+}
+
+/// Returns true for a key that needs no quotes: letters, digits, `_` and `-`. Source: "Keys" of TOML 1.0.
+pub(crate) fn is_bare(key: &str) -> bool {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !key.is_empty() && key.chars().all(bare) { key.to_owned() } else { quoted(key) }
+    !key.is_empty() && key.chars().all(bare)
 }
 
 /// Text in one line: control characters are escaped.

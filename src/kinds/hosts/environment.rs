@@ -35,6 +35,11 @@ const LABEL: &str = "hosts.dask-infra.dev/environment";
 /// What `uv` locked, beside a `pyproject.toml`.
 pub const LOCK: &str = "uv.lock";
 
+/// Returns true for the usual name of a file that an environment is made of.
+pub fn is_file(name: &str) -> bool {
+    name == LOCK || FILES.iter().any(|(_, file)| *file == name)
+}
+
 pub const KIND: Kind = Kind {
     rank: 55,
     compare: Compare::Kubernetes(effect),
