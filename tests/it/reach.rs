@@ -53,7 +53,7 @@ fn the_sandbox_alone_runs_no_program_to_connect_to() {
         user.run(words).expect(1).says("DI0423").says("SIMULATED").says("rapids-dask-cluster");
     }
     let left: Vec<_> =
-        std::fs::read_dir(user.path().join(".dask-infra/connect")).into_iter().flatten().collect();
+        std::fs::read_dir(user.path().join("dask-infra/connect")).into_iter().flatten().collect();
     assert!(left.iter().all(|entry| entry.as_ref().unwrap().path().extension() == Some("log".as_ref())));
 }
 

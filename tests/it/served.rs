@@ -260,6 +260,10 @@ impl User {
         if let Some(python) = python() {
             command.env("DASK_INFRA_PYTHON", python);
         }
+        if words.contains(&"connect") {
+            // Notes of connections are not for the user who runs the tests.
+            command.env("XDG_RUNTIME_DIR", self.path());
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(gke) = &self.gke {
             command.env("DASK_INFRA_GKE_ENDPOINT", gke).env("GOOGLE_CLOUD_PROJECT", "demo");

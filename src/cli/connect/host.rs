@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{One, own};
+use super::{One, own, said};
 use crate::cli::Exit;
 use crate::cli::session::Link;
 use crate::cli::settings::Failure;
@@ -10,9 +10,11 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::hosts::api;
 use crate::kinds::hosts::cluster::JOB;
 use crate::kinds::versions::Versions;
+use crate::live::dask::is_version;
 use crate::live::{Class, LiveApi as _, Request};
 use crate::report::connect::Connected;
 use crate::resource::{Api, Host, ObjectId, Reach};
+use crate::shell::{ShellLine, python_string, quoted};
 
 impl One<'_> {
     /// Says where it listens.
@@ -55,7 +57,14 @@ impl One<'_> {
         let running = &scheduler["versions"];
         let versions = if running.is_object() { running } else { &live["status"]["versions"] };
         let mut versions: Versions = serde_json::from_value(versions.clone()).unwrap_or_default();
-        let client = text(&scheduler["address"]);
+        versions.retain(|_, version| is_version(version));
+        let Some(client) = said::address(&scheduler["address"]) else {
+            let what = format!("the host gave an address of {} that is not an address of Dask", self.address);
+            return Err(not_there(
+                what,
+                "do not use it; look at the host: its files may have been changed".into(),
+            ));
+        };
         let (_, target) = self.session.whose();
         // Clients on the same machine run with the environment's own.
         let is_here = target.hosts.iter().all(|host| host.way == Reach::Here);
@@ -69,16 +78,16 @@ impl One<'_> {
             Some(on) => host.name == *on,
             None => is_job && matches!(host.way, Reach::Ssh { .. }),
         };
-        let forward = target.hosts.iter().find(by).map(|host| forward(host, scheduler));
+        let forward = target.hosts.iter().find(by).and_then(|host| forward(host, scheduler));
         Ok(Connected {
             address: self.address.to_string(),
             target: target.to_string(),
             simulated: target.simulated,
-            python: client.as_ref().map(|client| format!("Client(\"{client}\")")),
-            client,
-            dashboard: text(&scheduler["dashboard"]),
+            python: Some(format!("Client({})", python_string(&client))),
+            client: Some(client),
+            dashboard: said::dashboard(&scheduler["dashboard"]),
             versions,
-            interpreter: ["run", "python"].iter().find_map(|field| text(&environment["status"][*field])),
+            interpreter: interpreter(&environment["status"]),
             on_host: true,
             on,
             forward,
@@ -97,20 +106,33 @@ impl One<'_> {
 }
 
 /// Forwards the ports of a scheduler, as its own host reaches them.
-fn forward(host: &Host, scheduler: &Value) -> String {
-    let at = text(&scheduler["host"]).unwrap_or_default();
-    let at = if at.contains(':') { format!("[{at}]") } else { at };
-    let mut words = vec!["ssh".to_owned(), "-N".to_owned()];
+fn forward(host: &Host, scheduler: &Value) -> Option<String> {
+    let at = said::host(scheduler["host"].as_str()?)?;
+    let mut line = ShellLine::of("ssh").words(["-N"]);
     for port in ["port", "dashboardPort"] {
-        words.push(format!("-L {0}:{at}:{0}", scheduler[port]));
+        let port = said::port(&scheduler[port])?;
+        line = line.words(["-L", &format!("{port}:{at}:{port}")]);
     }
     if let Reach::Ssh { user, port, identity, .. } = &host.way {
-        words.extend(user.iter().map(|user| format!("-l {user}")));
-        words.extend(port.iter().map(|port| format!("-p {port}")));
-        words.extend(identity.iter().map(|identity| format!("-i {identity}")));
+        if let Some(user) = user {
+            line = line.words(["-l", user]);
+        }
+        if let Some(port) = port {
+            line = line.words(["-p", &port.to_string()]);
+        }
+        if let Some(identity) = identity {
+            line = line.path("-i", identity);
+        }
     }
-    words.push(host.address().to_owned());
-    words.join(" ")
+    Some(line.words([host.address()]).to_string())
+}
+
+/// What starts the environment's Python there: a command for a container, else a path.
+fn interpreter(environment: &Value) -> Option<String> {
+    match &environment["run"] {
+        Value::String(run) => ShellLine::read(run).map(|line| line.to_string()),
+        _ => environment["python"].as_str().map(quoted),
+    }
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use self::there::Notes;
 use super::Exit;
 use super::offered;
 use super::session::{Link, Session, block_on};
@@ -21,9 +22,11 @@ use crate::live::forward::{Aim, Find, Heard, Local, Place, forward};
 use crate::live::{ApiError, Class, LiveApi as _, Request, dask};
 use crate::report::connect::{Connected, News, Password};
 use crate::resource::{Api, Identity, Resource};
+use crate::shell::python_string;
 
 mod host;
 mod own;
+mod said;
 mod there;
 
 /// Shown below the options.
@@ -35,7 +38,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
     \n\
     Prints the dashboard's URL, the line for Python, and the image and versions that a client should match. Listens on\n\
     127.0.0.1 only, and reconnects when the pod is replaced or the connection is lost. Ctrl-C ends it with exit code 0.\n\
-    Writes .dask-infra/connect/ beside the stack while it runs, so that a second `connect` finds the first.";
+    A note in $XDG_RUNTIME_DIR/dask-infra/connect, or ~/.local/state/dask-infra/connect, lets a second `connect` find the first.";
 
 /// Options of `connect`.
 #[derive(clap::Args, Debug)]
@@ -81,7 +84,7 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
         if !args.background {
             return block_on(one.run());
         }
-        match there::go_on(&settings.stack, one.address.as_str())? {
+        match there::go_on(&one.named(), &settings.stack)? {
             Ok(connected) => {
                 one.tell(&connected);
                 Ok(Exit::Done)
@@ -183,11 +186,47 @@ struct Reached {
 impl One<'_> {
     /// The connection that stands already, unless this one is to have other ports.
     async fn standing(&self) -> Option<Connected> {
-        let (_, target) = self.session.whose();
-        let stack = &self.settings.stack;
-        let (standing, ports) = there::standing(stack, self.address.as_str(), &target.to_string()).await?;
+        let note = Notes::open().ok()?.standing(&self.named(), &self.settings.stack)?;
         let wanted = [self.args.port, self.args.dashboard_port];
-        wanted.iter().flatten().all(|port| ports.contains(port)).then_some(standing)
+        if !wanted.iter().flatten().all(|port| note.ports.contains(port)) {
+            return None;
+        }
+        // The note has ports only. The pod is looked up again; where it is not found the ports are all there is to say.
+        let found = tokio::time::timeout(ANSWER, self.found_again()).await.ok().flatten();
+        let versions = match (self.endpoint.kind, note.ports.first()) {
+            (EndpointKind::Scheduler, Some(port)) => {
+                tokio::time::timeout(ANSWER, dask::versions_here(*port)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        let connected = self.connected(found.as_ref(), self.uses(), &note.ports, versions);
+        Some(Connected { pid: note.pid, background: note.is_detached(), already: true, ..connected })
+    }
+
+    async fn found_again(&self) -> Option<PodFound> {
+        let link = self.session.connect(self.settings).ok()?;
+        let found = self.find(&link.api()).await.ok().map(|found| found.pod);
+        link.close().await.ok()?;
+        found
+    }
+
+    /// What is connected to, by its names alone.
+    fn named(&self) -> Connected {
+        let (_, target) = self.session.whose();
+        Connected {
+            address: self.address.to_string(),
+            target: target.to_string(),
+            simulated: target.simulated,
+            ..Connected::default()
+        }
+    }
+
+    /// What the local ports are for, in their order.
+    fn uses(&self) -> &'static [PortRole] {
+        match self.endpoint.kind {
+            EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],
+            EndpointKind::Notebook => &[PortRole::Pages],
+        }
     }
 
     fn tell(&self, connected: &Connected) {
@@ -210,13 +249,13 @@ impl One<'_> {
         }
         let Reached { pod, aim, uses, versions } = self.reach(&api).await?;
         let locals = self.locals(&uses).await?;
-        let mut connected = self.connected(&pod, &uses, &locals, versions);
-        connected.misfit = own::misfit(&connected.versions).await;
         let ports: Vec<u16> = locals.iter().filter_map(|local| local.port().ok()).collect();
+        let mut connected = self.connected(Some(&pod), &uses, &ports, versions);
+        connected.misfit = own::misfit(&connected.versions).await;
         // One that stands already is the one that others find.
-        let first =
-            there::standing(&self.settings.stack, &connected.address, &connected.target).await.is_none();
-        let _noted = first.then(|| there::note(&self.settings.stack, &connected, &ports));
+        let stack = &self.settings.stack;
+        let notes = Notes::open().ok().filter(|notes| notes.standing(&connected, stack).is_none());
+        let _noted = notes.map(|notes| notes.note(&connected, stack, &ports));
         // A terminal that is closed ends what was started in it, but for what goes on in the background.
         let stops = if self.args.detached { Stops::outliving_the_terminal()? } else { Stops::listen()? };
         let (hear, heard) = mpsc::unbounded_channel();
@@ -237,13 +276,16 @@ impl One<'_> {
     /// Finds the pod, and connects to it once: rights and a scheduler that does not listen are told before any port is
     /// opened.
     async fn reach(&self, api: &Connection) -> Result<Reached, Failure> {
+        let mut reached = self.find(api).await?;
+        reached.versions = self.greet(api, &reached.pod).await?;
+        Ok(reached)
+    }
+
+    /// Finds the pod.
+    async fn find(&self, api: &Connection) -> Result<Reached, Failure> {
         let service = self.service(api).await?;
-        let uses: &[PortRole] = match self.endpoint.kind {
-            EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],
-            EndpointKind::Notebook => &[PortRole::Pages],
-        };
         let found: Vec<(PortRole, PodPort)> =
-            uses.iter().filter_map(|one| Some((*one, endpoint::port(&service, *one)?))).collect();
+            self.uses().iter().filter_map(|one| Some((*one, endpoint::port(&service, *one)?))).collect();
         let not_there = |what: String, help: String| {
             self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
         };
@@ -260,11 +302,10 @@ impl One<'_> {
             let help = format!("`{} status` shows the state of the stack", self.settings.program());
             not_there(format!("{} cannot be connected to: {why}", self.address), help)
         })?;
-        let versions = self.greet(api, &pod).await?;
         let find: Find = Arc::new(move |list: &Value, current: Option<&str>| {
             endpoint::choose(list, &wanted, current).map(place)
         });
-        Ok(Reached { pod, aim: Aim { pods: query.path, find }, uses, versions })
+        Ok(Reached { pod, aim: Aim { pods: query.path, find }, uses, versions: None })
     }
 
     async fn service(&self, api: &Connection) -> Result<Value, Failure> {
@@ -381,47 +422,37 @@ impl One<'_> {
 
     fn connected(
         &self,
-        pod: &PodFound,
+        pod: Option<&PodFound>,
         uses: &[PortRole],
-        locals: &[Local],
+        ports: &[u16],
         versions: Option<dask::Versions>,
     ) -> Connected {
-        let (_, target) = self.session.whose();
         let port = |one: PortRole| {
             let place = uses.iter().position(|other| *other == one)?;
-            locals.get(place).and_then(|local| local.port().ok())
+            ports.get(place)
         };
         let client = port(PortRole::Comm).map(|port| format!("tcp://127.0.0.1:{port}"));
         let dask::Versions { python, dask, distributed } = versions.unwrap_or_default();
         let versions = [("python", python), ("dask", dask), ("distributed", distributed)];
-        let password = pod.password.clone().map(|(secret, key)| Password {
-            namespace: pod.namespace.clone(),
-            secret,
-            key,
+        let password = pod.and_then(|pod| {
+            let (secret, key) = pod.password.clone()?;
+            Some(Password { namespace: pod.namespace.clone(), secret, key })
         });
         Connected {
-            address: self.address.to_string(),
-            target: target.to_string(),
-            simulated: target.simulated,
-            pod: format!("{}/{}", pod.namespace, pod.name),
-            python: client.as_ref().map(|client| format!("Client(\"{client}\")")),
+            pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(),
+            python: client.as_ref().map(|client| format!("Client({})", python_string(client))),
             client,
             dashboard: port(PortRole::Dashboard).map(|port| format!("http://127.0.0.1:{port}/status")),
             notebook: port(PortRole::Pages).map(|port| format!("http://127.0.0.1:{port}/lab")),
             password,
-            image: pod.image.clone(),
+            image: pod.map(|pod| pod.image.clone()).unwrap_or_default(),
             versions: versions
                 .into_iter()
                 .filter_map(|(name, version)| Some((name.to_owned(), version?)))
                 .collect(),
             pid: std::process::id(),
             background: self.args.detached,
-            already: false,
-            interpreter: None,
-            on_host: false,
-            on: None,
-            forward: None,
-            misfit: None,
+            ..self.named()
         }
     }
 

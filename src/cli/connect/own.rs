@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::kinds::versions::{PROGRAM, Versions, skew};
+use crate::shell::ShellLine;
 
 /// It only looks at what is installed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ fn said_of(own: Versions, scheduler: &Versions) -> Option<String> {
         .into_iter()
         .filter_map(|name| Some(format!("{name}=={}", scheduler.get(name)?)))
         .collect();
-    let install = format!("`{PYTHON} -m pip install {}`", wanted.join(" "));
+    let install = format!("`{}`", ShellLine::of(PYTHON).words(["-m", "pip", "install"]).words(&wanted));
     if !own.contains_key("distributed") {
         return Some(format!("has no distributed; {install}"));
     }

@@ -1,9 +1,14 @@
-//! Connections that stand: a note beside the stack for each, so that a second `connect` finds the first, and the process
+//! Connections that stand: a note for each in a folder of the user, so that a second `connect` finds the first, and the process
 //! that goes on in the background.
+//!
+//! Nothing of it lies in the stack's folder, which may come from somebody else. A note says which process holds which ports and nothing
+//! else, and is believed when that process runs, is the user's, and listens on these ports.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,23 +18,143 @@ use serde::{Deserialize, Serialize};
 use crate::apply::lock::Liveness;
 use crate::cli::{Exit, holder};
 use crate::diag::{Code, Diagnostic};
-use crate::live::forward::Local;
+use crate::live::environment::environment;
+use crate::live::private;
 use crate::report::connect::Connected;
-
-/// Where notes and logs are, from the stack's folder on.
-const FOLDER: &str = ".dask-infra/connect";
 
 /// The option of the process in the background.
 pub const DETACHED: &str = "--detached";
 
+/// A note is shorter.
+const LARGEST: u64 = 4096;
+
+/// How a line of `/proc/net/tcp` names the state of a socket that listens. Source: proc(5), `enum` in `include/net/tcp_states.h`.
+const LISTENS: &str = "0A";
+
 /// A connection that stands.
-#[derive(Serialize, Deserialize)]
-struct Note {
-    connected: Connected,
-    /// Local ports that it holds.
-    ports: Vec<u16>,
-    /// Tells the process from a later one of the same number, where the system says so.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    pub pid: u32,
+    /// Tells the process from a later one of the same number.
     process: Option<String>,
+    /// Local ports that it holds, in the order of what they are for.
+    pub ports: Vec<u16>,
+}
+
+impl Note {
+    /// Returns true when its process runs, is this user's, and listens on all of its ports.
+    fn stands(&self) -> bool {
+        let of_pid = self.process.as_deref().and_then(|process| process.rsplit(' ').nth(1));
+        let lives = self.process.as_deref().map_or(Liveness::Unknown, holder::liveness);
+        let is_own =
+            fs::metadata(format!("/proc/{}", self.pid)).is_ok_and(|about| about.uid() == private::user());
+        let listens = || {
+            let held = listening(self.pid);
+            !self.ports.is_empty() && self.ports.iter().all(|port| held.contains(port))
+        };
+        // The name has the process id, too: both must mean the same process.
+        of_pid == Some(self.pid.to_string().as_str()) && lives == Liveness::Yes && is_own && listens()
+    }
+
+    /// Returns true when its process was started by `connect --background`.
+    pub fn is_detached(&self) -> bool {
+        let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == DETACHED.as_bytes())
+    }
+}
+
+/// The ports of the IPv4 loopback interface that a process listens on; none where the system has no `/proc`.
+fn listening(pid: u32) -> BTreeSet<u16> {
+    let handles = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let sockets: BTreeSet<String> = handles
+        .filter_map(|handle| {
+            let target = fs::read_link(handle.path()).ok()?;
+            let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            Some(inode.to_owned())
+        })
+        .collect();
+    let rows = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+    let port = |row: &str| {
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        let (address, port) = fields.get(1)?.rsplit_once(':')?;
+        let loopback = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+        let own = fields.get(9).is_some_and(|inode| sockets.contains(*inode));
+        let fits = address == loopback && fields.get(3) == Some(&LISTENS) && own;
+        u16::from_str_radix(port, 16).ok().filter(|_| fits)
+    };
+    rows.lines().skip(1).filter_map(port).collect()
+}
+
+/// The notes and logs of one user.
+pub struct Notes(PathBuf);
+
+impl Notes {
+    /// The folder for them: that of the session where there is one, else the user's state.
+    ///
+    /// # Errors
+    /// Why no folder can be used.
+    pub fn open() -> Result<Self, String> {
+        let set = |name: &str| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        // In a shell of `su` the variable may name the folder of another user.
+        let session = set("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
+        let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+        let mut why = "neither XDG_RUNTIME_DIR nor HOME is set".to_owned();
+        for base in [session, state].into_iter().flatten() {
+            let own = base.join("dask-infra");
+            match private::parent(&own).and_then(|_| private::folder(&own.join("connect"))) {
+                Ok(folder) => return Ok(Self(folder)),
+                Err(problem) => why = problem,
+            }
+        }
+        Err(why)
+    }
+
+    /// A folder for tests.
+    #[cfg(test)]
+    fn at(folder: &Path) -> Self {
+        Self(private::folder(&folder.join("connect")).unwrap())
+    }
+
+    /// The file of one address of one target of one stack.
+    fn place(&self, of: &Connected, stack: &Path, ending: &str) -> PathBuf {
+        let stack = fs::canonicalize(stack).unwrap_or_else(|_| stack.to_owned());
+        // The folder stands for the file in it.
+        let stack = if stack.is_dir() { stack.join("stack.toml") } else { stack };
+        let mut name = blake3::Hasher::new();
+        for part in [stack.as_os_str().as_encoded_bytes(), of.target.as_bytes(), of.address.as_bytes()] {
+            name.update(part).update(&[0]);
+        }
+        self.0.join(format!("{}.{ending}", &name.finalize().to_hex().as_str()[..32]))
+    }
+
+    /// The connection that stands already.
+    pub fn standing(&self, of: &Connected, stack: &Path) -> Option<Note> {
+        let mut text = Vec::new();
+        let file = File::open(self.place(of, stack, "json")).ok()?;
+        file.take(LARGEST).read_to_end(&mut text).ok()?;
+        serde_json::from_slice::<Note>(&text).ok().filter(Note::stands)
+    }
+
+    /// Notes a connection; where that cannot be written it is not found by others, and works.
+    pub fn note(&self, of: &Connected, stack: &Path, ports: &[u16]) -> Noted {
+        let path = self.place(of, stack, "json");
+        let note = Note { pid: std::process::id(), process: holder::this().process, ports: ports.to_vec() };
+        let written = serde_json::to_vec(&note).ok().and_then(|text| {
+            let mut file = fresh(&path).ok()?;
+            file.write_all(&text).ok()
+        });
+        Noted(written.map(|()| path))
+    }
+}
+
+/// A new file in the place of one that may be there, never through a link.
+fn fresh(path: &Path) -> std::io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// The note of one address. It is taken away with this value.
@@ -44,51 +169,17 @@ impl Drop for Noted {
     }
 }
 
-fn place(stack: &Path, address: &str, ending: &str) -> PathBuf {
-    let folder = if stack.is_dir() { stack } else { stack.parent().unwrap_or(Path::new("")) };
-    folder.join(FOLDER).join(format!("{}.{ending}", address.replace('/', "_")))
-}
-
-/// The connection to this address of this target that stands already, with its local ports.
-pub async fn standing(stack: &Path, address: &str, target: &str) -> Option<(Connected, Vec<u16>)> {
-    let text = fs::read(place(stack, address, "json")).ok()?;
-    let Note { connected, ports, process } = serde_json::from_slice(&text).ok()?;
-    let lives = process.as_deref().map_or(Liveness::Unknown, holder::liveness);
-    let stands = match lives {
-        Liveness::Yes => true,
-        Liveness::No => false,
-        // Where processes cannot be told apart, ports that are held speak for it.
-        Liveness::Unknown => match ports.first() {
-            Some(port) => Local::take(*port).await.is_err(),
-            None => false,
-        },
-    };
-    (stands && connected.target == target).then_some((Connected { already: true, ..connected }, ports))
-}
-
-/// Notes a connection; where that cannot be written it is not found by others, and works.
-pub fn note(stack: &Path, connected: &Connected, ports: &[u16]) -> Noted {
-    let path = place(stack, &connected.address, "json");
-    let note = Note { connected: connected.clone(), ports: ports.to_vec(), process: holder::this().process };
-    let written = serde_json::to_vec_pretty(&note).ok().and_then(|text| {
-        fs::create_dir_all(path.parent()?).ok()?;
-        fs::write(&path, text).ok()
-    });
-    Noted(written.map(|()| path))
-}
-
 /// Starts this very command again in the background and waits until its connection stands.
 ///
 /// # Errors
 /// It cannot be started. What it says itself when it fails is in the second value, with its exit code.
-pub fn go_on(stack: &Path, address: &str) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
-    let log = place(stack, address, "log");
+pub fn go_on(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
     let fails = |what: String| {
         Diagnostic::error(Code::CannotWrite, what).help("`connect` without `--background` needs no file")
     };
-    let folder = log.parent().unwrap_or(Path::new("."));
-    let told = fs::create_dir_all(folder).and_then(|()| File::create(&log));
-    let told = told.map_err(|error| fails(format!("cannot write {}: {error}", log.display())))?;
+    let notes = Notes::open().map_err(|why| fails(format!("there is no folder for the log: {why}")))?;
+    let log = notes.place(of, stack, "log");
+    let told = fresh(&log).map_err(|error| fails(format!("cannot write {}: {error}", log.display())))?;
     let words = std::env::args_os().skip(1).map(|word| match word {
         word if word == "--background" => OsString::from(DETACHED),
         word => word,
@@ -126,37 +217,69 @@ pub fn go_on(stack: &Path, address: &str) -> Result<Result<Connected, (Exit, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::forward::Local;
 
-    fn connected() -> Connected {
-        Connected { address: "dask_cluster.a/b".into(), target: "t".into(), pid: 1, ..Connected::default() }
+    fn of(address: &str, target: &str) -> Connected {
+        Connected { address: address.into(), target: target.into(), ..Connected::default() }
     }
 
     #[tokio::test]
-    async fn a_note_is_found_while_its_process_lives_and_goes_with_its_value() {
+    async fn a_note_is_found_while_its_process_holds_the_ports() {
+        if holder::this().process.is_none() {
+            println!("skipped: the system has no /proc");
+            return;
+        }
         let folder = tempfile::tempdir().unwrap();
-        let stack = folder.path().join("stack.toml");
+        let notes = Notes::at(folder.path());
+        let (stack, one) = (folder.path().join("stack.toml"), of("dask_cluster.a/b", "t"));
+        fs::write(&stack, "").unwrap();
         let held = Local::take(0).await.unwrap();
         let ports = [held.port().unwrap()];
-        let noted = note(&stack, &connected(), &ports);
-        let (found, known) = standing(&stack, "dask_cluster.a/b", "t").await.unwrap();
-        assert!(found.already && known == ports);
-        assert!(standing(&stack, "dask_cluster.a/b", "another").await.is_none());
-        assert!(standing(folder.path(), "dask_cluster.c", "t").await.is_none());
+        let noted = notes.note(&one, &stack, &ports);
+        let found = notes.standing(&one, &stack).unwrap();
+        assert!((found.pid, found.ports.as_slice()) == (std::process::id(), &ports) && !found.is_detached());
+        assert_eq!(notes.standing(&one, folder.path()), Some(found), "the folder stands for the file");
+        for other in [of("dask_cluster.a/b", "another"), of("dask_cluster.c", "t")] {
+            assert_eq!(notes.standing(&other, &stack), None);
+        }
+        assert_eq!(notes.standing(&one, &folder.path().join("else/stack.toml")), None);
+        // Ports that the process does not hold make it no connection.
+        drop(held);
+        assert_eq!(notes.standing(&one, &stack), None);
         drop(noted);
-        assert!(standing(&stack, "dask_cluster.a/b", "t").await.is_none());
+        assert_eq!(fs::read_dir(&notes.0).unwrap().count(), 0);
     }
 
     #[tokio::test]
-    async fn a_note_of_a_process_that_ended_counts_for_nothing() {
+    async fn a_note_of_another_process_counts_for_nothing() {
+        let Some(this) = holder::this().process else { return };
         let folder = tempfile::tempdir().unwrap();
-        let noted = note(folder.path(), &connected(), &[]);
-        let path = place(folder.path(), "dask_cluster.a/b", "json");
+        let (notes, one) = (Notes::at(folder.path()), of("dask_cluster.a", "t"));
+        let held = Local::take(0).await.unwrap();
+        let noted = notes.note(&one, folder.path(), &[held.port().unwrap()]);
+        let path = notes.place(&one, folder.path(), "json");
         let text = fs::read_to_string(&path).unwrap();
-        let this = holder::this().process;
-        let Some(this) = this else { return };
-        let (rest, _) = this.rsplit_once(' ').unwrap();
-        fs::write(&path, text.replace(&this, &format!("{rest} 0"))).unwrap();
-        assert!(standing(folder.path(), "dask_cluster.a/b", "t").await.is_none());
+        let (rest, start) = this.rsplit_once(' ').unwrap();
+        let (world, pid) = rest.rsplit_once(' ').unwrap();
+        for process in [format!("\"{rest} 0\""), format!("\"{world} 1 {start}\""), "null".to_owned()] {
+            fs::write(&path, text.replace(&format!("\"{this}\""), &process)).unwrap();
+            assert_eq!(notes.standing(&one, folder.path()), None, "{process}");
+        }
+        fs::write(&path, text.replace(&format!("\"pid\":{pid}"), "\"pid\":1")).unwrap();
+        assert_eq!(notes.standing(&one, folder.path()), None, "another process id");
+        fs::write(&path, &text).unwrap();
+        assert!(notes.standing(&one, folder.path()).is_some());
         drop(noted);
+    }
+
+    #[test]
+    fn files_are_not_written_through_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        fresh(&link).unwrap().write_all(b"log").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&link).unwrap(), "log");
     }
 }

@@ -2,16 +2,16 @@
 //! nobody is asked for a password.
 
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 use serde_json::json;
 use tokio::process::Command;
 
 use crate::live::environment::environment;
+use crate::live::private;
 use crate::live::{ApiError, Class, Request};
 use crate::resource::{Host, Reach};
+use crate::shell::{ShellLine, quoted};
 
 /// One connection a host, which a further command within a minute uses again. A link that is silent for fifteen seconds
 /// counts as broken.
@@ -35,7 +35,7 @@ const PROGRAM: &str = "DASK_INFRA_SSH";
 /// Runs a program at the other end of a way.
 ///
 /// # Errors
-/// There is no private folder for sockets.
+/// It is no way by SSH.
 pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
     let Reach::Ssh { address, user, port, identity, .. } = way else {
         return Err("no way by SSH".to_owned());
@@ -45,9 +45,15 @@ pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
     for option in OPTIONS {
         command.args(["-o", option]);
     }
-    let mut path = OsString::from("ControlPath=");
-    path.push(sockets()?.join("%C"));
-    command.arg("-o").arg(path);
+    match sockets() {
+        Some(folder) => {
+            let mut path = OsString::from("ControlPath=");
+            path.push(folder.join("%C"));
+            command.arg("-o").arg(path);
+        }
+        // Each command then connects by itself.
+        None => drop(command.args(["-S", "none"])),
+    }
     if let Some(user) = user {
         command.args(["-l", user]);
     }
@@ -80,37 +86,17 @@ pub(super) fn remote(host: &Host, start: &str, nonce: &str) -> String {
     format!("exec bash -lc {}", quoted(&lines.join("; ")))
 }
 
-/// A word of a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 fn program() -> String {
     environment(PROGRAM).unwrap_or_else(|| "ssh".to_owned())
 }
 
-/// A folder of the user alone, whose path is short: one of a socket has 107 bytes at most, and SSH adds sixty.
-fn sockets() -> Result<PathBuf, String> {
-    let cannot =
-        |what: &dyn std::fmt::Display| format!("there is no private folder for sockets of SSH: {what}");
-    let own = fs::metadata("/proc/self").map_err(|error| cannot(&error))?.uid();
-    let folder = match environment("XDG_RUNTIME_DIR") {
-        Some(folder) if folder.len() < 30 => PathBuf::from(folder).join("dask-infra"),
-        _ => PathBuf::from(format!("/tmp/dask-infra-{own}")),
-    };
-    match fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(cannot(&error)),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(&folder).map_err(|error| cannot(&error))?;
-    match found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0 {
-        true => Ok(folder),
-        false => Err(cannot(&format!("{} can be written by others", folder.display()))),
-    }
+/// A folder of the user alone, whose path is short: one of a socket has 107 bytes at most, and SSH adds sixty. None where there is
+/// none, as when another user made the one below `/tmp` first.
+fn sockets() -> Option<PathBuf> {
+    let session = environment("XDG_RUNTIME_DIR").filter(|folder| folder.len() < 30);
+    let session = session.map(|folder| PathBuf::from(folder).join("dask-infra"));
+    let shared = PathBuf::from(format!("/tmp/dask-infra-{}", private::user()));
+    session.into_iter().chain([shared]).find_map(|folder| private::folder(&folder).ok())
 }
 
 /// Why a host was not reached, by what ssh said. Source: OpenSSH 9.2, each tried.
@@ -178,19 +164,26 @@ pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the 
      python\"] }` in `[ssh]`";
 
 /// The command that connects by hand, and the name under which the host's key is known.
-fn by_hand(host: &Host) -> (String, String) {
+fn by_hand(host: &Host) -> (ShellLine, String) {
+    let mut line = ShellLine::of(&program());
     let Reach::Ssh { address, user, port, identity, .. } = &host.way else {
-        return (host.address().to_owned(), host.address().to_owned());
+        return (line.words([host.address()]), quoted(host.address()));
     };
-    let mut words = vec![program()];
-    words.extend(port.map(|port| format!("-p {port}")));
-    words.extend(identity.as_ref().map(|identity| format!("-i {identity}")));
-    words.push(user.as_ref().map_or_else(|| address.clone(), |user| format!("{user}@{address}")));
+    if let Some(port) = port {
+        line = line.words(["-p", &port.to_string()]);
+    }
+    if let Some(identity) = identity {
+        line = line.path("-i", identity);
+    }
+    line = match user {
+        Some(user) => line.words([format!("{user}@{address}")]),
+        None => line.words([address]),
+    };
     let known_as = match port {
-        Some(port) if *port != 22 => format!("'[{address}]:{port}'"),
+        Some(port) if *port != 22 => format!("[{address}]:{port}"),
         _ => address.clone(),
     };
-    (words.join(" "), known_as)
+    (line, quoted(&known_as))
 }
 
 #[cfg(test)]
@@ -216,8 +209,10 @@ mod tests {
             (host(None, None, None), "ssh n1", "n1"),
             (host(Some("me"), Some(22), None), "ssh -p 22 me@n1", "n1"),
             (host(Some("me"), Some(2222), Some("~/.ssh/a")), "ssh -p 2222 -i ~/.ssh/a me@n1", "'[n1]:2222'"),
+            (host(Some("$(id)"), None, Some("k; id #")), "ssh -i 'k; id #' '$(id)@n1'", "n1"),
         ] {
-            assert_eq!(by_hand(&host), (ssh.to_owned(), known_as.to_owned()));
+            let (line, known) = by_hand(&host);
+            assert_eq!((line.to_string(), known), (ssh.to_owned(), known_as.to_owned()));
         }
     }
 
