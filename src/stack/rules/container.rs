@@ -123,10 +123,21 @@ fn of_lists(path: &FieldPath, container: &Container) -> Vec<Diagnostic> {
             let message = format!("`{word}` cannot be given in `options` of `{path}`");
             let help = "each container runs in the foreground with the host's network, under a name by which it is found again";
             found.push(wrong(message, path.key("container").key("options"), "in this list", help));
+        } else if OPENS.contains(&word) {
+            let message = format!("`{option}` of `{path}` lets the image act on the host as you, or as root");
+            let place = path.key("container").key("options");
+            let finding = Diagnostic::warning(Code::Container, message).at_value(place, "in this list");
+            found.push(finding.help(
+                "take it out, or name the image by its digest (`image@sha256:…`): a tag may be another image tomorrow",
+            ));
         }
     }
     found
 }
+
+/// Options that take away what separates a container from its host.
+const OPENS: [&str; 7] =
+    ["--privileged", "--cap-add", "--pid", "--security-opt", "--add-caps", "--userns", "--allow-setuid"];
 
 fn of_python(path: &FieldPath, environment: &Environment) -> Option<Diagnostic> {
     let python = environment.python.as_ref()?;

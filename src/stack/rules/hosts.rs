@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Context;
+use super::ways::{is_host_name, way_is_plain};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
@@ -440,9 +441,20 @@ pub(super) fn has_credentials(text: &str) -> bool {
     text.match_indices("://").any(|(at, _)| {
         let scheme: &str = text[..at].rsplit([' ', '+', '@', '=']).next().unwrap_or_default();
         let authority = text[at + 3..].split(['/', ' ', '?', '#']).next().unwrap_or_default();
-        let Some((user, _)) = authority.rsplit_once('@') else { return false };
-        user.contains(':') || scheme != "ssh"
+        let url = text[at..].split([' ', '#', '\n']).next().unwrap_or_default();
+        let query = url.split_once('?').map(|(_, query)| query).unwrap_or_default();
+        let user = authority.rsplit_once('@').map(|(user, _)| user);
+        user.is_some_and(|user| user.contains(':') || scheme != "ssh") || query.split('&').any(is_secret_pair)
     })
+}
+
+/// `token=…` of the query of a URL.
+fn is_secret_pair(pair: &str) -> bool {
+    let Some((name, value)) = pair.split_once('=') else { return false };
+    let name = name.to_ascii_lowercase();
+    let words = ["token", "secret", "passw", "signature", "credential", "apikey", "api_key", "api-key"];
+    !value.is_empty()
+        && (["key", "sig", "auth"].contains(&name.as_str()) || words.iter().any(|word| name.contains(word)))
 }
 
 /// Processes are named after their group, and those of a cluster itself after the cluster.
@@ -640,6 +652,7 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
     let mut names: Vec<String> = Vec::new();
     for (index, host) in stack.ssh.iter().flat_map(|ssh| &ssh.hosts).enumerate() {
         let place = FieldPath::keys(["ssh", "hosts"]).index(index);
+        way_is_plain(context, &place, host);
         let several = host.all();
         if several.len() > 1 && host.address.is_some() {
             let message = format!("`{}` is several hosts, which cannot have one address", host.name);
@@ -744,10 +757,4 @@ fn lists(stack: &Stack) -> Vec<(FieldPath, &Vec<String>)> {
         lists.extend(groups.map(|(key, group)| (path.key("group").key(key).key("hosts"), &group.hosts)));
     }
     lists
-}
-
-/// Whether a text names a host, and is neither an option of ssh nor two words.
-pub(super) fn is_host_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
 }

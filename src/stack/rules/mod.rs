@@ -41,6 +41,7 @@ mod services;
 mod slurm;
 mod values;
 mod waiting;
+mod ways;
 mod workers;
 mod zones;
 

@@ -1,7 +1,7 @@
 //! What a stack of `[slurm]` may ask of SLURM.
 
 use super::Context;
-use super::hosts::is_host_name;
+use super::ways::{is_host_name, way_is_plain};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::slurm::{SlurmKeys, minutes};
@@ -128,12 +128,13 @@ fn asks_for_gpus(directive: &str) -> bool {
 fn login_is_a_host(context: &mut Context<'_>) {
     let Some(login) = context.stack.slurm.as_ref().and_then(|slurm| slurm.login.as_ref()) else { return };
     let place = FieldPath::keys(["slurm", "login"]);
+    way_is_plain(context, &place, login);
     let all = login.all();
     if all.len() > 1 {
         let message = format!("`{}` is several login nodes", login.name);
         let finding = Diagnostic::error(Code::BadName, message).at_value(place, "");
         context.say(finding.help("name one: it keeps the schedulers and the record"));
-    } else if all.iter().any(|host| !is_host_name(&host.name) || !is_host_name(host.address())) {
+    } else if all.iter().any(|host| !is_host_name(&host.name)) {
         let message = format!("`{}` cannot be the name of a host", login.name.escape_debug());
         let finding = Diagnostic::error(Code::BadName, message).at_value(place, "");
         context.say(finding.help("letters, digits, `.`, `-` and `_`, beginning with a letter or a digit"));
