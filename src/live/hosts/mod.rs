@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -17,12 +17,13 @@ use tokio::time::Instant;
 
 mod fleet;
 mod parts;
+mod remedies;
 mod ssh;
 mod turns;
 
 pub use self::fleet::Fleet;
 
-use super::answer::Answer;
+use super::answer::{Answer, LARGEST};
 use super::kube::BytesAsTheyCome;
 use super::shape::Media;
 use super::{ApiError, Class, Request};
@@ -86,6 +87,9 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Between two looks at a log that is followed.
 const PACE: Duration = Duration::from_millis(500);
 
+/// Bytes of its complaints that are read: the last words of an end are within them.
+const COMPLAINT: u64 = 1024 * 1024;
+
 /// What to do when the agent cannot run.
 const REMEDY: &str =
     "Python 3.8 or later must be on the PATH as `python3`; DASK_INFRA_PYTHON names another one";
@@ -111,7 +115,7 @@ struct Running {
     /// Ends with this value.
     _child: Child,
     requests: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    answers: BufReader<ChildStdout>,
     complaints: BufReader<ChildStderr>,
     last: u64,
 }
@@ -129,7 +133,12 @@ impl Agent {
         let (status, body) = self.exchange(request, &request.path).await?;
         let body = match body {
             Value::String(text) => text.into_bytes(),
-            other => other.to_string().into_bytes(),
+            mut other => {
+                if let Some(remedy) = other.get_mut("remedy").filter(|_| status >= 400) {
+                    *remedy = remedies::known(remedy);
+                }
+                other.to_string().into_bytes()
+            }
         };
         request.read(Answer { status, media: Media::Other, body })
     }
@@ -218,7 +227,7 @@ impl Agent {
         let (Some(requests), Some(answers), Some(complaints)) = pipes else {
             return Err(cannot("the agent has no pipes".to_owned()));
         };
-        let answers = BufReader::new(answers).lines();
+        let answers = BufReader::new(answers);
         let complaints = BufReader::new(complaints);
         let mut running = Running { _child: child, requests, answers, complaints, last: 0 };
         let source = sent(AGENT);
@@ -234,10 +243,14 @@ impl Agent {
                     }
                 },
                 Some(why) => Err(ApiError {
-                    body: Some(json!({ "remedy": hello["remedy"] })),
-                    ..request.failed(Class::Other, why)
+                    body: Some(json!({ "remedy": remedies::known(&hello["remedy"]) })),
+                    // Between backquotes stand our own commands.
+                    ..request.failed(Class::Other, why.replace('`', "'"))
                 }),
             },
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Err(cannot(format!("the agent on {} ended: {error}", self.host)))
+            }
             Ok(Ok(None) | Err(_)) if self.host.way != Reach::Here => {
                 Err(ssh::failed(request, &self.host, &running.said().await))
             }
@@ -297,15 +310,28 @@ impl Running {
     async fn ask(&mut self, text: &str) -> std::io::Result<Option<Value>> {
         self.requests.write_all(text.as_bytes()).await?;
         self.requests.flush().await?;
-        let line = self.answers.next_line().await?;
+        let line = self.line().await?;
         Ok(line.and_then(|line| serde_json::from_str(&line).ok()))
+    }
+
+    /// One line. A host that never ends it does not fill this machine's memory.
+    async fn line(&mut self) -> std::io::Result<Option<String>> {
+        let mut line = Vec::new();
+        let most = u64::try_from(LARGEST).unwrap_or(u64::MAX);
+        (&mut self.answers).take(most).read_until(b'\n', &mut line).await?;
+        if line.len() >= LARGEST && !line.ends_with(b"\n") {
+            let what = format!("it answered a line larger than {} MiB", LARGEST / 1024 / 1024);
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
+        }
+        let line = String::from_utf8_lossy(&line).into_owned();
+        Ok((!line.is_empty()).then_some(line))
     }
 
     /// The first words of the agent, after whatever a shell says before it.
     async fn hello(&mut self, source: &str, nonce: &str) -> std::io::Result<Option<Value>> {
         self.requests.write_all(source.as_bytes()).await?;
         self.requests.flush().await?;
-        while let Some(line) = self.answers.next_line().await? {
+        while let Some(line) = self.line().await? {
             let said = serde_json::from_str::<Value>(&line).ok();
             if let Some(hello) = said.filter(|said| said["nonce"] == nonce) {
                 return Ok(Some(hello));
@@ -322,11 +348,12 @@ impl Running {
     }
 
     /// What it said of its end.
-    async fn said(mut self) -> String {
+    async fn said(self) -> String {
         let mut said = Vec::new();
         // Its end closes the pipe; what it started has pipes of its own.
         drop(self.requests);
-        let read = self.complaints.read_to_end(&mut said);
+        let mut complaints = self.complaints.take(COMPLAINT);
+        let read = complaints.read_to_end(&mut said);
         let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
         String::from_utf8_lossy(&said).into_owned()
     }
