@@ -134,7 +134,8 @@ def not_found(plural, name):
 
 
 def without_passwords(text):
-    """Without what stands before the host of a URL."""
+    """Without what stands before the host of a URL, and without tokens behind it."""
+    text = re.sub(r"([?&][\w-]*(?:token|secret|passw|signature|credential|key|sig|auth)[\w-]*=)[^&#\s]+", r"\1***", text, flags=re.I)
     return re.sub(r"://[^/@\s]*@", "://***@", text)
 
 

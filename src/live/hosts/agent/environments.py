@@ -28,6 +28,15 @@ class InstallFailed(Refused):
         self.log = log
 
 
+# What installers are configured with, and the way to where packages are. Tokens of who applies are not for what packages run.
+FOR_MAKERS = re.compile(
+    r"(PIP|UV|CONDA|MAMBA|XDG|LC)_\w+|(https?|all|no)_proxy|NETRC|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE", re.IGNORECASE)
+
+
+def for_makers():
+    return {name: value for name, value in os.environ.items() if name in PASSED_ON or FOR_MAKERS.fullmatch(name)}
+
+
 class Environments:
     def environment(self, name):
         found = self.store.get("environments", name)
@@ -188,8 +197,10 @@ class Environments:
                 said = "`%s`" % " ".join(command[:3])
                 log.write("$ %s\n" % without_passwords(" ".join(command)))
                 log.flush()
-                given = dict(os.environ, **{MARK: mark, "UV_PROJECT_ENVIRONMENT": folder})
-                running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given)
+                given = dict(for_makers(), **{MARK: mark, "UV_PROJECT_ENVIRONMENT": folder})
+                # Installers read files of the current folder, which may be a repository of others.
+                place = os.path.dirname(folder)
+                running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given, cwd=place)
                 try:
                     running.wait(max(0, until - time.monotonic()))
                 except subprocess.TimeoutExpired:

@@ -92,6 +92,8 @@ def ask(cluster, method, path, body, patience):
         while True:
             some = bounded().recv(1 << 16)
             answer += some
+            if len(answer) > LONGEST_ANSWER:
+                raise ValueError("%s answered more than %d bytes" % (path, LONGEST_ANSWER))
             if not some:
                 break
             if time.monotonic() > until:

@@ -156,6 +156,9 @@ def scheduler_options(scheduler, file):
 
 def job_script(name, comment, log, slurm, command, variables, private=None):
     """A script that can be read and submitted by hand."""
+    for key in variables:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+            raise Refused(422, "Invalid", "%r cannot be the name of a variable" % key)
     # `%` begins a pattern in the name of a log, and a file that is there is appended to.
     own = [
         ("job-name", name), ("comment", comment), ("output", log.replace("%", "%%")), ("open-mode", "append"),

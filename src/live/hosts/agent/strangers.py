@@ -74,6 +74,32 @@ def speaks_first(host, port):
         return False
 
 
+def is_beside(pid):
+    """Whether a process sees the files and processes that this one sees: a path in a container is another file here."""
+    try:
+        return all(os.readlink("/proc/%d/ns/%s" % (pid, kind)) == os.readlink("/proc/self/ns/" + kind) for kind in ("mnt", "pid"))
+    except OSError:
+        return False
+
+
+def installed(pid, program):
+    """Versions of what the Python of a process has, by the names of folders. Nothing is run: a process calls itself what it likes."""
+    places = [program] if os.path.isabs(program) else []
+    with contextlib.suppress(OSError):
+        # That of an environment is a link to another one.
+        places.append(os.readlink("/proc/%d/exe" % pid))
+    for place in places if is_beside(pid) else []:
+        library = os.path.join(os.path.dirname(os.path.dirname(place)), "lib")
+        with contextlib.suppress(OSError):
+            for name in sorted(name for name in os.listdir(library) if name.startswith("python3")):
+                folder = os.path.join(library, name, "site-packages")
+                known = map(re.compile(r"(\w+)-([\w.+!]{1,40})\.dist-info").fullmatch, os.listdir(folder) if os.path.isdir(folder) else [])
+                found = {one.group(1): one.group(2) for one in known if one and one.group(1) in RULES}
+                if "distributed" in found:
+                    return found
+    return {}
+
+
 def state_of_others(pid, uid):
     """Another state folder whose notes have a process. Its log is there; its variables may be those of its stack."""
     with contextlib.suppress(OSError, ValueError, Refused):
@@ -98,7 +124,7 @@ class Strangers:
         if os.path.isdir(self.store.root):
             with self.store.locked(LOCK):
                 noted = {pod["metadata"]["uid"] for pod in self.store.all("pods")}
-        found, jobs, pythons = [], set(), {}
+        found, jobs = [], set()
         for process, role, words, variables in seen:
             mark, job, pid = variables.get(MARK), variables.get("SLURM_JOB_ID"), process["pid"]
             # One that was noted and has ended since is nobody's any more.
@@ -113,11 +139,9 @@ class Strangers:
                 one.update(job=job, stop="scancel %s" % job)
             if role == "scheduler":
                 one.update(self.answers(pid))
-            if words[0] not in pythons and os.path.basename(words[0]).startswith("python"):
-                with contextlib.suppress(Refused):
-                    pythons[words[0]] = self.about(words[0])["versions"]
-            if words[0] in pythons:
-                one["versions"] = pythons[words[0]]
+            versions = installed(pid, words[0])
+            if versions:
+                one["versions"] = versions
             found.append(one)
         return found + self.strange_jobs(jobs)
 
