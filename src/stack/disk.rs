@@ -32,6 +32,8 @@ pub struct Fence {
 pub enum Unread {
     /// It lies outside of this folder.
     Outside(PathBuf),
+    /// It lies below `.git`, where tokens may be.
+    Git,
     /// It is no regular file: a pipe or a device.
     Special,
     /// It is larger than [`LARGEST`].
@@ -41,21 +43,51 @@ pub enum Unread {
 }
 
 impl Fence {
-    /// Around the repository of a folder: the nearest one upwards that holds `.git`, or the folder itself.
+    /// Around the repository of a folder: the nearest one upwards that holds `.git`, or the folder itself. The home folder is no
+    /// repository, even with `.git`: too much else is in it. Nor is what lies on another file system, as git has it.
     pub fn around(folder: &Path, trust: Trust) -> Self {
+        let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
+        Self::below(home.as_deref(), folder, trust)
+    }
+
+    fn below(home: Option<&Path>, folder: &Path, trust: Trust) -> Self {
         if trust == Trust::Everything {
             return Self { root: None };
         }
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let Ok(real) = std::fs::canonicalize(folder) else { return Self { root: Some(folder.to_owned()) } };
-        let top = real.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&real);
+        let system = device(&real);
+        let mut above = real.ancestors().take_while(|above| Some(*above) != home && device(above) == system);
+        let top = above.find(|above| above.join(".git").exists()).unwrap_or(&real);
         Self { root: Some(top.to_owned()) }
+    }
+
+    /// Around the file of a stack that somebody named: a link there leads to no other place than to its repository. A file that lies in no
+    /// repository may be named wherever it is.
+    fn of_stack(given: &Path, file: &Path, trust: Trust) -> Self {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let written = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        // Of the path as it is written: a folder that is a link belongs to the repository of the link.
+        let is_link = |path: &&Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        let links = written.ancestors().skip(1).filter(is_link);
+        let fences = links.filter_map(|link| Some(Self::around(link.parent()?, trust)));
+        match fences.filter(Self::is_repository).last() {
+            Some(fence) => fence,
+            None => {
+                let fence = Self::around(folder, trust);
+                if given.is_dir() || fence.is_repository() { fence } else { Self { root: None } }
+            }
+        }
+    }
+
+    fn is_repository(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.join(".git").exists())
     }
 
     /// Whether what a path leads to, through all links, is inside.
     pub fn holds(&self, path: &Path) -> bool {
         let Some(root) = &self.root else { return true };
-        std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root))
+        std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root) && !is_git(&real, root))
     }
 
     /// The folder, when there is one.
@@ -71,6 +103,9 @@ impl Fence {
         let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
         if let Some(root) = self.root.as_ref().filter(|root| !real.starts_with(root)) {
             return Err(Unread::Outside(root.clone()));
+        }
+        if self.root.as_ref().is_some_and(|root| is_git(&real, root)) {
+            return Err(Unread::Git);
         }
         let about = std::fs::metadata(&real).map_err(Unread::Io)?;
         if about.is_dir() {
@@ -106,11 +141,26 @@ impl Fence {
     }
 }
 
+/// The file system of a path.
+fn device(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|about| std::os::unix::fs::MetadataExt::dev(&about))
+}
+
+/// Returns true for what belongs to git in a repository: configuration, hooks, tokens of a checkout.
+fn is_git(real: &Path, root: &Path) -> bool {
+    real.strip_prefix(root).is_ok_and(|inside| inside.iter().any(|part| part == ".git"))
+}
+
 impl Unread {
     /// What is said of it, where the system's own words are not enough.
     pub fn told(&self, shown: &str) -> Option<Diagnostic> {
         let (code, what, help) = match self {
             Self::Outside(root) => return Some(outside(shown, root)),
+            Self::Git => (
+                Code::NotTrusted,
+                format!("`{shown}` is below `.git`, which may hold tokens"),
+                "name a file of the repository".to_owned(),
+            ),
             Self::Special => (
                 Code::FileNotRead,
                 format!("`{shown}` is not a regular file"),
@@ -136,9 +186,17 @@ pub fn outside(shown: &str, root: &Path) -> Diagnostic {
     )
 }
 
-/// The whole of the file that somebody named to the program, which may lie anywhere and be a pipe.
-pub(super) fn whole(path: &Path) -> io::Result<Vec<u8>> {
-    std::fs::read(path)
+/// The whole of the file of a stack, which somebody named to the program by itself or by its folder. One that is named by itself outside of
+/// a repository may be a pipe.
+///
+/// # Errors
+/// Why it is not read.
+pub(super) fn whole(given: &Path, file: &Path, trust: Trust) -> Result<Vec<u8>, Unread> {
+    let fence = Fence::of_stack(given, file, trust);
+    match fence.root {
+        Some(_) => fence.read(file),
+        None => std::fs::read(file).map_err(Unread::Io),
+    }
 }
 
 /// Whether a path leads to a folder, which stands for the `stack.toml` in it.
@@ -233,7 +291,7 @@ mod tests {
             Ok(_) => "inside",
             Err(Unread::Outside(_)) => "outside",
             Err(Unread::Large) => "large",
-            Err(Unread::Special) => "special",
+            Err(Unread::Special | Unread::Git) => "special",
             Err(Unread::Io(_)) => "io",
         };
         for (name, wanted) in rows {
@@ -241,9 +299,51 @@ mod tests {
         }
         let trusting = Fence::around(&stack, Trust::Everything);
         assert_eq!(read(&trusting, "../../../secret"), "inside");
+        // Git's own files, which have tokens of checkouts, are no files of the repository.
+        write(&repository.join(".git/config"), "token");
+        assert!(matches!(fence.read(&stack.join("../../.git/config")), Err(Unread::Git)));
+        assert!(!fence.holds(&repository.join(".git/config")));
+        // A home with `.git` is no repository.
+        let home = std::fs::canonicalize(&repository).unwrap();
+        assert_eq!(read(&Fence::below(Some(&home), &stack, Trust::Repository), "../../base"), "outside");
         // Without a repository the folder is the fence.
-        std::fs::remove_dir(repository.join(".git")).unwrap();
+        std::fs::remove_dir_all(repository.join(".git")).unwrap();
         assert_eq!(read(&Fence::around(&stack, Trust::Repository), "../../base"), "outside");
+    }
+
+    #[test]
+    fn the_file_of_a_stack_is_no_way_out_of_its_repository() {
+        use std::os::unix::fs::symlink;
+        let top = tempfile::tempdir().unwrap();
+        let at = |path: &str| top.path().join(path);
+        for folder in ["repository/.git", "repository/infra", "repository/real", "elsewhere", "plain"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["elsewhere/stack.toml", "repository/real/stack.toml", "plain/real.toml"] {
+            std::fs::write(at(file), "text").unwrap();
+        }
+        symlink(at("elsewhere/stack.toml"), at("repository/infra/stack.toml")).unwrap();
+        symlink(at("elsewhere"), at("repository/folder")).unwrap();
+        symlink(at("repository/real"), at("repository/inside")).unwrap();
+        symlink("/proc/self/environ", at("repository/environ.toml")).unwrap();
+        symlink(at("repository/real"), at("link")).unwrap();
+        symlink(at("plain/real.toml"), at("plain/stack.toml")).unwrap();
+        symlink(at("elsewhere/stack.toml"), at("plain/named.toml")).unwrap();
+        for (given, file, read) in [
+            ("repository/infra", "repository/infra/stack.toml", false),
+            ("repository/infra/stack.toml", "repository/infra/stack.toml", false),
+            ("repository/folder", "repository/folder/stack.toml", false),
+            ("repository/environ.toml", "repository/environ.toml", false),
+            ("repository/inside", "repository/inside/stack.toml", true),
+            ("repository/real", "repository/real/stack.toml", true),
+            ("link", "link/stack.toml", true),
+            ("plain", "plain/stack.toml", true),
+            ("plain/named.toml", "plain/named.toml", true),
+        ] {
+            let found = whole(&at(given), &at(file), Trust::Repository);
+            assert_eq!(found.is_ok(), read, "{given}: {found:?}");
+            assert!(whole(&at(given), &at(file), Trust::Everything).is_ok(), "{given}");
+        }
     }
 
     #[cfg(unix)]

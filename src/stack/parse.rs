@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::charts::{self, Helm};
 use super::check::{self, Mistake};
-use super::disk::{self, Fence, Trust};
+use super::disk::{self, Fence, Trust, Unread};
 use super::files::{self, put};
 use super::lower::lower;
 use super::overlay::{self, Joined, Text};
@@ -81,7 +81,13 @@ pub fn load_with(
     let file = file_of(path);
     let name = file.display().to_string();
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
-    let bytes = disk::whole(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
+    let bytes = disk::whole(path, &file, trust).map_err(|why| {
+        let problem = match &why {
+            Unread::Io(error) => Some(unreadable(&name, error)),
+            why => why.told(&name),
+        };
+        fail(Sources::default(), problem.unwrap_or_else(|| unreadable(&name, &ErrorKind::Other.into())))
+    })?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(Text { path: file, name, text }, options, instead, trust),
         Err(error) => {
@@ -96,7 +102,8 @@ pub fn load_with(
 /// nobody to tell about mistakes. Nothing is rendered or run.
 pub fn sections(path: &Path) -> Vec<Address> {
     let file = file_of(path);
-    let Ok(Ok(text)) = disk::whole(&file).map(String::from_utf8) else { return Vec::new() };
+    let text = disk::whole(path, &file, Trust::Repository).map(String::from_utf8);
+    let Ok(Ok(text)) = text else { return Vec::new() };
     let fence = Fence::around(file.parent().unwrap_or(Path::new("")), Trust::Repository);
     let text = Text { name: file.display().to_string(), path: file, text };
     let joined = overlay::read(&mut Sources::default(), text, &fence);
