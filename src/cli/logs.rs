@@ -332,27 +332,46 @@ impl Reading<'_> {
 
 type LinesOf = futures::stream::BoxStream<'static, Result<String, String>>;
 
+/// Longer lines are cut here: a program may write without end and never end a line.
+const LONGEST_LINE: usize = 1024 * 1024;
+
 /// Bytes as lines; what comes after the last end of a line is one, too.
 fn split(bytes: crate::live::kube::BytesAsTheyCome) -> LinesOf {
-    let state = (bytes, Vec::<u8>::new(), false);
-    futures::stream::unfold(state, |(mut bytes, mut rest, mut ended)| async move {
+    let state = (bytes, Vec::<u8>::new(), 0, false);
+    futures::stream::unfold(state, |(mut bytes, mut rest, mut looked, mut ended)| async move {
         loop {
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = rest.drain(..=end).collect();
-                return Some((Ok(String::from_utf8_lossy(&line).into_owned()), (bytes, rest, ended)));
+            // What was looked through already has no end of a line.
+            let end = rest[looked..].iter().position(|byte| *byte == b'\n').map(|end| looked + end + 1);
+            let end = end.or_else(|| (rest.len() > LONGEST_LINE).then(|| whole(&rest, LONGEST_LINE)));
+            if let Some(end) = end {
+                let line: Vec<u8> = rest.drain(..end).collect();
+                let line = String::from_utf8_lossy(&line).into_owned();
+                let line = if line.ends_with('\n') { line } else { line + "\n" };
+                return Some((Ok(line), (bytes, rest, 0, ended)));
             }
+            looked = rest.len();
             if ended {
                 let line = String::from_utf8_lossy(&rest).into_owned();
-                return (!line.is_empty()).then(|| (Ok(line), (bytes, Vec::new(), ended)));
+                return (!line.is_empty()).then(|| (Ok(line), (bytes, Vec::new(), 0, ended)));
             }
             match bytes.next().await {
                 Some(Ok(more)) => rest.extend_from_slice(&more),
-                Some(Err(why)) => return Some((Err(why), (bytes, Vec::new(), true))),
+                Some(Err(why)) => return Some((Err(why), (bytes, Vec::new(), 0, true))),
                 None => ended = true,
             }
         }
     })
     .boxed()
+}
+
+/// Where to cut at most so many bytes without taking a character apart.
+fn whole(bytes: &[u8], most: usize) -> usize {
+    let most = most.min(bytes.len());
+    // A byte `10xxxxxx` continues a character, which has four bytes at most. Source: RFC 3629.
+    (most.saturating_sub(3)..=most)
+        .rev()
+        .find(|at| bytes.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80))
+        .unwrap_or(most)
 }
 
 async fn carry(
@@ -381,6 +400,12 @@ mod tests {
         let lines: Vec<_> = split(futures::stream::iter(pieces).boxed()).collect().await;
         let lines: Vec<String> = lines.into_iter().map(Result::unwrap).collect();
         assert_eq!(lines, ["one\n", "two\n", "\n", "three"]);
+        // One without an end is cut, between characters.
+        let endless = vec!["€".repeat(LONGEST_LINE / 4); 3].into_iter().map(|piece| Ok(Bytes::from(piece)));
+        let lines: Vec<_> = split(futures::stream::iter(endless).boxed()).collect().await;
+        let lines: Vec<String> = lines.into_iter().map(Result::unwrap).collect();
+        assert!(lines.len() > 2 && lines.iter().all(|line| line.len() <= LONGEST_LINE + 1));
+        assert!(lines.iter().all(|line| line.trim_end().chars().all(|c| c == '€')));
         let broken = [Ok(Bytes::from("half")), Err("reset".to_owned())];
         let lines: Vec<_> = split(futures::stream::iter(broken).boxed()).collect().await;
         assert_eq!(lines, [Err("reset".to_owned())]);
