@@ -491,7 +491,8 @@ fn differing(text: &mut String, indent: usize, before: &Value, after: &Value) {
         }
         for change in group.iter().flat_map(|part| part.iter_changes(&before, &after)) {
             let sign = match change.tag() {
-                similar::ChangeTag::Equal => " ".to_owned(),
+                // A mark, too: a line of GitHub's log that begins with `::` after blanks is a command to its runner.
+                similar::ChangeTag::Equal => paint(Tint::Dim, "|"),
                 similar::ChangeTag::Delete => paint(Tint::Remove, "-"),
                 similar::ChangeTag::Insert => paint(Tint::Add, "+"),
             };
