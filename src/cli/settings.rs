@@ -311,7 +311,7 @@ impl From<SandboxError> for Failure {
             SandboxError::Write { .. } | SandboxError::Kubernetes { .. } | SandboxError::OtherBacking(_) => {
                 (Code::Sandbox, None)
             }
-            SandboxError::Io { .. } | SandboxError::OfOthers { .. } => {
+            SandboxError::Io { .. } | SandboxError::OfOthers { .. } | SandboxError::Link { .. } => {
                 (Code::Sandbox, Some("fix the cause, or choose another folder: `--sandbox=DIR`"))
             }
         };

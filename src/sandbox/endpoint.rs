@@ -34,6 +34,9 @@ impl Drop for Lock {
 impl Lock {
     /// Makes the folder when there is none, and takes its lock. The file holds the number of the process.
     pub fn take(dir: &Path) -> Result<Self, SandboxError> {
+        if fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
+            return Err(SandboxError::Link { dir: dir.to_owned() });
+        }
         make_private_folder(dir)
             .map_err(|error| SandboxError::io(format!("make the folder {}", dir.display()), error))?;
         if is_of_others(dir) {

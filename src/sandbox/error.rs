@@ -46,6 +46,12 @@ pub enum SandboxError {
         /// The folder.
         dir: PathBuf,
     },
+    /// The folder is a link: what it leads to may be anything.
+    #[error("{} is a link; name the folder that it leads to, if it is for a sandbox", dir.display())]
+    Link {
+        /// The link.
+        dir: PathBuf,
+    },
     /// The file of faults is wrong.
     #[error("{0}")]
     Faults(Box<Mistakes>),
