@@ -168,12 +168,20 @@ class Google:
                 return items, answer
 
 
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the token to another server."""
+
+    def redirect_request(self, *_):
+        return None
+
+
 def sent(method, url, headers, body=None, context=None):
     data = None if body is None else json.dumps(body).encode()
     headers = {**headers, **({"Content-Type": "application/json"} if data else {})}
     request = urllib.request.Request(url, data, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS, context=context) as answer:
+        handlers = [NoRedirect, urllib.request.HTTPSHandler(context=context)]
+        with urllib.request.build_opener(*handlers).open(request, timeout=ANSWER_SECONDS) as answer:
             return Answer(answer.status, json.loads(answer.read() or b"{}"))
     except urllib.error.HTTPError as error:
         text = error.read()

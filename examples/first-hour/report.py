@@ -41,11 +41,19 @@ class Redactor:
         (re.compile(r"-----BEGIN[^-]*-----.*?-----END[^-]*-----", re.S), "KEY"),
         (re.compile(r"\bya29\.[\w.-]+"), "TOKEN"),
         (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), "TOKEN"),
+        # Refresh tokens, client secrets and API keys of Google, and whatever a header carries.
+        (re.compile(r"\b1//[\w-]{20,}"), "TOKEN"),
+        (re.compile(r"\bGOCSPX-[\w-]+"), "TOKEN"),
+        (re.compile(r"\bAIza[\w-]{30,}"), "TOKEN"),
+        (re.compile(r"(?i)\b(?:bearer|basic)\s+[\w.~+/=-]{6,}"), "TOKEN"),
         (re.compile(r"[\w.+%-]+@[\w-]+(\.[\w-]+)+"), "ACCOUNT"),
     ]
     NAMES = [
         (re.compile(r"\bgke-[0-9a-f]{16,}-\d+\.[\w.-]+\.goog\b"), "ADDRESS"),
         (re.compile(r"(?<![\w.])\d{1,3}(\.\d{1,3}){3}(:\d+)?(?!\w|\.\d|-)"), "ADDRESS"),
+        # IPv6: five groups or more, or `::` with a group on a side; a time of day has three.
+        (re.compile(r"(?i)(?<![\w:.])(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}(?![\w:])"), "ADDRESS"),
+        (re.compile(r"(?i)(?<![\w:.])(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6}(?![\w:])"), "ADDRESS"),
         # Numbers of projects and organisations, ids of accounts.
         (re.compile(r"(?<![\w.])\d{10,}(?!\w)"), "NUMBER"),
     ]
