@@ -106,6 +106,7 @@ mod sweep;
 mod tidy;
 mod told;
 mod trust;
+mod untrusted;
 mod waiting;
 mod walkthrough;
 mod when_idle;
