@@ -12,7 +12,7 @@ use crate::kinds::gke::compare::Compared;
 use crate::kinds::json::is_going;
 use crate::kinds::kubernetes::{provisioning, request_stage};
 use crate::kinds::{self, dask};
-use crate::resource::{Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource};
+use crate::resource::{Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource, World};
 
 /// A Job that Kueue has not let go may change its queue in place; afterwards Kueue's webhook refuses that. Source:
 /// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
@@ -23,6 +23,45 @@ fn queue_of_job(live: &Value, compared: &mut Compared) {
         field.effect = Effect::InPlace;
         field.note = Some("it has not started, so it waits in the other queue from now on".to_owned());
     }
+}
+
+/// The number of workers that counts: that of a cluster's default group. `KubeCluster.scale` and `kubectl scale` write it there,
+/// and the cluster's own number stays as it was.
+struct Counting<'w> {
+    group: ObjectId,
+    live: &'w Value,
+    number: Option<&'w Value>,
+}
+
+fn counting_number<'w>(world: &'w World, cluster: &ObjectId) -> Option<Counting<'w>> {
+    let group = dask::api::default_group(cluster);
+    let live = world.find(&Identity::Object(group.clone()))?;
+    Some(Counting { number: dask::api::replicas_path().find(live), group, live })
+}
+
+impl Counting<'_> {
+    /// How it differs from the wanted one. A changed number of the cluster is handed on by the operator.
+    fn differs(&self, wanted: &Value, cluster: &Value) -> Option<FieldChange> {
+        let path = dask::api::replicas_path();
+        let number = self.number.filter(|number| *number != wanted && path.find(cluster) == Some(wanted))?;
+        let unknown = || ("others".to_owned(), "an unknown time".to_owned());
+        Some(FieldChange {
+            before: Some(number.clone()),
+            after: Some(wanted.clone()),
+            effect: Effect::InPlace,
+            note: Some(format!("of {}, which decides", self.group)),
+            drift: Some(diff::written_by(self.live, &path).unwrap_or_else(unknown)),
+            path,
+            secret: false,
+        })
+    }
+}
+
+/// How the number of workers that counts differs from that of the file, where the file has one.
+pub(super) fn number_changed(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
+    let cluster = resource.identity.object().filter(|object| object.gvk == dask::api::cluster())?;
+    let wanted = dask::api::replicas_path().find(&resource.body)?;
+    counting_number(world, cluster)?.differs(wanted, live)
 }
 
 /// The code of what is said of a cluster that a CronJob deletes.
@@ -63,27 +102,12 @@ impl Planner<'_> {
         }
     }
 
-    /// `KubeCluster.scale` and `kubectl scale` write the default group, and the cluster's own number stays as it was.
+    /// A number of the file's is compared with that of the group that counts, and what a plan shows depends on it.
     fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
-        let path = dask::api::replicas_path();
-        let group = dask::api::default_group(cluster);
-        let Some(group_live) = self.seen.inputs.world.find(&Identity::Object(group.clone())) else { return };
-        let have = path.find(group_live);
-        compared.relied.add(&path.key("default group").to_string(), have.unwrap_or(&Value::Null));
-        // A changed number of the cluster is handed on by the operator.
-        if have.is_none() || have == Some(wanted) || path.find(live) != Some(wanted) {
-            return;
-        }
-        let unknown = || ("others".to_owned(), "an unknown time".to_owned());
-        compared.changes.push(FieldChange {
-            path: path.clone(),
-            before: have.cloned(),
-            after: Some(wanted.clone()),
-            effect: Effect::InPlace,
-            note: Some(format!("of {group}, which decides")),
-            drift: Some(diff::written_by(group_live, &path).unwrap_or_else(unknown)),
-            secret: false,
-        });
+        let Some(counts) = counting_number(self.seen.inputs.world, cluster) else { return };
+        let relied = dask::api::replicas_path().key("default group").to_string();
+        compared.relied.add(&relied, counts.number.unwrap_or(&Value::Null));
+        compared.changes.extend(counts.differs(wanted, live));
     }
 
     /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::dask;
 use super::diff;
 use super::given::{self, is_given};
 use super::halt;
@@ -184,7 +185,9 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
     given::veil(&resource.body, &mut external);
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
     let external = external.into_iter().filter(|field| !known(field)).collect();
-    (compared.changes.clone().into_iter().filter_map(with_owner).collect(), external)
+    let mut fields: Vec<FieldChange> = compared.changes.clone().into_iter().filter_map(with_owner).collect();
+    fields.extend(dask::number_changed(inputs.world, resource, live));
+    (fields, external)
 }
 
 /// Fields of a GKE thing that differ from what was last set, and entries that others put in.
