@@ -155,6 +155,8 @@ pub enum Neighbor {
     ClusterPods,
     /// The numbers of workers and tasks that the scheduler reports.
     Counts,
+    /// The DaskAutoscalers of its namespace.
+    Autoscalers,
     Nodes,
     /// The thing that nodes are requested for.
     User,

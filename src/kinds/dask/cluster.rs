@@ -493,6 +493,11 @@ fn queries(wait: &Await) -> Queries {
     if wait.until.is_ready() {
         queries.neighbor(Neighbor::Counts, registered::counts(namespace, &cluster.name));
     }
+    // Who else writes the number that is waited for.
+    if wait.until == Until::Ready && wait.workers().is_some() {
+        let path = api::autoscaler().collection(namespace);
+        queries.push((Part::Autoscalers, Query { api: Api::Kubernetes, path }));
+    }
     queries
 }
 
@@ -506,6 +511,7 @@ struct Related<'a> {
     pods: &'a Value,
     registered: Option<Registered>,
     held: Option<workload::Held>,
+    autoscalers: Option<&'a Value>,
 }
 
 impl<'a> Related<'a> {
@@ -520,6 +526,7 @@ impl<'a> Related<'a> {
             pods,
             registered: found.find(Neighbor::Counts).map(|counts| Registered::of(pods, counts)),
             held: workload::held(found, wait.gang(), pods),
+            autoscalers: found.find(Part::Autoscalers),
         })
     }
 }
@@ -534,7 +541,8 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
 fn ready(wait: &Await, related: Related<'_>) -> Readiness {
-    let Related { cluster, scheduler, service, group, workers, pods, registered, held } = related;
+    let Related { cluster, scheduler, service, group, workers, pods, registered, held, autoscalers } =
+        related;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
         return Readiness::progressing("not created yet");
@@ -575,12 +583,12 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let settled = handled == Some(true);
-    Workers { wait, group, name: &name, workers, pods, registered, settled }.ready()
+    Workers { wait, group, name: &name, workers, pods, registered, settled, autoscalers }.ready()
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
 fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
-    let Related { cluster, scheduler, service, group, workers, pods, registered, held } =
+    let Related { cluster, scheduler, service, group, workers, pods, registered, held, autoscalers: _ } =
         Related::of(wait, found)?;
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",

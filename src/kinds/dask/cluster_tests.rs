@@ -66,8 +66,13 @@ fn only_what_the_operator_has_handled_counts() {
     let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &three);
     let expect = "Running; workers: 3 desired (the stack says 2), 3 created, 3 ready, all registered";
     assert_eq!((found, line.as_str()), (ready, expect));
+    // Another owner of the number: it would never become the stack's.
     let (found, _) = judged(Until::Ready, &cluster(2, Some(2)), &group(3, 3), &three);
-    assert!(matches!(found, Readiness::Progressing(_)), "an apply waits for its own number");
+    let Readiness::Failed(why) = found else {
+        panic!("an apply waits for a number that never comes: {found:?}")
+    };
+    assert!(why.contains("requests 3 workers, the stack says 2: it was changed during the apply"), "{why}");
+    assert!(!why.contains(UNSEEN), "{why}");
     // An operator that notes nothing.
     let (found, _) = judged(Until::Still, &cluster(2, None), &group(3, 3), &three);
     assert!(matches!(found, Readiness::Progressing(_)));
@@ -80,6 +85,40 @@ fn only_what_the_operator_has_handled_counts() {
         judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
     assert_eq!(found, Readiness::Ready);
     assert!(line.ends_with("3 ready, registered unknown (it does not answer)"), "{line}");
+}
+
+#[test]
+fn a_second_owner_of_the_number_is_named() {
+    let identity = identity();
+    let facts = Facts::Workers { replicas: Some(2), cluster: None, gang: None };
+    let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
+    let mut counts = group(1, 1);
+    counts["spec"]["cluster"] = json!("c");
+    counts["metadata"]["managedFields"] = json!([
+        { "manager": "kopf", "time": "2026-01-01T00:00:00Z", "fieldsV1": { "f:spec": { "f:worker": { "f:replicas": {} } } } },
+        { "manager": "kubectl", "fieldsV1": { "f:spec": { "f:worker": { "f:replicas": {} } } } },
+    ]);
+    let (workers, pods) = (json!({ "items": [] }), json!({ "items": [] }));
+    let judged = |autoscalers: &Value| {
+        let (name, registered) = ("c-default", None);
+        let (group, workers, pods) = (&counts, &workers, &pods);
+        let (settled, autoscalers) = (true, Some(autoscalers));
+        match (Workers { wait: &wait, group, name, workers, pods, registered, settled, autoscalers }.ready())
+        {
+            Readiness::Failed(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let scaler = |cluster: &str| {
+        json!({ "items": [{
+            "metadata": { "name": "c", "namespace": "default" },
+            "spec": { "cluster": cluster, "minimum": 1, "maximum": 10 },
+        }] })
+    };
+    let why = judged(&scaler("c"));
+    assert!(why.contains("DaskAutoscaler default/c (1 to 10 workers) sets the number, too"), "{why}");
+    let why = judged(&scaler("other"));
+    assert!(why.contains("`kubectl` changed it during the apply"), "{why}");
 }
 
 fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
@@ -123,7 +162,8 @@ fn a_scale_down_that_is_reported_and_not_done_fails() {
         let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
         let pods = json!({ "items": [] });
         let (name, registered) = ("c-default", None);
-        Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled: true }
+        let (settled, autoscalers) = (true, None);
+        Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled, autoscalers }
             .ready()
     };
     let waits = |found, expect: &str| assert_eq!(found, Readiness::progressing(expect));

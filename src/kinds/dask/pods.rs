@@ -116,6 +116,8 @@ pub struct Workers<'a> {
     pub registered: Option<Registered>,
     /// Whether another number than the wanted one is somebody's wish, and not one that the operator has still to follow.
     pub settled: bool,
+    /// The DaskAutoscalers of the namespace, where they were asked for.
+    pub autoscalers: Option<&'a Value>,
 }
 
 /// How many workers there should be, and whose number that is where it is not the stack's. What is kept may have been
@@ -204,8 +206,13 @@ impl Workers<'_> {
         };
         let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
         let made = list.len() as u64;
-        if asked.is_some_and(|asked| asked != desired) {
-            return asks_otherwise(desired);
+        if let Some(asked) = asked.filter(|asked| *asked != desired) {
+            return match self.settled {
+                true => Readiness::Failed(self.second_owner(asked, desired)),
+                false => Readiness::progressing(format!(
+                    "its worker group requests {asked} workers, not {desired} yet"
+                )),
+            };
         }
         if made > desired {
             return self.too_many(&list, desired);
@@ -218,6 +225,37 @@ impl Workers<'_> {
             Some(missing) => Readiness::progressing(missing),
             None => Readiness::Ready,
         }
+    }
+
+    /// Why the number is not the stack's, though the operator has nothing left to do: it would never become so.
+    fn second_owner(&self, asked: u64, desired: u64) -> String {
+        let Self { group, autoscalers, name, .. } = self;
+        let scalers = autoscalers.iter().flat_map(|list| list["items"].as_array()).flatten();
+        let cluster = &group["spec"]["cluster"];
+        // An autoscaler writes the default group only. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+        let is_default = cluster.as_str().is_some_and(|cluster| *name == format!("{cluster}-default"));
+        let scaler = scalers.filter(|_| is_default).find(|scaler| scaler["spec"]["cluster"] == *cluster);
+        let (who, cure) = match (scaler, last_writer(group)) {
+            (Some(scaler), _) => {
+                let (spec, metadata) = (&scaler["spec"], &scaler["metadata"]);
+                let whose = format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+                let bounds = format!("{} to {} workers", spec["minimum"], spec["maximum"]);
+                (
+                    format!("DaskAutoscaler {whose} ({bounds}) sets the number, too"),
+                    "delete the autoscaler, or leave the number to it: `replicas = { start = N }` in a section, no \
+                     `replicas` in a manifest",
+                )
+            }
+            (None, Some(writer)) => (
+                format!("`{writer}` changed it during the apply"),
+                "apply again once nobody else sets the number, or leave it to them: `replicas = { start = N }`",
+            ),
+            (None, None) => (
+                "it was changed during the apply".to_owned(),
+                "apply again once nobody else sets the number, or leave it to them: `replicas = { start = N }`",
+            ),
+        };
+        format!("DaskWorkerGroup {name} requests {asked} workers, the stack says {desired}: {who}; {cure}")
     }
 
     fn too_many(&self, list: &[&Value], desired: u64) -> Readiness {
@@ -235,6 +273,15 @@ impl Workers<'_> {
         }
         Readiness::progressing(format!("{surplus} of {} workers still to be removed", list.len()))
     }
+}
+
+/// The field manager that wrote the number of a group last. Writes through the scale subresource carry no time (seen on
+/// kube-apiserver 1.36), so such a manager counts as the last.
+fn last_writer(group: &Value) -> Option<&str> {
+    let entries = group["metadata"]["managedFields"].as_array()?.iter();
+    let wrote = entries.filter(|entry| entry["fieldsV1"]["f:spec"]["f:worker"]["f:replicas"].is_object());
+    let last = wrote.max_by_key(|entry| entry["time"].as_str().unwrap_or("~"))?;
+    Some(text(&last["manager"])).filter(|manager| !manager.is_empty())
 }
 
 /// How far something is, and what holds up the first of its pods that says so.
