@@ -779,6 +779,12 @@ impl Owner {
     }
 }
 
+/// A field manager as texts call it: what `scale` wrote is a change of this program, and no stranger's.
+pub fn manager_text(manager: &str) -> &str {
+    let is_scale = manager.starts_with("dask-infra/") && manager.ends_with(":scale");
+    if is_scale { "`dask-infra scale`" } else { manager }
+}
+
 /// The end of the name of a stack's second field manager.
 pub const INITIAL: &str = ":initial";
 

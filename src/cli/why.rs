@@ -24,7 +24,7 @@ use crate::live::{LiveApi, look as ask};
 use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
-use crate::resource::{Api, Effect, FieldChange, Identity, KindId, Query, Resource, World};
+use crate::resource::{Api, Effect, FieldChange, Identity, KindId, Query, Resource, World, manager_text};
 use crate::stack::rules::nodes_for_gpus;
 
 /// Shown below the options.
@@ -326,6 +326,7 @@ fn said(session: &Session, resource: Option<&Resource>, action: Action, field: &
     };
     let rolls = *effect == Effect::Rolling && action == Action::Replace;
     let note = note.as_ref().filter(|_| !rolls).map(|note| format!("; {note}")).unwrap_or_default();
-    let drift = drift.as_ref().map(|(who, when)| format!("; changed by {who} at {when}")).unwrap_or_default();
+    let drift = drift.as_ref().map(|(who, when)| format!("; changed by {} at {when}", manager_text(who)));
+    let drift = drift.unwrap_or_default();
     format!("{path}: {} -> {}{place}: {does}{note}{drift}", value(before), value(after))
 }

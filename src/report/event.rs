@@ -216,10 +216,10 @@ pub struct PlannedChange {
 pub struct Field {
     /// Where in the body: `spec.worker.replicas`.
     pub path: String,
-    /// The live value; not there when there is none.
+    /// The live value; in `resource_drift` the value of the stack. Not there when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// The wanted value; not there when the field is given up.
+    /// The wanted value; in `resource_drift` the live value. Not there when the field is given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
     /// What the change does.

@@ -47,8 +47,8 @@ impl Reporter for Json {
         let wanted = by_identity(&plan.desired);
         for change in &plan.changes {
             let change = planned(&wanted, change, view);
-            let drifted: Vec<Field> =
-                change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
+            let drifted = change.fields.iter().filter(|field| field.drift.is_some()).cloned();
+            let drifted: Vec<Field> = drifted.map(turned).collect();
             if !drifted.is_empty() {
                 let message = format!("{}: changed outside this stack", change.resource.addr);
                 let change = PlannedChange { fields: drifted, action: "update", ..change.clone() };
@@ -254,7 +254,7 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
         What::Deleted => Action::Delete,
         What::Replaced(_) => Action::Replace,
     };
-    let fields = fields.iter().chain(external).map(|field| field_at(field, location.clone()));
+    let fields = fields.iter().chain(external).map(|field| turned(field_at(field, location.clone())));
     PlannedChange {
         resource: thing_of(address, identity, kind.as_str()),
         action: words(action).verb,
@@ -263,6 +263,12 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
         usual_seconds: None,
         fields: fields.collect(),
     }
+}
+
+/// A field of `resource_drift`. As in Terraform, `before` is what was last known and `after` what was found.
+/// Source: <https://developer.hashicorp.com/terraform/internals/json-format>, `resource_drift`.
+fn turned(field: Field) -> Field {
+    Field { before: field.after, after: field.before, ..field }
 }
 
 fn field_of(resource: Option<&Resource>, change: &Change, field: &FieldChange, view: &View<'_>) -> Field {

@@ -103,7 +103,7 @@ async fn a_number_changes_and_nobody_elses_workers_go() {
     // What was not kept is named, and taken back by the next apply, which chooses no worker of others either.
     run(&user, &["plan", "--detailed-exitcode"])
         .expect(2)
-        .says("changed by dask-infra/s:scale")
+        .says("changed by `dask-infra scale`")
         .says("spec.worker.replicas: 1 -> 4");
     run(&user, &["apply", "--auto-approve"]).expect(0);
     let back = workers(&client).await;

@@ -121,7 +121,7 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
     user.run(&["plan", "--detailed-exitcode"])
         .expect(2)
         .says("spec.worker.replicas: 3 -> 2")
-        .says("changed by dask-infra/lab:scale");
+        .says("changed by `dask-infra scale`");
 
     // Kept: one value of the file and nothing else of it; the next plan is empty.
     user.run(&["scale", "dask_cluster.d", "3", "--write"]).expect(0).says("replicas = 3 (was 2)");

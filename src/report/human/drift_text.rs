@@ -4,7 +4,7 @@ use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::plan::{Action, Drift, Drifted, What};
 use crate::report::count;
-use crate::resource::{FieldChange, Identity, Owner, Target};
+use crate::resource::{FieldChange, Identity, Owner, Target, manager_text};
 
 /// What a look at drift leaves out, so that nothing is claimed of it.
 const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owner references, and fields removed from objects. On \
@@ -66,8 +66,8 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
 /// Who and when, where the API says.
 fn who(drift: &Drift, field: &FieldChange) -> String {
     match (&field.drift, &drift.identity) {
-        (Some((manager, time)), _) if time.is_empty() => format!("# by {manager}"),
-        (Some((manager, time)), _) => format!("# by {manager} at {time}"),
+        (Some((manager, time)), _) if time.is_empty() => format!("# by {}", manager_text(manager)),
+        (Some((manager, time)), _) => format!("# by {} at {time}", manager_text(manager)),
         (None, Identity::Cluster(_) | Identity::NodePool { .. }) => {
             "# GKE does not record by whom".to_owned()
         }

@@ -16,7 +16,7 @@ use crate::diag::Code;
 use crate::kinds;
 use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, count, quoted, words};
-use crate::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity};
+use crate::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -580,8 +580,9 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
     let rolls = *effect == Effect::Rolling && change.action == Action::Replace;
     let note = note.clone().filter(|_| !rolls);
     let why = [word, note].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let drift =
-        drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, will be reverted"));
+    let drift = drift
+        .as_ref()
+        .map(|(manager, time)| format!("changed by {} at {time}, will be reverted", manager_text(manager)));
     let words: Vec<String> =
         [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
     let place = location.map(|place| format!("({place})"));
