@@ -119,6 +119,18 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     };
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
         let place = pool(check, "/spec/nodeSelector");
+        // No worker runs on nodes that this plan makes.
+        let is_new = |change: &Change| {
+            let made = matches!(change.action, Action::Create | Action::Replace);
+            let name = match &change.identity {
+                Identity::NodePool { pool, .. } => pool,
+                Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => return false,
+            };
+            made && place.as_ref().is_some_and(|place| place[POOL_LABEL] == name.as_str())
+        };
+        if plan.changes.iter().any(is_new) {
+            continue;
+        }
         let stays = |change: &&Change| {
             let there = matches!(change.action, Action::Keep | Action::Update | Action::Replace);
             // Workers that come here with this plan are not here yet. Those of a pool that is replaced come back before the
@@ -133,7 +145,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
                 Code::CheckAmongWorkers,
                 &check.address,
                 format!(
-                    "it waits for a free GPU on a pool where the workers of {} run: scale the workers down \
+                    "the check waits for a free GPU on a pool where the workers of {} run: scale the workers down \
                      first if they use all GPUs",
                     cluster.address
                 ),
