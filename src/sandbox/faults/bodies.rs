@@ -147,7 +147,8 @@ fn subject(method: &str, path: &str) -> (String, &'static str) {
                 | Target::UsableSubnetworks { .. }
                 | Target::Service { .. }
                 | Target::InstanceGroup { .. }
-                | Target::Places { .. },
+                | Target::Places { .. }
+                | Target::Collection { .. },
             )
             | None,
         ) => (path.trim_start_matches('/').to_owned(), "container.clusters.get"),

@@ -4,12 +4,16 @@
 use serde_json::{Value, json};
 
 use super::errors::Refusal;
-use super::ids::{hex, project_number};
+use super::ids::{hex, number, project_number};
 use super::machines;
 use super::operations::Kind;
 use super::path::ClusterId;
 use super::places;
 use super::state::{Gke, Pool};
+use crate::catalog;
+
+/// When things of Compute Engine were made, of which no time is kept; the form is that API's (RFC 3339 with milliseconds).
+const MADE: &str = "2024-01-01T00:00:00.000-08:00";
 
 /// Service usage: gcloud asks for this before it creates a cluster. Every service counts as enabled.
 pub(super) fn service(project: &str, service: &str) -> Value {
@@ -22,21 +26,80 @@ pub(super) fn service(project: &str, service: &str) -> Value {
     })
 }
 
+/// What links of Compute Engine start with.
+pub(super) fn root(project: &str) -> String {
+    format!("https://www.googleapis.com/compute/v1/projects/{project}")
+}
+
 /// A machine type or a GPU, where its zone has it.
 pub(super) fn offer(project: &str, zone: &str, name: &str, machine: bool) -> Result<Value, Refusal> {
-    let (word, kind) = match machine {
-        true => ("machineTypes", "compute#machineType"),
-        false => ("acceleratorTypes", "compute#acceleratorType"),
-    };
-    let path = format!("projects/{project}/zones/{zone}/{word}/{name}");
+    let word = if machine { "machineTypes" } else { "acceleratorTypes" };
     let there = places::is_zone(zone) && places::exists(zone);
     let has = if machine { machines::has_machine(zone, name) } else { machines::has_gpu(zone, name) };
     if !there || !has {
-        let text = format!("The resource '{path}' was not found");
+        let text = format!("The resource 'projects/{project}/zones/{zone}/{word}/{name}' was not found");
         return Err(Refusal::new(super::errors::Code::NotFound, text));
     }
-    let link = format!("https://www.googleapis.com/compute/v1/{path}");
-    Ok(json!({ "kind": kind, "name": name, "zone": zone, "selfLink": link }))
+    Ok(if machine { machine_type(project, zone, name) } else { accelerator_type(project, zone, name) })
+}
+
+/// Numbers that the catalog does not have are left out. Source of the fields and their types: the discovery document of Compute
+/// Engine v1, `MachineType`.
+pub(super) fn machine_type(project: &str, zone: &str, name: &str) -> Value {
+    let here = format!("{}/zones/{zone}", root(project));
+    let mut body = json!({
+        "kind": "compute#machineType",
+        "id": number(&["machine", name]),
+        "creationTimestamp": MADE,
+        "name": name,
+        "zone": zone,
+        "isSharedCpu": false,
+        "selfLink": format!("{here}/machineTypes/{name}"),
+    });
+    if let Some(machine) = catalog::machine(name) {
+        if let Some(vcpus) = machine.vcpus {
+            body["guestCpus"] = json!(vcpus);
+        }
+        if let Some(memory) = machine.memory_gb {
+            #[expect(clippy::cast_possible_truncation, reason = "megabytes of a machine")]
+            let megabytes = (memory * 1024.0).round() as i64;
+            body["memoryMb"] = json!(megabytes);
+        }
+        if let Some(gpus) = &machine.accelerator {
+            let (kind, count) = (&gpus.kind, gpus.count);
+            body["accelerators"] = json!([{ "guestAcceleratorType": kind, "guestAcceleratorCount": count }]);
+        }
+    }
+    body
+}
+
+/// Source as of machine types: `AcceleratorType`, whose zone is a link.
+pub(super) fn accelerator_type(project: &str, zone: &str, name: &str) -> Value {
+    let here = format!("{}/zones/{zone}", root(project));
+    let mut body = json!({
+        "kind": "compute#acceleratorType",
+        "id": number(&["accelerator", name]),
+        "creationTimestamp": MADE,
+        "name": name,
+        "zone": here,
+        "selfLink": format!("{here}/acceleratorTypes/{name}"),
+    });
+    if let Some(most) = catalog::accelerator(name).and_then(|gpu| gpu.counts.iter().max()) {
+        body["maximumCardsPerInstance"] = json!(most);
+    }
+    body
+}
+
+/// A project, with the quotas that hold for all its regions together.
+pub(super) fn project(project: &str, quotas: &Value) -> Value {
+    json!({
+        "kind": "compute#project",
+        "id": project_number(project).to_string(),
+        "creationTimestamp": MADE,
+        "name": project,
+        "quotas": quotas,
+        "selfLink": root(project),
+    })
 }
 
 /// A constraint that nobody has set: nothing is forbidden.
@@ -63,35 +126,36 @@ pub(super) fn usable_subnetworks(project: &str) -> Value {
     json!({ "subnetworks": list })
 }
 
-/// Zones or regions of a project, or one of them.
-pub(super) fn places(project: &str, regions: bool, name: Option<&str>) -> Result<Value, Refusal> {
-    let word = if regions { "regions" } else { "zones" };
-    let root = format!("https://www.googleapis.com/compute/v1/projects/{project}");
-    let render = |place: &str| {
-        let mut body = json!({
-            "kind": format!("compute#{}", word.trim_end_matches('s')),
-            "id": hex(&["place", place], 8),
-            "name": place,
-            "status": "UP",
-            "selfLink": format!("{root}/{word}/{place}"),
-        });
-        if !regions {
-            body["region"] = json!(format!("{root}/regions/{}", places::region(place)));
-        }
-        body
-    };
-    if let Some(name) = name {
-        if !places::exists(name) || places::is_zone(name) == regions {
-            let text = format!("The resource 'projects/{project}/{word}/{name}' was not found");
-            return Err(Refusal::new(super::errors::Code::NotFound, text));
-        }
-        return Ok(render(name));
+/// A zone or a region.
+pub(super) fn place(project: &str, regions: bool, name: &str) -> Result<Value, Refusal> {
+    if !places::exists(name) || places::is_zone(name) == regions {
+        let word = if regions { "regions" } else { "zones" };
+        let text = format!("The resource 'projects/{project}/{word}/{name}' was not found");
+        return Err(Refusal::new(super::errors::Code::NotFound, text));
     }
-    let all: Vec<Value> = match regions {
-        true => places::regions().map(render).collect(),
-        false => places::regions().flat_map(places::zones).map(|zone| render(&zone)).collect(),
-    };
-    Ok(json!({ "kind": format!("compute#{}List", word.trim_end_matches('s')), "items": all }))
+    Ok(render_place(project, name))
+}
+
+pub(super) fn render_place(project: &str, place: &str) -> Value {
+    let root = root(project);
+    let (word, kind) =
+        if places::is_zone(place) { ("zones", "compute#zone") } else { ("regions", "compute#region") };
+    let mut body = json!({
+        "kind": kind,
+        "id": number(&["place", place]),
+        "creationTimestamp": MADE,
+        "name": place,
+        "description": place,
+        "status": "UP",
+        "selfLink": format!("{root}/{word}/{place}"),
+    });
+    if places::is_zone(place) {
+        body["region"] = json!(format!("{root}/regions/{}", places::region(place)));
+    } else {
+        let link = |zone: &String| format!("{root}/zones/{zone}");
+        body["zones"] = places::zones(place).iter().map(link).collect();
+    }
+    body
 }
 
 impl Gke {
@@ -114,6 +178,15 @@ impl Gke {
             }
             _ => 0,
         }
+    }
+
+    /// All instance group managers of a zone, or their groups.
+    pub(super) fn instance_groups(&self, project: &str, zone: &str, manager: bool) -> Vec<Value> {
+        let clusters = self.clusters.values().filter(|cluster| cluster.id.project == project);
+        let pools = clusters.flat_map(|cluster| cluster.pools.iter().map(|pool| (&cluster.id, pool)));
+        let here = pools.filter(|(_, pool)| pool.sizes.contains_key(zone));
+        here.map(|(id, pool)| render_group(project, zone, pool, manager, self.surge_nodes(id, pool, zone)))
+            .collect()
     }
 
     /// An instance group manager, or its group: the only places that tell how many nodes a pool has.
@@ -144,8 +217,10 @@ impl Gke {
     }
 }
 
+/// Source of the fields and their types: the discovery document of Compute Engine v1, `InstanceGroup` and
+/// `InstanceGroupManager`.
 fn render_group(project: &str, zone: &str, pool: &Pool, manager: bool, surge: u32) -> Value {
-    let root = format!("https://www.googleapis.com/compute/v1/projects/{project}");
+    let root = root(project);
     let here = format!("{root}/zones/{zone}");
     let name = format!("{}-grp", pool.prefix);
     let wanted = pool.sizes.get(zone).copied().unwrap_or_default() + surge;
@@ -153,9 +228,14 @@ fn render_group(project: &str, zone: &str, pool: &Pool, manager: bool, surge: u3
     if !manager {
         return json!({
             "kind": "compute#instanceGroup",
-            "id": hex(&["group", &pool.prefix, zone], 16),
+            "id": number(&["group", &pool.prefix, zone]),
+            "creationTimestamp": MADE,
+            "description": format!("This instance group is controlled by Instance Group Manager '{name}'."),
+            "fingerprint": hex(&["fingerprint", "group", &pool.prefix], 12),
             "name": name,
+            "network": format!("{root}/global/networks/default"),
             "size": present,
+            "subnetwork": format!("{root}/regions/{}/subnetworks/default", places::region(zone)),
             "selfLink": format!("{here}/instanceGroups/{name}"),
             "zone": here,
         });
@@ -163,7 +243,8 @@ fn render_group(project: &str, zone: &str, pool: &Pool, manager: bool, surge: u3
     let template = format!("{root}/regions/{}/instanceTemplates/{}", places::region(zone), pool.prefix);
     json!({
         "kind": "compute#instanceGroupManager",
-        "id": hex(&["manager", &pool.prefix, zone], 16),
+        "id": number(&["manager", &pool.prefix, zone]),
+        "creationTimestamp": MADE,
         "name": name,
         "baseInstanceName": pool.prefix,
         "targetSize": wanted,
@@ -187,3 +268,7 @@ fn render_group(project: &str, zone: &str, pool: &Pool, manager: bool, surge: u3
         "zone": here,
     })
 }
+
+#[cfg(test)]
+#[path = "compute_tests.rs"]
+mod tests;

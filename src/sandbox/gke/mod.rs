@@ -14,6 +14,7 @@ pub mod errors;
 mod facts;
 mod ids;
 pub mod limits;
+mod listed;
 mod machines;
 pub mod operations;
 pub mod path;

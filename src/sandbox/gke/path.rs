@@ -74,6 +74,18 @@ pub enum Target {
     Policy { project: String, name: String, verb: Option<String> },
     /// Compute: the zones or regions of a project, or one of them.
     Places { project: String, regions: bool, name: Option<String> },
+    /// Compute: all of a sort in a zone or a region.
+    Collection { project: String, place: String, collection: Collection },
+}
+
+/// What Compute Engine lists in a zone or a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collection {
+    InstanceGroupManagers,
+    InstanceGroups,
+    MachineTypes,
+    AcceleratorTypes,
+    Operations,
 }
 
 /// What `path` names; `None` when nothing is served there.
@@ -160,6 +172,21 @@ fn compute(parts: &[&str]) -> Option<Target> {
             name: (*name).to_owned(),
             manager: *kind == "instanceGroupManagers",
         },
+        ["regions", place, "operations"] => {
+            let collection = Collection::Operations;
+            Target::Collection { project, place: (*place).to_owned(), collection }
+        }
+        ["zones", place, word] => {
+            let collection = match *word {
+                "instanceGroupManagers" => Collection::InstanceGroupManagers,
+                "instanceGroups" => Collection::InstanceGroups,
+                "machineTypes" => Collection::MachineTypes,
+                "acceleratorTypes" => Collection::AcceleratorTypes,
+                "operations" => Collection::Operations,
+                _ => return None,
+            };
+            Target::Collection { project, place: (*place).to_owned(), collection }
+        }
         _ => return None,
     })
 }

@@ -9,7 +9,7 @@ use super::path::{self, ClusterId, Target};
 use super::settings::Settings;
 use super::shape::{self, Enums};
 use super::state::Gke;
-use super::{compute, places, versions};
+use super::{compute, listed, places, versions};
 
 /// A request, as much of it as GKE looks at.
 #[derive(Clone, Copy, Debug)]
@@ -154,19 +154,25 @@ impl Gke {
             ("GET", Target::InstanceGroup { project, zone, name, manager }) => {
                 Ok(("", self.instance_group(&project, &zone, &name, manager)?))
             }
-            ("GET", Target::Places { project, regions, name }) => {
-                let mut body = compute::places(&project, regions, name.as_deref())?;
-                if let Some(region) = name.filter(|_| regions) {
-                    body["quotas"] = self.quotas(&project, Some(&region), &context.settings.quota);
+            ("GET", Target::Places { project, regions, name: Some(name) }) => {
+                let mut body = compute::place(&project, regions, &name)?;
+                if regions {
+                    body["quotas"] = self.quotas(&project, Some(&name), &context.settings.quota);
                 }
                 Ok(("", body))
+            }
+            ("GET", Target::Places { project, regions, name: None }) => {
+                Ok(("", listed::places(&project, regions, request.query)?))
+            }
+            ("GET", Target::Collection { project, place, collection }) => {
+                Ok(("", self.listed(&project, &place, collection, request.query)?))
             }
             ("GET", Target::Offer { project, zone, name, machine }) => {
                 Ok(("", compute::offer(&project, &zone, &name, machine)?))
             }
             ("GET", Target::ComputeProject { project }) => {
                 let quotas = self.quotas(&project, None, &context.settings.quota);
-                Ok(("", json!({ "kind": "compute#project", "name": project, "quotas": quotas })))
+                Ok(("", compute::project(&project, &quotas)))
             }
             ("POST", Target::Project { verb: Some(verb), .. }) if verb == "testIamPermissions" => {
                 Ok(("", json!({ "permissions": body.raw()?["permissions"] })))
