@@ -76,6 +76,10 @@ pub fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str)
 }
 
+/// The finalizers that the admission plugin `StorageObjectInUseProtection` adds to claims and to volumes.
+pub const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
+pub const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
+
 /// Which request for nodes a pod takes nodes of, with today's name and the one of older GKE.
 pub const CONSUMES: [&str; 2] = [
     "autoscaling.x-k8s.io/consume-provisioning-request",

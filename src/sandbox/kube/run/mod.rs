@@ -2,7 +2,7 @@
 //! controllers, the node agents, and an imitation of the Dask operator. Every loop is a function from
 //! what the store holds to a list of writes; [`Loops::step`] runs them until nothing moves.
 //!
-//! Not imitated: StatefulSets, CronJobs that do not run every so many minutes, autoscalers, volumes, EndpointSlices, ControllerRevisions,
+//! Not imitated: CronJobs that do not run every so many minutes, autoscalers, the binding of volumes, EndpointSlices, ControllerRevisions,
 //! disruption budgets, most of pod affinity and topology spread, preemption, node heartbeats.
 //!
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
@@ -33,9 +33,11 @@ mod scheduler;
 mod select;
 mod services;
 mod stages;
+mod statefulsets;
 mod system;
 #[cfg(test)]
 mod testing;
+mod volumes;
 mod workloads;
 
 use std::collections::BTreeSet;
@@ -190,13 +192,14 @@ impl Loops {
 }
 
 /// The loops in their order within a round: causes before effects, so that most changes settle in one.
-const LOOPS: [fn(&mut Run<'_>); 16] = [
+const LOOPS: [fn(&mut Run<'_>); 18] = [
     system::run,
     nodes::run,
     provisioning::run,
     dask::run,
     deployments::run,
     replicasets::run,
+    statefulsets::run,
     daemonsets::run,
     cronjobs::run,
     kueue::suspend,
@@ -205,6 +208,7 @@ const LOOPS: [fn(&mut Run<'_>); 16] = [
     scheduler::run,
     autoscaler::run,
     pods::run,
+    volumes::run,
     services::run,
     events::run,
 ];
