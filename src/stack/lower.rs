@@ -75,6 +75,9 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
         kinds::dask::notebook::lower(key, section, like, &scope)
     }));
+    // Accounts, ConfigMaps, Secrets and claims of the stack's own manifests come before the pods that name them.
+    let made_by_files = kinds::kubernetes::manifest::Made::of(&others);
+    resources.iter_mut().for_each(|resource| made_by_files.order(resource));
     resources.extend(others);
     kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
     let external = external(stack, &scope);

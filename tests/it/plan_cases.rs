@@ -573,6 +573,23 @@ fn deletes_stand_in_the_order_in_which_they_happen() {
     assert!(pairs > 50, "{pairs} pairs");
 }
 
+/// The pods of a section name an account, a ConfigMap and a claim of a manifest.
+#[test]
+fn pods_of_sections_come_after_what_manifests_make_for_them() {
+    let (_, plan) = planned_cases().find(|(name, _)| name == "plan-pods-of-manifests").expect("the case");
+    let cluster = plan.changes.iter().find(|change| change.address.as_str() == "dask_cluster.d").expect("it");
+    let before: BTreeSet<&str> =
+        plan.before(cluster).map(|place| plan.changes[place].address.as_str()).collect();
+    for (object, follows) in [
+        ("ServiceAccount/default/reader", true),
+        ("ConfigMap/default/conf", true),
+        ("PersistentVolumeClaim/default/data", true),
+        ("ConfigMap/default/unrelated", false),
+    ] {
+        assert_eq!(before.contains(&*format!("manifest.access/{object}")), follows, "{object}: {before:?}");
+    }
+}
+
 /// Of the cases that were applied before every third, all of it deleted.
 #[test]
 fn where_everything_goes_nobody_looks_at_who_wrote_which_field() {

@@ -141,34 +141,45 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     let kinds = Kinds::of(bundles);
     let mut resources: Vec<Resource> =
         objects(bundles).filter_map(|object| resource(&object, &kinds, scope)).collect();
-    let by_identity: HashMap<(String, Option<String>, String), Address> = resources
-        .iter()
-        .filter_map(|resource| {
-            let ObjectId { gvk, namespace, name } = resource.identity.object()?.clone();
-            Some(((gvk.kind, namespace, name), resource.address.clone()))
-        })
-        .collect();
-    let find = |kind: &str, namespace: Option<&str>, name: &str| {
-        by_identity.get(&(kind.to_owned(), namespace.map(str::to_owned), name.to_owned())).cloned()
-    };
-    for resource in &mut resources {
-        let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { continue };
-        let mut more: Vec<Address> = Vec::new();
-        if let Some(namespace) = namespace {
-            more.extend(find("Namespace", None, namespace));
-        }
-        for (kind, name) in needed(&resource.body) {
-            more.extend(find(kind, namespace.as_deref(), &name));
-        }
-        more.retain(|address| *address != resource.address);
-        resource.follows.extend(more);
-    }
+    let made = Made::of(&resources);
+    resources.iter_mut().for_each(|resource| made.order(resource));
     for bundle in bundles {
         if let Some(hooks) = bundle.hooks {
             hooks::order(hooks, &bundle.path(), bundle.objects, &mut resources);
         }
     }
     resources
+}
+
+/// What manifests and charts make, by kind, namespace and name.
+pub struct Made(HashMap<(String, Option<String>, String), Address>);
+
+impl Made {
+    pub fn of(resources: &[Resource]) -> Self {
+        let named = resources.iter().filter_map(|resource| {
+            let ObjectId { gvk, namespace, name } = resource.identity.object()?.clone();
+            Some(((gvk.kind, namespace, name), resource.address.clone()))
+        });
+        Self(named.collect())
+    }
+
+    fn find(&self, kind: &str, namespace: Option<&str>, name: &str) -> Option<Address> {
+        self.0.get(&(kind.to_owned(), namespace.map(str::to_owned), name.to_owned())).cloned()
+    }
+
+    /// Lets an object follow its namespace and what its pods cannot start without.
+    pub fn order(&self, resource: &mut Resource) {
+        let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { return };
+        let home = namespace.iter().filter_map(|namespace| self.find("Namespace", None, namespace));
+        let named = needed(&resource.body).into_iter();
+        let named = named.filter_map(|(kind, name)| self.find(kind, namespace.as_deref(), &name));
+        let more: Vec<Address> = home.chain(named).filter(|address| *address != resource.address).collect();
+        for address in more {
+            if !resource.follows.contains(&address) {
+                resource.follows.push(address);
+            }
+        }
+    }
 }
 
 fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Resource> {
