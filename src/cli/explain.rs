@@ -49,7 +49,10 @@ fn page(what: &str) -> Result<Page, Failure> {
     }
     match place(what) {
         Ok(explained) => Ok(of_place(explained)),
-        Err(unknown) => Err(nothing(what, &unknown).into()),
+        Err(unknown) => match unknown.only(what).map(place) {
+            Some(Ok(explained)) => Ok(of_place(explained)),
+            Some(Err(_)) | None => Err(nothing(what, &unknown).into()),
+        },
     }
 }
 

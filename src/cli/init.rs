@@ -18,7 +18,7 @@ use crate::stack::{self, Options, parse_text};
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra init                                 lists the ready stacks\n  \
-    dask-infra init --from rapids-gke               writes stack.toml here\n  \
+    dask-infra init --from rapids-gke-lean          writes stack.toml here\n  \
     dask-infra --stack lab init --from rapids-gke   writes lab/stack.toml\n\
     \n\
     Writes stack.toml and .dask-infra/stack.schema.json (for editors); never overwrites an existing file.";
@@ -67,7 +67,7 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let is_local = ready.text().lines().any(|line| matches!(line.trim(), "[local]" | "[ssh]" | "[slurm]"));
     let (own, said) = match is_local {
         true => (Own { id: id(), ..Own::default() }, Vec::new()),
-        false => own(ready, &gcloud, id()),
+        false => own(ready, &gcloud, id(), settings.environment(PROJECT_VARIABLE)),
     };
     let needs_project =
         !is_local && own.project.is_none() && settings.environment(PROJECT_VARIABLE).is_none();
@@ -173,12 +173,13 @@ fn place(folder: &Path, name: &Path) -> std::io::Result<PathBuf> {
 }
 
 /// What the user's gcloud says goes in, where the stack can live with it; and a word on each.
-fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
+fn own(ready: &Ready, gcloud: &Gcloud, id: String, exported: Option<String>) -> (Own, Vec<String>) {
     let mut said = Vec::new();
     let project = gcloud.project.as_ref().map(|project| project.value.clone());
-    match &gcloud.project {
-        Some(project) => said.push(format!("project {} from {}", project.value, project.from)),
-        None => said.push(
+    match (&gcloud.project, exported) {
+        (Some(project), _) => said.push(format!("project {} from {}", project.value, project.from)),
+        (None, Some(project)) => said.push(format!("project {project} from {PROJECT_VARIABLE}")),
+        (None, None) => said.push(
             "no project is set in gcloud: without --sandbox, `export GOOGLE_CLOUD_PROJECT=…` first, or write it \
              into [gke]"
                 .to_owned(),
@@ -285,13 +286,16 @@ mod tests {
     fn a_zone_without_the_gpus_is_left_out() {
         let ready = Ready::find("rapids-gke").unwrap();
         let gcloud = |zone| Gcloud { project: set("p-1"), zone: set(zone), ..Gcloud::default() };
-        let (fits, said) = own(ready, &gcloud("us-central1-f"), "x".to_owned());
+        let (fits, said) = own(ready, &gcloud("us-central1-f"), "x".to_owned(), None);
         assert_eq!(fits.location.as_deref(), Some("us-central1-f"), "{said:?}");
-        let (apart, said) = own(ready, &gcloud("europe-north1-a"), "x".to_owned());
+        let (apart, said) = own(ready, &gcloud("europe-north1-a"), "x".to_owned(), None);
         assert_eq!((apart.project.as_deref(), apart.location), (Some("p-1"), None));
         assert!(said[1].contains("was not used"), "{said:?}");
-        let (bare, said) = own(ready, &Gcloud::default(), "x".to_owned());
+        let (bare, said) = own(ready, &Gcloud::default(), "x".to_owned(), None);
         assert_eq!((bare.project, bare.location, said.len()), (None, None, 1));
+        assert!(said[0].contains("no project is set"), "{said:?}");
+        let (_, said) = own(ready, &Gcloud::default(), "x".to_owned(), Some("demo".to_owned()));
+        assert_eq!(said, ["project demo from GOOGLE_CLOUD_PROJECT"]);
     }
 
     #[test]

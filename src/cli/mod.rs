@@ -198,7 +198,7 @@ enum Command {
 }
 
 const START: &str = "Start here, without a cloud:\n  \
-    dask-infra init --from rapids-gke\n  \
+    dask-infra init --from rapids-gke-lean\n  \
     dask-infra --sandbox apply    shows the plan and asks";
 
 fn after_help() -> String {

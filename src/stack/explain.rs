@@ -32,6 +32,14 @@ pub struct Unknown {
     pub near: Vec<String>,
 }
 
+impl Unknown {
+    /// The one place of a key that was typed alone: `dask_cluster.idle_stop` for `idle_stop`.
+    pub fn only(&self, typed: &str) -> Option<&str> {
+        let [only] = self.near.as_slice() else { return None };
+        only.rsplit_once('.').is_some_and(|(_, key)| key == typed).then_some(only)
+    }
+}
+
 /// The place of a path; names of pools and clusters may be given, written `NAME`, or left out.
 ///
 /// # Errors
@@ -206,7 +214,8 @@ fn near(typed: &str) -> Vec<String> {
     let whole = diag::nearest(typed, paths.iter().map(String::as_str));
     let keys = paths.iter().filter_map(|path| path.rsplit('.').next());
     let by_key = || {
-        let key = diag::nearest(last, keys)?;
+        // Few mistype the first letter: `cost` means no `host`.
+        let key = diag::nearest(last, keys.filter(|key| key.chars().next() == last.chars().next()))?;
         paths.iter().find(|path| path.rsplit('.').next() == Some(key)).map(String::as_str)
     };
     whole.or_else(by_key).map(str::to_owned).into_iter().collect()

@@ -314,6 +314,7 @@ fn readiness(pod: &Value) -> Readiness {
                 Readiness::progressing(no_node_for(&pod["spec"], text(&scheduled["message"])))
             }
             _ if dask_check::is_on_host(pod) => Readiness::progressing("it computes"),
+            _ if phase == "Pending" => Readiness::progressing("its pod is starting"),
             _ => Readiness::progressing(format!("its pod is {phase}")),
         },
     }
