@@ -257,8 +257,9 @@ codes! {
     => "[environment.main]\ncontainer = { image = \"ghcr.io/dask/dask:2026.8.0-py3.12\", runtime = \"podman\", mounts = [\"/data\"] }"
 
     Target "DI0201" "no target, or two targets"
-    "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing \
-     cluster."
+    "A stack needs exactly one target: `[gke]` with project and location, `[kubernetes]` with an existing cluster, `[local]` for \
+     processes on this machine, `[ssh]` for processes on other hosts, or `[slurm]` for jobs. With two of them nothing else in the \
+     file is checked."
 
     SectionNeedsSection "DI0202" "a section needs another section"
     "Node pools belong to a GKE cluster and a GKE cluster to a project: `[node_pool.NAME]` needs \
@@ -291,6 +292,7 @@ codes! {
     GpuNotSeenInZone "DI0208" "GPU type not known in the zone"
     "According to dask-infra's table, the zone does not offer this GPU type. The table may be out of date, so \
      this is a warning. A listed GPU type may still have no free capacity."
+    => "[gke]\nlocation = \"us-east4-a\"             # DI0208: no A100 there, but in us-central1-c\n\n[node_pool.workers]\nmachine_type = \"a2-highgpu-1g\""
 
     NodesNotDivisible "DI0209" "nodes do not divide evenly among the zones"
     "GKE keeps the same number of nodes in each zone of a pool, and `nodes` is the total. Use one of the two \
@@ -372,7 +374,7 @@ codes! {
     "`cpu` and `memory` are Kubernetes quantities in quotes: a number, then nothing, `m`, or one of `Ki`, \
      `Mi`, `Gi`, `Ti`, `k`, `M`, `G`, `T`: `\"2\"`, `\"500m\"`, `\"8Gi\"`. `\"8GB\"` is not one; write \
      `\"8G\"` or `\"8Gi\"`."
-    => "memory = \"8GB\"   # wrong\nmemory = \"8Gi\"   # right"
+    => "memory = \"8GB\"   # wrong\nmemory = \"8G\"    # right"
 
     OldCommand "DI0227" "command missing in newer images"
     "`dask-scheduler` and `dask-worker` were removed in distributed 2026.6.0, which RAPIDS images include from \
@@ -514,6 +516,11 @@ codes! {
     UnknownCluster "DI0257" "unknown Dask cluster"
     "`like` names a `[dask_cluster.NAME]` section of this file, by its key. Groups, jobs and autoscalers in manifests name \
      a DaskCluster of their own namespace: the operator looks nowhere else. Fix the name or add the section."
+
+    ImageVersion "DI0258" "image without a version"
+    "An image without a tag means `latest`, and each node pulls what that is on the day. Scheduler, workers and clients then \
+     differ without an edit of the file. Write the tag, or a digest."
+    => "[dask_cluster.rapids]\nimage = \"rapidsai/base\"                       # DI0258\nimage = \"rapidsai/base:26.04-cuda12-py3.13\"   # a version"
 
     ChildName "DI0259" "a name that the operator needs"
     "The operator creates objects of its own and derives their names: the default group `NAME-default`, \

@@ -25,7 +25,7 @@ pub(super) fn check(tree: &Value) -> Vec<Mistake> {
 }
 
 /// Keys of other tools, and the one that does the same here.
-const OTHER_WORDS: [(&str, &str); 22] = [
+const OTHER_WORDS: [(&str, &str); 26] = [
     ("stop_after", "ttl"),
     ("node_count", "nodes"),
     ("num_nodes", "nodes"),
@@ -48,6 +48,10 @@ const OTHER_WORDS: [(&str, &str); 22] = [
     ("n_workers", "replicas"),
     ("count", "replicas"),
     ("count", "nodes"),
+    ("autostop", "idle_stop"),
+    ("cores", "cpu"),
+    ("queue", "partition"),
+    ("username", "user"),
 ];
 
 const BOUGHT_BY_POOLS: &str = "machines are bought by the node pool that the workers run on: write `capacity = [\"on-demand\", \"spot\"]` into \
@@ -234,6 +238,8 @@ impl Check<'_> {
             (label, format!("did you mean `{near}`?"))
         } else if let Some(ours) = means(key, properties) {
             (label, format!("use `{ours}` instead"))
+        } else if let Some(near) = sharing_words(key, names()) {
+            (label, format!("did you mean {}?", listed(near, "or")))
         } else if let Some(section) = section.filter(|_| !parent.is_root()) {
             (
                 "not here",
@@ -245,10 +251,13 @@ impl Check<'_> {
         } else {
             match self.elsewhere(key, &parent).as_slice() {
                 [] => (label, format!("{known} {}", listed(listed_names(), "and"))),
-                places => (
-                    "not here",
-                    format!("`{key}` is a key of {}", listed(places.iter().map(String::as_str), "and")),
-                ),
+                places => {
+                    let other =
+                        format!("`{key}` is a key of {}", listed(places.iter().map(String::as_str), "and"));
+                    let near = listed_names().count() <= FEW && !parent.is_root();
+                    let own = near.then(|| format!("{known} {}; ", listed(listed_names(), "and")));
+                    ("not here", format!("{}{other}", own.unwrap_or_default()))
+                }
             }
         };
         let diagnostic = Diagnostic::error(Code::UnknownKey, what).at_key(path.clone(), label);
@@ -261,8 +270,15 @@ impl Check<'_> {
         let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
         let about = about.split_inclusive(". ").next().unwrap_or_default().trim_end().trim_end_matches('.');
         let diagnostic = if path.is_root() {
-            Diagnostic::error(Code::MissingKey, format!("the file has no section `[{key}]`"))
-                .help(format!("add `[{key}]`: {}", lower_first(about)))
+            Diagnostic::error(Code::MissingKey, format!("the file has no section `[{key}]`")).help(
+                match key {
+                    "stack" => {
+                        "add `[stack]` with `name = \"…\"`, or begin with a ready stack: `dask-infra init`"
+                            .to_owned()
+                    }
+                    _ => format!("add `[{key}]`: {}", lower_first(about)),
+                },
+            )
         } else {
             Diagnostic::error(Code::MissingKey, format!("{} has no `{key}`", section(path)))
                 .help(format!("add `{example}`: {}", lower_first(about)))
@@ -464,6 +480,19 @@ fn means<'p>(word: &str, properties: &'p Map<String, Value>) -> Option<&'p str> 
         let ours = OTHER_WORDS.iter().filter(|(external, _)| *external == word).map(|(_, ours)| *ours);
         ours.into_iter().find_map(|ours| properties.get_key_value(ours)).map(|(key, _)| key.as_str())
     })
+}
+
+/// A table of so few keys is shown whole before the tables of other sections.
+const FEW: usize = 12;
+
+/// Keys that hold the whole word, or are held by it: `max_gpus` for `gpus`. `None` where it could be many.
+fn sharing_words<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<Vec<&'n str>> {
+    let holds = |whole: &str, part: &str| {
+        let [whole, part] = [whole, part].map(|text| text.replace('-', "_"));
+        whole.starts_with(&format!("{part}_")) || whole.ends_with(&format!("_{part}"))
+    };
+    let near: Vec<&str> = names.filter(|name| holds(name, word) || holds(word, name)).collect();
+    matches!(near.len(), 1..=3).then_some(near)
 }
 
 fn digits(text: &str) -> &str {

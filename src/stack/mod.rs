@@ -77,7 +77,7 @@ pub use ssh::{Ssh, SshHost};
 pub struct Stack {
     /// Whose things these are.
     pub stack: Header,
-    /// Where in Google Cloud. Give this, `[kubernetes]`, `[local]` or `[ssh]`.
+    /// Where in Google Cloud. Give this, `[kubernetes]`, `[local]`, `[ssh]` or `[slurm]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gke: Option<Gke>,
     /// An existing Kubernetes cluster, by kubeconfig and context. Give this, `[gke]`, `[local]` or `[ssh]`.

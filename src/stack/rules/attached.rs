@@ -225,6 +225,7 @@ pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
 }
 
 /// An image of a part of a cluster.
+#[derive(Clone)]
 struct Part {
     what: &'static str,
     image: String,
@@ -241,7 +242,7 @@ fn part(pod: &Value, path: &FieldPath, name: &str, what: &'static str) -> Option
 
 /// Scheduler, workers and programs have one version of Dask: its messages are pickles.
 pub(super) fn images_have_one_version(context: &mut Context<'_>) {
-    let of_objects = images_of_objects(context);
+    let of_objects = images_of_objects(context).into_iter().chain(images_of_deployments(context));
     for (scheduler, parts) in images_of_sections(context.stack).into_iter().chain(of_objects) {
         for part in parts {
             let Some(differs) = versions_differ(&scheduler.image, &part.image) else { continue };
@@ -318,16 +319,70 @@ fn images_of_objects(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     objects.iter().filter_map(of_object).collect()
 }
 
-/// What differs in two images of one family, by their tags; `None` when nothing does or nothing can be told.
+/// The same of the Deployments of Dask's chart, and of those that are labelled like them. Source: `templates` of
+/// `dask/helm-chart`: `app: dask`, `release` and `component`.
+fn images_of_deployments(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
+    let all: Vec<Object<'_>> = bundle::objects(&context.stack.bundles())
+        .filter(|object| object.group_version().0 == "apps" && object.kind() == "Deployment")
+        .collect();
+    fn labels<'o>(object: &Object<'o>) -> &'o Value {
+        &object.value["spec"]["template"]["metadata"]["labels"]
+    }
+    let image = |object: &Object<'_>, what: &'static str| {
+        let (spec, path) = (&object.value["spec"]["template"]["spec"], object.origin());
+        part(spec, &path.key("spec").key("template").key("spec"), "", what)
+    };
+    let is_a = |object: &&Object<'_>, component: &str| {
+        labels(object)["app"] == "dask" && labels(object)["component"] == component
+    };
+    let schedulers = all.iter().filter(|object| is_a(object, "scheduler"));
+    let of = |scheduler: &Object<'_>| {
+        let beside = |object: &&Object<'_>| {
+            object.namespace() == scheduler.namespace()
+                && labels(object)["release"] == labels(scheduler)["release"]
+        };
+        let found = |component: &'static str, what: &'static str| {
+            let own = all.iter().filter(beside).filter(move |object| is_a(object, component));
+            own.filter_map(|object| image(object, what)).collect::<Vec<Part>>()
+        };
+        let (workers, notebook) = (found("worker", "these workers"), found("jupyter", "the notebook"));
+        Some((image(scheduler, "the scheduler")?, [workers, notebook].concat()))
+    };
+    schedulers.filter_map(of).collect()
+}
+
+/// What differs in two images, by their tags; `None` when nothing does or nothing can be told.
 fn versions_differ(one: &str, other: &str) -> Option<&'static str> {
     let (one, other) = (Tag::of(one)?, Tag::of(other)?);
-    if one.family != other.family {
-        return None;
-    }
-    if one.version != other.version {
-        return Some(one.family);
+    let differs = match (one.family, other.family) {
+        ("RAPIDS", "Dask") => dask_differs(&one.version, &other.version),
+        ("Dask", "RAPIDS") => dask_differs(&other.version, &one.version),
+        _ => one.version != other.version,
+    };
+    if differs {
+        return Some(if one.family == other.family { one.family } else { "Dask" });
     }
     (one.python.is_some() && other.python.is_some() && one.python != other.python).then_some("Python")
+}
+
+/// The release of Dask in each release of RAPIDS. Source: `rapids-dask-dependency` of each, on PyPI.
+const PINS: [([u32; 2], [u32; 3]); 6] = [
+    ([25, 4], [2025, 2, 0]),
+    ([25, 12], [2025, 9, 1]),
+    ([26, 4], [2026, 1, 1]),
+    ([26, 6], [2026, 1, 1]),
+    ([26, 8], [2026, 7, 1]),
+    ([26, 10], [2026, 7, 1]),
+];
+
+/// Whether a release of RAPIDS has another Dask than this one. Of a release whose Dask is not known it is certain only that it is
+/// no later one.
+fn dask_differs(rapids: &[u32], dask: &[u32]) -> bool {
+    let [year, month, ..] = *rapids else { return false };
+    match PINS.iter().find(|(release, _)| *release == [year, month]) {
+        Some((_, pin)) => !pin.starts_with(&dask[..dask.len().min(3)]),
+        None => dask.first_chunk::<2>().is_some_and(|dask| *dask > [2000 + year, month]),
+    }
 }
 
 /// What the tag of an image says: `26.04-cuda12-py3.13`.
@@ -344,7 +399,7 @@ impl<'i> Tag<'i> {
         let (name, tag) = image.split('@').next().unwrap_or(image).rsplit_once(':')?;
         let family = if name.contains("rapidsai") {
             "RAPIDS"
-        } else if name.ends_with("/dask") || name.contains("daskdev/") {
+        } else if name.ends_with("/dask") || name.ends_with("/dask-notebook") || name.contains("daskdev/") {
             "Dask"
         } else {
             return None;
@@ -370,7 +425,9 @@ mod tests {
             ("rapidsai/base:26.04-cuda12-py3.11", Some("Python")),
             ("rapidsai/base:26.04", None),
             ("rapidsai/base:latest", None),
-            ("ghcr.io/dask/dask:2026.3.0", None),
+            ("ghcr.io/dask/dask:2026.3.0", Some("Dask")),
+            ("ghcr.io/dask/dask:2026.1.1-py3.13", None),
+            ("ghcr.io/dask/dask:2026.1.1-py3.12", Some("Python")),
             ("localhost:5000/rapidsai", None),
             ("rapidsai/base@sha256:00", None),
         ] {
@@ -379,5 +436,9 @@ mod tests {
         let dask = "ghcr.io/dask/dask:2026.3.0";
         assert_eq!(versions_differ(dask, "daskdev/dask:2026.3.1-py3.12"), Some("Dask"));
         assert_eq!(versions_differ("mine:1.2", "mine:1.3"), None);
+        // Of a release whose Dask is not known.
+        let old = "rapidsai/rapidsai-core:21.12-cuda11.5-runtime-ubuntu20.04-py3.8";
+        assert_eq!(versions_differ("ghcr.io/dask/dask:2025.11.0", old), Some("Dask"));
+        assert_eq!(versions_differ("daskdev/dask:2021.11.2", old), None);
     }
 }

@@ -323,10 +323,15 @@ fn better_quantity(key: &str, text: &str) -> String {
     let lower = compact.to_ascii_lowercase();
     let number = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic()).to_owned();
     let better = match &lower[number.len()..] {
-        "gb" | "g" | "gi" | "gib" => Some(format!("{number}Gi")),
-        "mb" | "mi" | "mib" => Some(format!("{number}Mi")),
-        "kb" | "ki" | "kib" => Some(format!("{number}Ki")),
-        "tb" | "ti" | "tib" => Some(format!("{number}Ti")),
+        // `GB` is a power of ten, as Dask reads it: `Gi` would be 7 % more than asked for.
+        "gb" => Some(format!("{number}G")),
+        "mb" => Some(format!("{number}M")),
+        "kb" => Some(format!("{number}k")),
+        "tb" => Some(format!("{number}T")),
+        "g" | "gi" | "gib" => Some(format!("{number}Gi")),
+        "mi" | "mib" => Some(format!("{number}Mi")),
+        "ki" | "kib" => Some(format!("{number}Ki")),
+        "ti" | "tib" => Some(format!("{number}Ti")),
         _ => Some(compact),
     };
     match better.filter(|better| quantity(better).is_some()) {
@@ -461,7 +466,8 @@ mod tests {
         for text in ["", "8GB", "8 Gi", "Gi", "1.", ".5Gi", "1.2.3", "-1", "8gi", "1e"] {
             assert_eq!(quantity(text), None, "{text}");
         }
-        assert_eq!(better_quantity("memory", "8 GB"), "did you mean `\"8Gi\"`?");
+        assert_eq!(better_quantity("memory", "128GB"), "did you mean `\"128G\"`?");
+        assert_eq!(better_quantity("memory", "8 GB"), "did you mean `\"8G\"`?");
         assert_eq!(better_quantity("memory", "8gi"), "did you mean `\"8Gi\"`?");
     }
 

@@ -47,8 +47,11 @@ mod zones;
 
 pub use dask::nodes_for_gpus;
 
+/// Looks at a whole stack, and says what it found.
+type Rule = fn(&mut Context<'_>);
+
 /// Every rule, in no order that matters: what they say is sorted by place.
-const RULES: &[fn(&mut Context<'_>)] = &[
+const RULES: &[Rule] = &[
     sections::one_target,
     sections::sections_have_what_they_need,
     slurm::terms_are_sound,
@@ -195,7 +198,9 @@ pub(super) fn check(
 ) -> (Vec<Diagnostic>, Option<Lowered>) {
     let mut context =
         Context { stack, sources, doubt, taken, given, words, lowered: None, found: Vec::new() };
-    for rule in RULES {
+    // Of a stack with two targets everything else would be said of one of them.
+    let rules: &[Rule] = if sections::has_two_targets(stack) { &[sections::one_target] } else { RULES };
+    for rule in rules {
         rule(&mut context);
     }
     (context.found, context.lowered)

@@ -173,7 +173,10 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
     });
     for (path, image) in images.chain(jobs).chain(requests) {
         let place = path.key("image");
-        let Some(why) = wrong_image(image) else { continue };
+        let Some(why) = wrong_image(image) else {
+            no_version(context, place, image);
+            continue;
+        };
         let message = match image.trim() {
             "" => format!("`{path}` has an empty image `{image}`"),
             image => format!("`{image}` is not the name of an image"),
@@ -181,6 +184,17 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
         let help = "for example image = \"nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12\"";
         context.say_of_value(Diagnostic::error(Code::BadName, message).at_value(place, why).help(help));
     }
+}
+
+/// An image without a tag is `latest`: another one with each pull.
+fn no_version(context: &mut Context<'_>, place: FieldPath, image: &str) {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    if image.is_empty() || last.contains([':', '@']) {
+        return;
+    }
+    let message = format!("`{image}` names no version, so nodes pull `{image}:latest`");
+    let finding = Diagnostic::warning(Code::ImageVersion, message).at_value(place, "no tag");
+    context.say_of_value(finding.help("write the tag: scheduler, workers and clients need the same version"));
 }
 
 /// Why nodes would refuse an image. Source: the grammar of references in `distribution/reference`.

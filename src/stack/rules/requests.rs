@@ -10,6 +10,7 @@ use super::booked::booked;
 use super::{Context, counted, queues};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
+use crate::kinds::dask::api::COMPONENT_LABEL;
 use crate::kinds::gke::cluster::Cluster;
 use crate::kinds::gke::node_pool::{Capacity, ForRequests};
 use crate::kinds::kubernetes::bundle::{self, Bundle, Object};
@@ -19,7 +20,7 @@ use crate::kinds::pod;
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::section::{PodKeys, Pods, Role, managed};
 use crate::kinds::short::seconds;
-use crate::schema::AUTOSCALING_GROUP;
+use crate::schema::{AUTOSCALING_GROUP, DASK_GROUP};
 use crate::stack::{Nodes, ProvisioningRequest};
 
 /// The label of what Kueue admits.
@@ -394,6 +395,31 @@ pub(super) fn marks_have_an_effect(context: &mut Context<'_>) {
         }
         for key in pod.keys.annotations.keys() {
             old_annotation(context, &pod.path.key("annotations"), key);
+        }
+    }
+    let bundles = context.stack.bundles();
+    for object in bundle::objects(&bundles).filter(|object| object.group_version().0 == DASK_GROUP) {
+        let spec = object.origin().key("spec");
+        let parts: &[&[&str]] = match object.kind() {
+            "DaskCluster" => &[&["worker"], &["scheduler"]],
+            "DaskWorkerGroup" => &[&["worker"]],
+            "DaskJob" => &[&["job"], &["cluster", "spec", "worker"], &["cluster", "spec", "scheduler"]],
+            _ => continue,
+        };
+        for part in parts {
+            let of = part.iter().fold(&object.value["spec"], |value, key| &value[*key]);
+            let place =
+                part.iter().fold(spec.clone(), |place, key| place.key(key)).key("metadata").key("labels");
+            for (key, value) in of["metadata"]["labels"].as_object().into_iter().flatten() {
+                // What the operator sets itself does no harm.
+                let same = key == COMPONENT_LABEL && part.last().is_some_and(|part| value == part);
+                if key.starts_with("dask.org/") && !same {
+                    let message = format!("the Dask operator sets the label `{key}` itself");
+                    let finding = Diagnostic::warning(Code::LabelOfOperator, message)
+                        .at_key(place.key(key), "has no effect");
+                    context.say(finding.help("remove it, or use another key"));
+                }
+            }
         }
     }
 }

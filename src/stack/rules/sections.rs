@@ -8,19 +8,12 @@ use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
 use crate::kinds::scope::{DASK_OPERATOR, KUEUE};
-use crate::stack::Cluster;
 use crate::stack::sections::Placed;
+use crate::stack::{Cluster, Stack};
 
 /// `[gke]`, `[kubernetes]`, `[local]`, `[ssh]` or `[slurm]`, one of them.
 pub(super) fn one_target(context: &mut Context<'_>) {
-    let stack = context.stack;
-    let all = [
-        ("gke", stack.gke.is_some()),
-        ("kubernetes", stack.kubernetes.is_some()),
-        ("local", stack.local.is_some()),
-        ("ssh", stack.ssh.is_some()),
-        ("slurm", stack.slurm.is_some()),
-    ];
+    let all = targets(context.stack);
     let path = |name: &str| FieldPath::keys([name]);
     let broken = all.iter().any(|(name, _)| context.is_doubtful(&path(name)));
     let given: Vec<&str> = all.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
@@ -44,6 +37,21 @@ pub(super) fn one_target(context: &mut Context<'_>) {
         ),
         _ => {}
     }
+}
+
+/// The sections that say where a stack acts, and whether it has them.
+fn targets(stack: &Stack) -> [(&'static str, bool); 5] {
+    [
+        ("gke", stack.gke.is_some()),
+        ("kubernetes", stack.kubernetes.is_some()),
+        ("local", stack.local.is_some()),
+        ("ssh", stack.ssh.is_some()),
+        ("slurm", stack.slurm.is_some()),
+    ]
+}
+
+pub(super) fn has_two_targets(stack: &Stack) -> bool {
+    targets(stack).iter().filter(|(_, there)| *there).count() > 1
 }
 
 /// GKE's sections need each other.

@@ -237,6 +237,11 @@ fn better(text: &str) -> Option<String> {
         _ => {
             let zone = text.chars().next_back().filter(char::is_ascii_lowercase)?;
             let region = text.trim_end_matches(zone);
+            // A stray hyphen before the number: `europe-west-2a`.
+            let joined = region.rsplit_once('-').map(|(name, number)| format!("{name}{number}"));
+            if let Some(region) = joined.filter(|joined| REGIONS.contains(&joined.as_str())) {
+                return Some(format!("{region}-{zone}"));
+            }
             nearest(region, REGIONS.iter().copied()).map(|region| format!("{region}-{zone}"))
         }
     }
@@ -399,9 +404,14 @@ fn other_zones(known: &[String], missing: &[&str]) -> String {
         .map(String::as_str)
         .filter(|zone| region_of(zone) == region && region.is_some())
         .collect();
-    let all = || known.iter().map(String::as_str).take(6);
+    // Those of the same part of the world first: `us` of `us-east4-a`.
+    let part = |zone: &str| zone.split('-').next().unwrap_or_default().to_owned();
+    let here = missing.first().map(|zone| part(zone));
+    let mut all: Vec<&str> = known.iter().map(String::as_str).collect();
+    all.sort_by_key(|zone| Some(part(zone)) != here);
+    all.truncate(6);
     match near.as_slice() {
-        [] => format!("it is available in {}; the list may be out of date", listed(all(), "and")),
+        [] => format!("it is available in {}; the list may be out of date", listed(all, "and")),
         near => format!("in this region it is available in {}", listed(near.iter().copied(), "and")),
     }
 }
@@ -434,6 +444,7 @@ mod tests {
             ("us-central-c", Some("us-central1-c")),
             ("us-centrall-c", Some("us-central1-c")),
             ("us_central1", Some("us-central1")),
+            ("europe-west-2a", Some("europe-west2-a")),
             ("nowhere", None),
         ] {
             assert_eq!(better(text).as_deref(), meant, "{text}");
