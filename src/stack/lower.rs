@@ -306,6 +306,13 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             Identity::Check(_) => Identity::Object(kinds::kubernetes::check::pod(&resource.body)),
             other => other.clone(),
         };
+        if identity.object().is_some() {
+            for (path, what) in kinds::kubernetes::keys::refused(&resource.body) {
+                let what = format!("{}: {what}", resource.address);
+                let span = sources.span(&resource.origin_of(&path));
+                found.push(Diagnostic::error(Code::Schema, what).at(span, "from here"));
+            }
+        }
         let Some(shape) = kinds::kubernetes::object::object_schema(&identity) else { continue };
         for problem in schema::check(&shape, &resource.body) {
             let what = format!("{}: {problem}", resource.address);

@@ -10,6 +10,7 @@ pub mod helm_release;
 pub mod hooks;
 pub mod installed;
 pub mod job;
+pub mod keys;
 pub mod kueue;
 pub mod machines;
 pub mod made;

@@ -11,6 +11,7 @@ use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds;
 use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
+use crate::kinds::kubernetes::keys;
 use crate::kinds::kubernetes::manifest::{SERVERS, node_labels, pod_specs};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::section::Role;
@@ -126,6 +127,10 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     let shown = |object: &Object<'_>| !(object.bundle.is_chart() && object.kind() == "Secret");
     for object in objects(context).into_iter().filter(shown) {
         let (group, version) = object.group_version();
+        let named = keys::refused_name(object.value);
+        for (path, what) in keys::refused(object.value).into_iter().chain(named) {
+            context.say(Diagnostic::error(Code::Schema, what).at_key(below(&object.origin(), &path), ""));
+        }
         let Some(shape) = kinds.schema(group, version, object.kind()) else { continue };
         let problems = schema::check(&shape, object.value);
         for problem in problems.into_iter().filter(|problem| !is_servers(&problem.path)) {
