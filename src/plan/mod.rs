@@ -16,6 +16,7 @@ mod doubt;
 mod drained;
 pub mod drift;
 pub mod file;
+mod frozen;
 mod given;
 pub mod graph;
 pub mod halt;

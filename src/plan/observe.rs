@@ -9,7 +9,7 @@ use super::cascade::defines;
 use super::inputs::Inputs;
 use super::reason::Users;
 use super::shapes::Shapes;
-use super::{Action, Change, diff, given};
+use super::{Action, Change, diff, frozen, given};
 use crate::address::{Address, FieldPath};
 use crate::kinds::gke::compare::{Compared, Relied};
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
@@ -97,6 +97,7 @@ impl<'a> Observed<'a> {
                 let mut compared =
                     given::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
                 compared.changes.extend(other_version(&resource.body, live, &self.manager));
+                frozen::freeze(resource, live, &mut compared.changes);
                 Some(compared)
             }
             Compare::Action => None,

@@ -134,6 +134,7 @@ impl Planner<'_> {
         self.number_of_workers(resource, live, &mut compared);
         hosts::come_to(kind, live, &mut compared.changes);
         self.tell_move(resource, &mut compared.changes);
+        self.claim_stays_large(resource, live, &compared.changes);
         let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);
         if action != Action::Keep
