@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::Address;
-use crate::resource::{Host, Identity, ObjectId, RecordedKind, gvk};
+use crate::resource::{ClusterName, Host, Identity, ObjectId, RecordedKind, gvk};
 
 /// The namespace of records.
 pub const NAMESPACE: &str = "dask-infra";
@@ -204,6 +204,33 @@ impl Record {
         }
     }
 
+    /// The same record with the names of now. It stands in its cluster: where location and name are those of the target, a
+    /// project that is written otherwise (its number, its id) is the same project.
+    #[must_use]
+    pub fn named_as(mut self, target: Option<&ClusterName>) -> Self {
+        let Some(target) = target else { return self };
+        let renamed = |mut identity: Identity| {
+            if let Identity::Cluster(cluster) | Identity::NodePool { cluster, .. } = &mut identity
+                && (&cluster.location, &cluster.cluster) == (&target.location, &target.cluster)
+            {
+                cluster.project.clone_from(&target.project);
+            }
+            identity
+        };
+        for entry in &mut self.inventory {
+            entry.identity = renamed(entry.identity.clone());
+        }
+        for bought in &mut self.bought {
+            bought.identity = renamed(bought.identity.clone());
+        }
+        let Self { passes, stopped, begun, .. } = &mut self;
+        *passes =
+            std::mem::take(passes).into_iter().map(|(thing, digest)| (renamed(thing), digest)).collect();
+        *stopped = std::mem::take(stopped).into_iter().map(|(thing, stop)| (renamed(thing), stop)).collect();
+        *begun = std::mem::take(begun).into_iter().map(renamed).collect();
+        self
+    }
+
     /// What an apply has seen ready. The rest may be half made: an apply began with it, and none has seen it ready since.
     pub fn seen_ready(&self) -> BTreeSet<&Identity> {
         let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
@@ -226,6 +253,25 @@ impl Record {
 mod tests {
     use super::*;
     use crate::resource::KindId;
+
+    #[test]
+    fn a_project_written_otherwise_is_the_same_place() {
+        let pool = |project: &str, cluster: &str| {
+            let (project, location, cluster) = (project.to_owned(), "z".to_owned(), cluster.to_owned());
+            Identity::NodePool { cluster: ClusterName { project, location, cluster }, pool: "p".to_owned() }
+        };
+        let stopped = |identity: Identity| Stopped::from([(identity, Stop::default())]);
+        let target = ClusterName { project: "demo".into(), location: "z".into(), cluster: "c".into() };
+        for (recorded, named) in [
+            (pool("123456789", "c"), pool("demo", "c")),
+            (pool("demo", "c"), pool("demo", "c")),
+            (pool("123456789", "other"), pool("123456789", "other")),
+        ] {
+            let record = Record { stopped: stopped(recorded), ..Record::default() };
+            assert_eq!(record.clone().named_as(None), record);
+            assert_eq!(record.named_as(Some(&target)).stopped, stopped(named));
+        }
+    }
 
     #[test]
     fn what_no_apply_has_seen_ready_may_be_half_made() {

@@ -413,6 +413,7 @@ impl<'a> RecordWriter<'a> {
         let Stored { record, parts } = *stored;
         *self.parts.lock().await = parts;
         let record = record.map_err(|why| format!("{place}: {why}"))?;
+        let record = record.named_as(self.plan.target.gke.as_ref());
         if record.id != self.plan.owner.id {
             let Record { id, stack, .. } = record;
             return Err(format!(

@@ -73,7 +73,9 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
                     Ok(record) if api.visits(&record.hosts) => {
                         return Box::pin(read(api, read_set, parallelism)).await;
                     }
-                    Ok(record) => reading.world.record = Some(record),
+                    Ok(record) => {
+                        reading.world.record = Some(record.named_as(read_set.cluster.as_ref()));
+                    }
                     Err(why) => reading.world.unusable = Some(why),
                 },
             }
