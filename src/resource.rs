@@ -466,6 +466,8 @@ pub enum Method {
     Put,
     /// Server-side apply, in the Kubernetes API.
     Patch,
+    /// A merge patch, in the Kubernetes API: a PATCH that edits what an apply cannot, the entries of managedFields.
+    Merge,
     Delete,
 }
 
@@ -475,7 +477,7 @@ impl Method {
             Self::Get => "GET",
             Self::Post => "POST",
             Self::Put => "PUT",
-            Self::Patch => "PATCH",
+            Self::Patch | Self::Merge => "PATCH",
             Self::Delete => "DELETE",
         }
     }
@@ -494,13 +496,20 @@ pub enum Late {
         /// The digest of the value that the plan was made with; empty when it was made without one.
         digest: String,
     },
+    /// The object's managedFields without the `Apply` entries of these field managers.
+    Marks {
+        /// The field managers.
+        without: Vec<String>,
+    },
+    /// The object's resourceVersion, read together with [`Late::Marks`].
+    Version,
 }
 
 /// One request, as it is shown and as it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     pub api: Api,
-    /// The verb. A PATCH is always a server-side apply.
+    /// The verb.
     pub method: Method,
     /// The path with its query.
     pub path: String,

@@ -16,6 +16,7 @@ use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
 use crate::diag::Code;
 use crate::kinds::json::is_going;
+use crate::kinds::kubernetes::marks;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::admission::{self, Admission};
 use crate::live::cause::project_of;
@@ -132,6 +133,11 @@ impl Run<'_> {
                 // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
                 None => error.class = Class::Unavailable,
             }
+        }
+        if request.method == Method::Merge && is_there(&error) && seen.looks < LOOKS {
+            // It is filled again, with the entries and the version of now. Another object has another uid.
+            seen.looks += 1;
+            return Ok(Behind::Changed);
         }
         if is_versioned(request) && is_there(&error) && seen.looks < LOOKS {
             // A status moves the version, too, and so does this very request when its reply was lost.
@@ -261,8 +267,16 @@ impl Run<'_> {
             path: path.clone(),
             body: body.as_ref().map(Packed::value),
         };
+        let mut object = None;
         for (place, late) in late {
+            if let (Late::Marks { .. } | Late::Version, None) = (late, &object) {
+                let read = Request::get(request.api, object_path(&request));
+                object = Some(self.look(read).await.map_err(|error| of_request(&error))?);
+            }
+            let live = object.as_ref().unwrap_or(&Value::Null);
             let value = match late {
+                Late::Marks { without } => marks::without(live, without),
+                Late::Version => live["metadata"]["resourceVersion"].clone(),
                 Late::LabelFingerprint => {
                     let cluster = cluster_of(path);
                     let cluster =

@@ -24,8 +24,9 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra adopt dask_operator --allow take:dask_operator     also from Helm, Argo CD or Flux\n\
     \n\
     Marks live resources as this stack's and changes nothing else: labels on GKE clusters and node pools, a \
-    field manager and labels on Kubernetes objects. Nothing is recreated, and anything that would change is \
-    refused. Then removes the line `manage = false` from the stack file; comments stay.";
+    field manager and labels on Kubernetes objects. Anything else that would change is refused. GKE may recreate \
+    the nodes of a pool whose labels change: where Pods run on it, `--allow update:ADDRESS` is needed. Marks of another \
+    stack are removed. Then removes the line `manage = false` from the stack file; comments stay.";
 
 /// Options of `adopt`.
 #[derive(clap::Args, Debug)]
@@ -36,7 +37,8 @@ pub struct Args {
     /// Also update live values to match the stack file
     #[arg(long)]
     with_changes: bool,
-    /// Approve adopting it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`
+    /// Approve adopting it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`; that GKE may recreate the nodes of a
+    /// pool with Pods: `update:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
     #[command(flatten)]

@@ -282,7 +282,7 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
             Action::Update => "update",
             Action::Replace => "replace",
             Action::Delete => "delete",
-            Action::Forget => "release to other stacks",
+            Action::Forget => "release",
             Action::Run => "run",
         };
         let resource = found.iter().find(|resource| resource.address == change.address);

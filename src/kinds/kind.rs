@@ -452,6 +452,8 @@ pub struct ChangeContext<'a> {
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
     pub adopting: bool,
+    /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
+    pub released: &'a [String],
     /// What is done about what is amiss.
     pub amiss: Option<&'a Amiss>,
     /// Seconds that what takes workers away waits at most until they have no work.
@@ -485,6 +487,7 @@ impl<'a> ChangeContext<'a> {
             nodes: None,
             leaving: false,
             adopting: false,
+            released: &[],
             amiss: None,
             when_idle: None,
         }

@@ -137,7 +137,7 @@ impl Gke {
             Method::Get => http::Method::GET,
             Method::Post => http::Method::POST,
             Method::Put => http::Method::PUT,
-            Method::Patch => http::Method::PATCH,
+            Method::Patch | Method::Merge => http::Method::PATCH,
             Method::Delete => http::Method::DELETE,
         };
         let mut builder = client.request(method, format!("{base}{}", request.path)).headers(headers);

@@ -295,7 +295,7 @@ fn kubernetes(request: &Request, parts: &[&str]) -> Shape {
         (_, Some(_)) => Shape::Any,
         (Method::Get, None) if name.is_none() => Shape::Collection { api_version },
         (Method::Get, None) => Shape::Object(Object { api_version: Some(api_version), name, written: false }),
-        (Method::Post | Method::Put | Method::Patch, None) => {
+        (Method::Post | Method::Put | Method::Patch | Method::Merge, None) => {
             let of_body = || {
                 let body = request.body.as_ref()?;
                 body.pointer("/metadata/name")?.as_str().map(str::to_owned)

@@ -24,6 +24,7 @@ pub const USER_AGENT: &str = concat!("dask-infra/", env!("CARGO_PKG_VERSION"));
 pub fn content_type(request: &Request) -> &'static str {
     match (request.api, request.method) {
         (Api::Kubernetes, Method::Patch) => "application/apply-patch+yaml",
+        (Api::Kubernetes, Method::Merge) => "application/merge-patch+json",
         _ => "application/json",
     }
 }

@@ -35,7 +35,7 @@ fn goes(change: &Change) -> bool {
 /// Whether a change has the nodes of a pool made anew.
 pub(super) fn rolls(change: &Change) -> bool {
     matches!(change.identity, Identity::NodePool { .. })
-        && change.action == Action::Update
+        && matches!(change.action, Action::Update | Action::Forget)
         && change.fields.iter().any(|field| field.effect == Effect::Rolling)
 }
 
@@ -205,7 +205,12 @@ impl<'w> Planner<'w> {
         let (users, with) = (self.seen.users_of(thing), Holder::Named(self.seen.name_of(root).0));
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
             (change.action, change.foreign) = (Action::Delete, true);
-            change.reasons = vec![Reason::TakenFromUsers { users, with }];
+            // What is handed over has no users that are known.
+            let handed_over = users.0.is_empty();
+            change.reasons = vec![match handed_over {
+                true => Reason::Stranger(with),
+                false => Reason::TakenFromUsers { users, with },
+            }];
         }
     }
 

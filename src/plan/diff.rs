@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::address::{Cursor, FieldPath, Segment, SegmentRef};
 use crate::kinds::gke::compare::{Compared, blank};
+use crate::kinds::kubernetes::marks::is_of;
+pub use crate::kinds::kubernetes::marks::other_stacks;
 use crate::kinds::kubernetes::same::{Sense, is_requirements, same};
 use crate::resource::{Effect, FieldChange};
 use crate::schema::{List, Schema};
@@ -42,17 +44,6 @@ pub fn applied_in<'a>(live: &'a Value, manager: &str) -> Option<&'a str> {
 pub fn written(live: &Value, manager: &str) -> Option<String> {
     let latest = entries(live).filter(|owner| owner.manager == manager).map(|owner| owner.time).max();
     latest.map(str::to_owned)
-}
-
-/// Managers of other stacks that have applied the object.
-pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
-    let others = entries(live).filter(|owner| owner.applied && !is_of(owner.manager, manager));
-    others.map(|owner| owner.manager).filter(|name| name.starts_with("dask-infra/")).collect()
-}
-
-/// Whether a manager is ours, under any of our names: `dask-infra/STACK`, `dask-infra/STACK:create_only`.
-fn is_of(name: &str, manager: &str) -> bool {
-    name.strip_prefix(manager).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 /// Controllers of Kubernetes itself: what they write is their work on an object, and nobody's change of it.

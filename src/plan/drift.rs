@@ -18,6 +18,7 @@ use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::gke::compare::Compared;
 use crate::kinds::kind::Compare;
+use crate::kinds::kubernetes::marks;
 use crate::kinds::{self, gke};
 use crate::record::Entry;
 use crate::resource::{Effect, FieldChange, Identity, KindId, RecordedKind, Resource, World};
@@ -50,6 +51,8 @@ pub enum What {
     Deleted,
     /// Others deleted it, and another one has its name: the field manager that made that one, and when.
     Replaced(Option<(String, String)>),
+    /// Others removed the stack's field manager from it.
+    Unmarked,
 }
 
 /// What a look at the world found.
@@ -130,10 +133,27 @@ fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<What> {
     let Some(live) = inputs.world.find(identity) else { return Some(What::Deleted) };
     match identity {
         Identity::Object(_) if !diff::applied_by(live, &inputs.owner.field_manager()) => {
-            Some(What::Replaced(diff::maker(live)))
+            match is_the_same(inputs, live) {
+                true => Some(What::Unmarked),
+                false => Some(What::Replaced(diff::maker(live))),
+            }
         }
         Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     }
+}
+
+/// Returns true where a live object still names this stack, and is what the stack made: nobody is noted as its creator, or
+/// it is older than the last apply.
+fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
+    let written = inputs.world.record.as_ref().map(|record| record.written.as_str()).unwrap_or_default();
+    let made = live["metadata"]["creationTimestamp"].as_str();
+    let before = made.is_some_and(|made| {
+        let times = (made.parse::<jiff::Timestamp>(), written.parse::<jiff::Timestamp>());
+        matches!(times, (Ok(made), Ok(written)) if made <= written)
+    });
+    let mut entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let has_creator = entries.any(|entry| entry["subresource"].is_null());
+    (before || !has_creator) && marks::names(live, &inputs.owner.stack)
 }
 
 fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {

@@ -281,7 +281,7 @@ fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
     let now: Vec<&Late> = left_open(now).collect();
     left_open(saved).find_map(|late| match late {
         Late::Environment { variable, digest: _ } if !now.contains(&late) => Some(variable.as_str()),
-        Late::Environment { .. } | Late::LabelFingerprint => None,
+        Late::Environment { .. } | Late::LabelFingerprint | Late::Marks { .. } | Late::Version => None,
     })
 }
 
@@ -300,7 +300,7 @@ fn verb(action: Action) -> &'static str {
         Action::Update => "updated",
         Action::Replace => "replaced",
         Action::Delete => "deleted",
-        Action::Forget => "released to other stacks",
+        Action::Forget => "released",
         Action::Run => "run",
     }
 }

@@ -523,6 +523,7 @@ impl Plan {
             {
                 Some(Verb::Update)
             }
+            Action::Update | Action::Forget if self.moves_pods_for_marks(change) => Some(Verb::Update),
             Action::Delete
             | Action::Keep
             | Action::Create
@@ -539,6 +540,13 @@ impl Plan {
             section: (!mixed).then(|| Consent { verb, address: section.clone() }),
         };
         verb.into_iter().chain(take).map(needed).collect()
+    }
+
+    /// Returns true where a pool with Pods changes hands: that is about labels, and GKE may recreate its nodes for them.
+    fn moves_pods_for_marks(&self, change: &Change) -> bool {
+        let changes_hands = change.action == Action::Forget || change.taken.is_some();
+        let noted = |note: &Note| note.code == Code::NodesDrained.as_str() && note.address == change.address;
+        changes_hands && along::rolls(change) && self.notes.iter().any(noted)
     }
 
     /// Definitions in a cluster that stays: they go only with a consent of their own, as every object of their kinds

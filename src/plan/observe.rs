@@ -13,8 +13,8 @@ use super::{Action, Change, diff, frozen, given};
 use crate::address::{Address, FieldPath};
 use crate::kinds::gke::compare::{Compared, Relied};
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
-use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::object::kind_of;
+use crate::kinds::kubernetes::{check, marks};
 use crate::kinds::{self, gke};
 use crate::record::Record;
 use crate::resource::{
@@ -153,6 +153,20 @@ impl<'a> Observed<'a> {
         })
     }
 
+    /// Field managers whose hold on an object ends with a change: those of other stacks when it is taken from them, ours
+    /// when it is handed over. What stacks share keeps them all, and the agent of a host edits no entries.
+    pub(super) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
+        let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
+        let managers = match change.action {
+            Action::Update if change.taken.is_some() && !kind.shared => {
+                marks::other_stacks(live, &self.manager)
+            }
+            Action::Forget if self.is_theirs(&change.identity) => marks::own(live, &self.manager),
+            _ => Vec::new(),
+        };
+        managers.into_iter().map(str::to_owned).collect()
+    }
+
     /// "stack other uses it too".
     pub(super) fn users_of(&self, identity: &Identity) -> Users {
         let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
@@ -240,11 +254,24 @@ pub(super) fn stack_of(manager: &str) -> String {
     format!("stack {}", stack.split(':').next().unwrap_or(stack))
 }
 
-fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
+/// The labels of a cluster or pool, as Google Cloud has them.
+pub(super) fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
+    labels_path(identity).find(live).unwrap_or(&Value::Null)
+}
+
+/// The place of these labels.
+pub(super) fn labels_path(identity: &Identity) -> FieldPath {
     match identity {
-        Identity::NodePool { .. } => &live["config"]["resourceLabels"],
-        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => &live["resourceLabels"],
+        Identity::NodePool { .. } => FieldPath::keys(["config", "resourceLabels"]),
+        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => {
+            FieldPath::keys(["resourceLabels"])
+        }
     }
+}
+
+/// Returns true for objects of an API server; those of hosts are kept by an agent.
+pub(super) fn is_in_kubernetes(identity: &Identity) -> bool {
+    identity.object().is_some_and(|object| object.gvk.group != kinds::scope::HOSTS_GROUP)
 }
 
 /// GKE gives a pool no id, and its link is its name; the instance groups behind it are new with each pool.

@@ -6,15 +6,19 @@ use serde_json::Value;
 
 use super::booked::Left;
 use super::cascade::is_namespace;
-use super::observe::{fingerprint, which_pool};
+use super::observe::{fingerprint, is_in_kubernetes, labels_path, which_pool};
 use super::planner::Planner;
 use super::reason::{Holder, Reason};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::kinds::gke::compare::Relied;
+use crate::kinds::json::is_going;
+use crate::kinds::kubernetes::marks;
 use crate::kinds::{self, gke};
-use crate::resource::{Identity, KindId, ObjectId, Packed, World};
+use crate::resource::{
+    Effect, FieldChange, Identity, KindId, LABEL_ID, LABEL_STACK, ObjectId, Packed, World,
+};
 
 /// A live thing that this stack has made or uses.
 pub(super) struct Owned<'a> {
@@ -22,16 +26,30 @@ pub(super) struct Owned<'a> {
     live: &'a Value,
     pub(super) address: Address,
     kind: KindId,
-    /// Field managers of other stacks that use it too.
-    shared: Vec<String>,
+    hold: Hold,
     /// Why it stays although nobody here wants it any more.
     stays: Option<Reason>,
+}
+
+/// The stack's hold on a live thing.
+#[derive(Debug, PartialEq)]
+enum Hold {
+    /// It is this stack's alone.
+    Sole,
+    /// Other stacks, by their field managers, use it too: its kind may have several.
+    Shared(Vec<String>),
+    /// Only one stack can have its kind, and other ones have applied it: none of them has ended the hold of the others.
+    Contested,
+    /// The file says that it is managed elsewhere.
+    HandedOver,
+    /// The record and a label name this stack, and nobody has applied it: others removed the field manager.
+    Unmarked,
 }
 
 impl Owned<'_> {
     /// Whether it goes, or this stack's hold on it.
     pub(super) fn goes(&self) -> bool {
-        self.stays.is_none()
+        self.stays.is_none() && self.hold != Hold::HandedOver
     }
 }
 
@@ -46,6 +64,10 @@ impl<'a> Planner<'a> {
         let desired = self.seen.inputs.desired.iter();
         let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
         for mut owned in owned {
+            if owned.hold == Hold::HandedOver {
+                self.hand_over(owned);
+                continue;
+            }
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             // A pod of the same text is taken over by the check that runs now; any other one was left behind.
             let check = self.seen.known.check_of(&owned.identity);
@@ -71,7 +93,12 @@ impl<'a> Planner<'a> {
     pub(super) fn destroy(&mut self) {
         let (owned, note) = self.owned();
         self.notes.extend(note);
+        self.notes.extend(self.left_behind());
         for owned in owned {
+            if owned.hold == Hold::HandedOver {
+                self.hand_over(owned);
+                continue;
+            }
             if !self.selected.has(&owned.address) {
                 continue;
             }
@@ -84,16 +111,19 @@ impl<'a> Planner<'a> {
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
     fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
-        let Owned { identity, live, address, kind, shared, stays } = owned;
+        let Owned { identity, live, address, kind, hold, stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
             return Change { action: Action::Keep, before: Packed::default(), ..gone(stays) };
         }
-        if shared.is_empty() {
-            return gone(reason);
-        }
         let users = self.seen.users_of(&identity);
+        let shared = match hold {
+            Hold::Shared(shared) => shared,
+            Hold::Sole | Hold::HandedOver => return gone(reason),
+            Hold::Contested => return Change { foreign: true, ..gone(Some(Reason::Contested(users))) },
+            Hold::Unmarked => return Change { foreign: true, ..gone(Some(Reason::Unmarked)) },
+        };
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             let with = Holder::Cluster;
             return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
@@ -101,6 +131,43 @@ impl<'a> Planner<'a> {
         // Another one that leaves meanwhile would leave it to nobody.
         let fingerprint = Some(fingerprint(live, &Relied::of([("users", &Value::from(shared))])));
         Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
+    }
+
+    /// Ends this stack's hold on what the file says is managed elsewhere. What goes with the cluster has no use for that.
+    fn hand_over(&mut self, owned: Owned<'_>) {
+        let Owned { identity, live, address, kind, .. } = owned;
+        let with_cluster = self.seen.inputs.mode == Mode::Destroy && self.cluster_goes();
+        if with_cluster || !self.selected.has(&address) {
+            return;
+        }
+        let fingerprint = Some(fingerprint(live, &Relied::of(which_pool(live))));
+        let fields = labels_removed(&identity, live);
+        let gone = self.deletion(identity, live, (address, kind), Some(Reason::HandedOver));
+        self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
+    }
+
+    /// What the record names and others have made anew, or taken: it stays, and the record that names it goes.
+    fn left_behind(&self) -> Vec<Note> {
+        let Inputs { world, owner, .. } = self.seen.inputs;
+        let mut notes = Vec::new();
+        for entry in world.record.iter().flat_map(|record| &record.inventory) {
+            let Some(live) = entry.identity.object().and_then(|_| world.find(&entry.identity)) else {
+                continue;
+            };
+            let ours = self.seen.has_applied(live) || marks::names(live, &owner.stack);
+            let told = ours || self.seen.is_theirs(&entry.identity) || !self.selected.has(&entry.address);
+            if told || is_going(live) {
+                continue;
+            }
+            let stacks = self.seen.users_of(&entry.identity).0;
+            let whose = match stacks.as_slice() {
+                [] => "others created another one of its name, or removed this stack's marks".to_owned(),
+                stacks => format!("it belongs to {} now", stacks.join(", ")),
+            };
+            let message = format!("{} is not deleted: {whose}", entry.identity);
+            notes.push(Note::of(Code::MadeByOthers, &entry.address, message));
+        }
+        notes
     }
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
@@ -125,15 +192,26 @@ impl<'a> Planner<'a> {
         let mut kept = None;
         let known = &self.seen.known;
         let manager = owner.field_manager();
-        let mut add = |identity: Identity, live: &'a Value, shared: Vec<String>| {
-            // What was handed over to others is theirs, whatever marks of ours it still carries.
-            if external.iter().any(|external| external.resource.identity == identity) {
+        let mut add = |identity: Identity, live: &'a Value, users: Vec<String>| {
+            let theirs = external.iter().find(|external| external.resource.identity == identity);
+            if let Some(theirs) = theirs {
+                // The agent of a host keeps the field managers as they are.
+                if !matches!(identity, Identity::Object(_)) || is_in_kubernetes(&identity) {
+                    let (address, kind) = (theirs.resource.address.clone(), theirs.resource.kind);
+                    owned.push(Owned { identity, live, address, kind, hold: Hold::HandedOver, stays: None });
+                }
                 return;
             }
             let (address, kind) = known.find(&identity);
-            let operator = shared.is_empty() && address.section() == kinds::scope::DASK_OPERATOR;
+            let hold = match &identity {
+                _ if users.is_empty() => Hold::Sole,
+                _ if kinds::of(kind).shared => Hold::Shared(users),
+                _ => Hold::Contested,
+            };
+            let alone = !matches!(hold, Hold::Shared(_));
+            let operator = alone && address.section() == kinds::scope::DASK_OPERATOR;
             let is_home = |object: &ObjectId| is_namespace(object) && homes.contains(object.name.as_str());
-            let home = shared.is_empty() && identity.object().is_some_and(is_home);
+            let home = alone && identity.object().is_some_and(is_home);
             let needed_by = needed_by.as_ref().filter(|_| operator || home);
             if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
@@ -142,10 +220,12 @@ impl<'a> Planner<'a> {
                 true => Reason::OperatorNeeded { by },
                 false => Reason::HoldsNeededOperator { by },
             });
-            owned.push(Owned { identity, live, address, kind, shared, stays });
+            owned.push(Owned { identity, live, address, kind, hold, stays });
         };
-        if let (Some(name), true) = (&target.gke, self.cluster_goes())
-            && let Some(live) = world.cluster.live()
+        if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
+            && (self.cluster_goes()
+                || gke::compare::is_ours(&live["resourceLabels"], owner)
+                    && self.seen.is_theirs(&Identity::Cluster(name.clone())))
         {
             add(Identity::Cluster(name.clone()), live, Vec::new());
         }
@@ -166,6 +246,7 @@ impl<'a> Planner<'a> {
                 add(Identity::Object(object.clone()), live, shared);
             }
         }
+        owned.extend(self.unmarked());
         let wanted = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
         let told = self.seen.inputs.mode == Mode::Destroy || !wanted;
         let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
@@ -174,6 +255,26 @@ impl<'a> Planner<'a> {
             Note::of(Code::OperatorStays, &address, message)
         });
         (owned, note)
+    }
+
+    /// Objects that the record and a label name as this stack's, and that no stack has applied. Where the file wants one, a
+    /// plan to apply takes it back, with consent.
+    fn unmarked(&self) -> impl Iterator<Item = Owned<'a>> {
+        let Inputs { world, owner, mode, .. } = self.seen.inputs;
+        let recorded = world.record.iter().flat_map(|record| &record.inventory);
+        recorded.filter_map(move |entry| {
+            let object = entry.identity.object().filter(|object| !self.seen.is_record(object))?;
+            let live = world.inside.live()?.get(object)?;
+            let wanted = *mode == Mode::Apply && self.seen.wanted.contains_key(&entry.identity);
+            let marked = self.seen.has_applied(live) || !diff::other_stacks(live, "").is_empty();
+            let lost = marks::names(live, &owner.stack) && !marked && !is_going(live);
+            if !lost || wanted || self.seen.is_theirs(&entry.identity) {
+                return None;
+            }
+            let (address, kind) = self.seen.known.find(&entry.identity);
+            let identity = entry.identity.clone();
+            Some(Owned { identity, live, address, kind, hold: Hold::Unmarked, stays: None })
+        })
     }
 
     /// Where the operator of this stack runs.
@@ -249,6 +350,24 @@ impl<'a> Planner<'a> {
             ..Change::of(address, identity, kind, Action::Delete)
         }
     }
+}
+
+/// The labels of a cluster or pool that say whose it is, as fields that are given up.
+fn labels_removed(identity: &Identity, live: &Value) -> Vec<FieldChange> {
+    let is_pool = match identity {
+        Identity::NodePool { .. } => true,
+        Identity::Cluster(_) => false,
+        Identity::Object(_) | Identity::Check(_) => return Vec::new(),
+    };
+    let path = labels_path(identity);
+    let marks = [LABEL_ID, LABEL_STACK].map(|key| path.key(key));
+    let removed = marks.into_iter().filter_map(|path| {
+        let before = Some(path.find(live)?.clone());
+        let effect = if is_pool { Effect::Rolling } else { Effect::InPlace };
+        let note = is_pool.then(|| gke::node_pool::LABELS_ROLL.to_owned());
+        Some(FieldChange { path, before, after: None, effect, note, drift: None, secret: false })
+    });
+    removed.collect()
 }
 
 /// What is live, without what is secret and without who wrote which field.

@@ -40,6 +40,12 @@ pub enum Reason {
     },
     /// This stack gives up its hold only.
     Released(Users),
+    /// The file says that it is managed elsewhere.
+    HandedOver,
+    /// Other stacks have applied it, although only one can have it.
+    Contested(Users),
+    /// The record names it, and others removed this stack's field manager from it.
+    Unmarked,
     /// Others made it, and it goes with what holds it.
     Stranger(Holder),
     /// A namespace of others that goes with the cluster, some of what is in it, and how much more.
@@ -168,6 +174,13 @@ impl fmt::Display for Reason {
                 write!(f, "{users}, and it would be deleted with {with}")
             }
             Self::Released(users) => write!(f, "{users}: it is not deleted, only released by this stack"),
+            Self::HandedOver => {
+                f.write_str("`manage = false`: it stays as it is, without this stack's marks")
+            }
+            Self::Contested(users) => write!(f, "{users}, and it would be deleted"),
+            Self::Unmarked => {
+                f.write_str("this stack created it, and others removed the stack's field manager from it")
+            }
             Self::Stranger(holder) => {
                 write!(f, "not created by this stack, and it would be deleted with {holder}")
             }

@@ -151,6 +151,7 @@ impl<'a> Others<'a> {
         let goes_before = self.goes_before(change);
         let action = if goes_before { Action::Create } else { change.action };
         let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
+        let released = self.planner.seen.released(change, kind, live);
         let context = ChangeContext {
             resource: resource.copied(),
             live,
@@ -160,6 +161,7 @@ impl<'a> Others<'a> {
             zones: self.zones.get(&place).map_or(0, Vec::len),
             nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
             adopting: change.taken.is_some(),
+            released: &released,
             leaving: goes_before
                 || change.action == Action::Create
                     && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),

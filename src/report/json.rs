@@ -88,6 +88,7 @@ impl Reporter for Json {
                 What::Changed => "changed outside this stack",
                 What::Deleted => "gone",
                 What::Replaced(_) => "replaced outside this stack",
+                What::Unmarked => "this stack's field manager was removed outside this stack",
             };
             let message = format!("{}: {what}", drift.address);
             self.line(Level::Info, message, Body::ResourceDrift { place: place(), change });
@@ -250,7 +251,7 @@ fn planned(wanted: &ByIdentity<'_>, change: &Change, view: &View<'_>) -> Planned
 fn drifted_change(drift: &Drifts) -> PlannedChange {
     let Drifts { address, identity, kind, what, fields, external, location } = drift;
     let action = match what {
-        What::Changed => Action::Update,
+        What::Changed | What::Unmarked => Action::Update,
         What::Deleted => Action::Delete,
         What::Replaced(_) => Action::Replace,
     };

@@ -282,7 +282,14 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
         "dask_operator",
         "dask_cluster.rapids-dask-cluster",
     ] {
-        user.run(&["adopt", section, "--auto-approve"]).expect(0).says("`manage = false` removed");
+        // Pods run on both pools, and GKE may recreate nodes whose labels change.
+        let consent = format!("update:{section}");
+        let mut words = vec!["adopt", section, "--auto-approve"];
+        if section.starts_with("node_pool.") {
+            user.run(&words).expect(3).says(&consent);
+            words.extend(["--allow", consent.as_str()]);
+        }
+        user.run(&words).expect(0).says("`manage = false` removed");
         let planned = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
         assert!(!planned.err.contains("warning"), "{section}: {}", planned.err);
     }

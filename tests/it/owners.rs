@@ -88,7 +88,7 @@ fn of_two_that_leave_at_once_the_second_deletes() {
     bob.run(&["plan", "--destroy", "--out", "leaves"]).expect(0).says("only released by this stack");
     ann.run(&["apply", "leaves"]).expect(0);
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"]);
-    bob.run(&["apply", "leaves"]).expect(4).says("planned: released to other stacks; now: deleted");
+    bob.run(&["apply", "leaves"]).expect(4).says("planned: released; now: deleted");
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"], "nothing was done");
     bob.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
@@ -313,4 +313,96 @@ fn the_operator_that_others_need_is_not_forgotten() {
         assert_eq!(served.code(path), 404, "{path} is left to nobody");
     }
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}
+
+const DASK: &str = "image = \"rapids:1\"\nworker = { replicas = 1 }\n";
+const CLUSTER: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/d";
+
+/// A stack in the cluster of the first one.
+fn guest(name: &str, more: &str) -> String {
+    format!(
+        "[stack]\nname = \"{name}\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n\n[dask_operator]\nmanage = false\n{more}"
+    )
+}
+
+/// The two ways of docs/import.md: the first stack hands over, or it no longer exists.
+#[test]
+fn a_dask_cluster_goes_to_another_stack_and_is_destroyed_there() {
+    let served = Served::fast();
+    let home = User::at(&served, first(OPERATOR));
+    home.run(&["apply", "--auto-approve"]).expect(0);
+    let [mine, theirs] = ["", "manage = false\n"].map(|line| format!("\n[dask_cluster.d]\n{line}{DASK}"));
+    let alpha = User::at(&served, guest("alpha", &mine));
+    let beta = User::at(&served, guest("beta", &theirs));
+    alpha.run(&["apply", "--auto-approve"]).expect(0);
+    let uid = served.get(CLUSTER)["metadata"]["uid"].clone();
+
+    beta.run(&["adopt", "dask_cluster.d", "--auto-approve"]).expect(3).says("belongs to the stack alpha");
+    alpha.write(guest("alpha", &theirs));
+    alpha.run(&["plan", "--detailed-exitcode"]).expect(2).says("release it");
+    alpha.run(&["apply", "--auto-approve"]).expect(0).says("1 released");
+    alpha.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    assert_eq!(holders(&served, CLUSTER), [""; 0]);
+    assert!(served.get(CLUSTER)["metadata"]["labels"]["dask-infra.dev/stack"].is_null());
+    beta.run(&["adopt", "dask_cluster.d", "--auto-approve"]).expect(0).says("`manage = false` removed");
+    assert_eq!(holders(&served, CLUSTER), ["dask-infra/beta"]);
+    // Whoever gave it away destroys what is left, and asks for nothing.
+    alpha.write(guest("alpha", ""));
+    alpha.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(served.get(CLUSTER)["metadata"]["uid"], uid);
+
+    // Its file is lost: another stack takes it with consent.
+    let gamma = User::at(&served, guest("gamma", &theirs));
+    gamma.run(&["adopt", "dask_cluster.d", "--auto-approve"]).expect(3).says("--allow take:dask_cluster.d");
+    gamma.run(&["adopt", "dask_cluster.d", "--auto-approve", "--allow", "take:dask_cluster.d"]).expect(0);
+    assert_eq!(holders(&served, CLUSTER), ["dask-infra/gamma"]);
+    assert_eq!(served.get(CLUSTER)["metadata"]["uid"], uid, "nothing was recreated");
+    beta.run(&["destroy", "--auto-approve"]).expect(0).says("it belongs to stack gamma now");
+    assert_eq!(served.get(CLUSTER)["metadata"]["uid"], uid);
+    gamma.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+    assert_eq!(served.code(CLUSTER), 404);
+}
+
+/// Others clear managedFields: the object is named, and goes with consent only.
+#[test]
+fn an_object_without_its_field_manager_is_named_by_destroy() {
+    let served = Served::fast();
+    let home = User::at(&served, first(OPERATOR));
+    home.run(&["apply", "--auto-approve"]).expect(0);
+    let alpha = User::at(&served, guest("alpha", &format!("\n[dask_cluster.d]\n{DASK}")));
+    alpha.run(&["apply", "--auto-approve"]).expect(0);
+    served.merge(CLUSTER, &json!({ "metadata": { "managedFields": [{}] } }));
+    alpha.run(&["plan", "--refresh-only"]).expect(0).says("field manager was removed from it");
+    alpha.run(&["destroy", "--auto-approve"]).expect(3).says("delete:dask_cluster.d");
+    assert_eq!(served.code(CLUSTER), 200);
+    alpha.run(&["destroy", "--auto-approve", "--allow", "delete:dask_cluster.d"]).expect(0);
+    assert_eq!(served.code(CLUSTER), 404);
+}
+
+/// What was handed over is nobody's to delete when its section is gone.
+#[test]
+fn what_was_handed_over_outlives_its_section_and_the_stack() {
+    let served = Served::fast();
+    let pool = |line: &str| format!("\n[node_pool.shared]\n{line}{POOL}\n[namespace.theirs]\n{line}");
+    let home = User::at(&served, first(&pool("")));
+    home.run(&["apply", "--auto-approve"]).expect(0);
+    let alone = format!("[stack]\nname = \"alpha\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n");
+    let alpha = User::at(
+        &served,
+        format!("{alone}{}", pool("").replace("shared", "given").replace("theirs", "given")),
+    );
+    alpha.run(&["apply", "--auto-approve"]).expect(0);
+    alpha.write(format!(
+        "{alone}{}",
+        pool("manage = false\n").replace("shared", "given").replace("theirs", "given")
+    ));
+    alpha.run(&["apply", "--auto-approve"]).expect(0).says("2 released");
+    alpha.write(format!("{alone}\n[namespace.other]\n"));
+    alpha.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
+    alpha.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(served.code("/api/v1/namespaces/given"), 200);
+    let path = "/v1/projects/demo/locations/us-central1-c/clusters/c/nodePools/given";
+    let live = served.sandbox.gke_request("GET", path, "", b"").unwrap();
+    assert_eq!(live.code, 200, "{}", live.body);
+    assert!(live.body["config"]["resourceLabels"]["dask-infra-stack"].is_null(), "{}", live.body);
 }

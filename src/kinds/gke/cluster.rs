@@ -131,7 +131,9 @@ fn program(context: &ChangeContext) -> Vec<Step> {
         }
         Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Forget | Action::Run => Vec::new(),
+        // The labels that say whose it is.
+        Action::Forget => updates(context, name),
+        Action::Run => Vec::new(),
     }
 }
 

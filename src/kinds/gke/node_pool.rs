@@ -21,7 +21,7 @@ mod section;
 pub mod ways;
 
 pub use calls::{first_body, starts_empty};
-pub use fields::{FIELDS, SCOPE, takes_hyperdisk_only};
+pub use fields::{FIELDS, LABELS_ROLL, SCOPE, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};
 pub(crate) use ready::{allocatable_gpus, conditions, is_short};

@@ -15,6 +15,7 @@ pub mod kueue;
 pub mod machines;
 pub mod made;
 pub mod manifest;
+pub mod marks;
 pub mod namespace;
 pub mod object;
 pub mod plain;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::made;
+use super::{made, marks};
 use crate::address::{FieldPath, Segment};
 use crate::kinds::kind::ChangeContext;
 use crate::resource::{
@@ -219,6 +219,11 @@ pub(crate) fn object_program(
             steps(vec![wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
         Action::Create => steps(Vec::new(), create_steps(object, context), Until::Ready),
+        // Two stacks never have it at once: the other one's hold ends before ours begins.
+        Action::Update if !context.released.is_empty() => {
+            let release = Step::Call(marks::release(context, object));
+            steps(vec![release], update_steps(object, context), Until::Ready)
+        }
         Action::Update => steps(Vec::new(), update_steps(object, context), Until::Ready),
         // It has gone already, and is made once more.
         Action::Replace if context.live.is_none() => {
@@ -228,6 +233,7 @@ pub(crate) fn object_program(
             steps(vec![delete(), wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
         Action::Delete => vec![delete(), wait(Until::Gone)],
+        Action::Forget if !context.released.is_empty() => vec![Step::Call(marks::release(context, object))],
         Action::Forget => vec![Step::Call(forget_call(context, object))],
         Action::Run => Vec::new(),
     }

@@ -44,6 +44,9 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
         What::Changed => (Action::Update, ""),
         What::Deleted => (Action::Delete, "  deleted outside this stack"),
         What::Replaced(_) => (Action::Replace, "  replaced: deleted outside this stack"),
+        What::Unmarked => {
+            (Action::Update, "  this stack's field manager was removed from it; `adopt` puts it back")
+        }
     };
     let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));

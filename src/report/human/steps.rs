@@ -42,6 +42,10 @@ fn step_text(step: &Step) -> String {
             };
             let late = call.late.iter().map(|(path, late)| match late {
                 Late::LabelFingerprint => format!("{path}: the label fingerprint at that time"),
+                Late::Marks { without } => {
+                    format!("{path}: the entries at that time, without those of {}", without.join(", "))
+                }
+                Late::Version => format!("{path}: the version at that time"),
                 Late::Environment { variable, digest: _ } => {
                     format!("{path}: the environment variable {variable} at that time")
                 }

@@ -127,7 +127,7 @@ fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
         (ends.number(Action::Update), "changed"),
         (ends.number(Action::Replace), "replaced"),
         (ends.number(Action::Delete), "destroyed"),
-        (ends.number(Action::Forget), "released to other stacks"),
+        (ends.number(Action::Forget), "released"),
     ];
     let begun = !(ends.problems.is_empty() && ends.doubt.is_empty() && ends.queued.is_empty());
     let nothing = match (begun, plan.mode) {

@@ -63,8 +63,13 @@ fn planned(plan: &Plan) -> Vec<&Call> {
 /// One line for a write, without what is filled in right before it is sent.
 fn line(method: &str, path: &str, body: Option<&Value>, late: &[String]) -> String {
     let mut body = body.cloned().unwrap_or_default();
-    if let Value::Object(fields) = &mut body {
-        fields.retain(|field, _| !late.contains(field));
+    for path in late {
+        let (inner, field) =
+            path.rsplit_once('.').map_or(("", path.as_str()), |(inner, field)| (inner, field));
+        let inner = if inner.is_empty() { String::new() } else { format!("/{}", inner.replace('.', "/")) };
+        if let Some(Value::Object(fields)) = body.pointer_mut(&inner) {
+            fields.remove(field);
+        }
     }
     format!("{method} {path} {body}")
 }

@@ -30,6 +30,7 @@ mod calls;
 pub mod cases;
 mod forgotten;
 mod halts;
+mod hands;
 mod honesty;
 mod kept;
 mod keys;

@@ -27,7 +27,9 @@ impl Store {
             Method::Get => self.get(request, &path),
             Method::Patch => self.apply(request, &path),
             Method::Delete => self.delete(request, &path),
-            Method::Post | Method::Put => Err(request.failed(Class::Invalid, "nothing here is made so")),
+            Method::Post | Method::Put | Method::Merge => {
+                Err(request.failed(Class::Invalid, "nothing here is made so"))
+            }
         }
     }
 

@@ -97,7 +97,9 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
         }
         Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Forget | Action::Run => Vec::new(),
+        // The labels that say whose it is.
+        Action::Forget => updates(context, &path),
+        Action::Run => Vec::new(),
     }
 }
 

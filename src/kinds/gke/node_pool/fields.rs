@@ -21,7 +21,9 @@ use crate::kinds::scope::Scope;
 use crate::kinds::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
 use crate::resource::{Effect, Resource};
 
-const ROLLS: Option<&str> = Some("GKE recreates the nodes");
+/// Why a change of a pool that looks like metadata recreates its nodes.
+pub const LABELS_ROLL: &str = "GKE recreates the nodes";
+const ROLLS: Option<&str> = Some(LABELS_ROLL);
 const GOES_THROUGH: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
 const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
 const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
