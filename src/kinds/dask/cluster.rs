@@ -496,7 +496,7 @@ fn queries(wait: &Await) -> Queries {
     // Who else writes the number that is waited for.
     if wait.until == Until::Ready && wait.workers().is_some() {
         let path = api::autoscaler().collection(namespace);
-        queries.push((Part::Autoscalers, Query { api: Api::Kubernetes, path }));
+        queries.neighbor(Neighbor::Autoscalers, Query { api: Api::Kubernetes, path });
     }
     queries
 }
@@ -526,7 +526,7 @@ impl<'a> Related<'a> {
             pods,
             registered: found.find(Neighbor::Counts).map(|counts| Registered::of(pods, counts)),
             held: workload::held(found, wait.gang(), pods),
-            autoscalers: found.find(Part::Autoscalers),
+            autoscalers: found.find(Neighbor::Autoscalers),
         })
     }
 }

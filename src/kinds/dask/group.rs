@@ -310,7 +310,7 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (workers, pods) = (found.get(Part::Workers)?, found.get(Part::Pods)?);
     let name = text(&group["metadata"]["name"]);
     let registered = registered_of(found);
-    let (settled, autoscalers) = (true, found.find(Part::Autoscalers));
+    let (settled, autoscalers) = (true, found.find(Neighbor::Autoscalers));
     let workers = Workers { wait, group, name, workers, pods, registered, settled, autoscalers };
     let held = workload::held(found, wait.gang(), pods);
     Ok(ready(wait, group, pods, (workers, held)))
