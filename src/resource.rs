@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::JsonSchema;
@@ -16,6 +15,7 @@ use crate::secrets;
 mod endpoint;
 mod kind;
 mod ladder;
+mod lowered;
 mod packed;
 mod readiness;
 mod target;
@@ -24,6 +24,7 @@ mod world;
 pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
 pub use ladder::{Climb, Ladder, Rung, Way};
+pub use lowered::Lowered;
 pub use packed::Packed;
 pub use readiness::{Progress, Queued, Readiness};
 pub use target::{Host, Reach, Target};
@@ -714,34 +715,6 @@ impl<T> Seen<T> {
             Self::Live(value) => Some(value),
             Self::Absent | Self::Unreadable(_) => None,
         }
-    }
-}
-
-/// A stack as resources.
-#[derive(Clone, Debug, Serialize)]
-pub struct Lowered {
-    /// Whose they are.
-    pub owner: Owner,
-    /// Where they are wanted.
-    pub target: Target,
-    /// All of them, in the order of making. Plans share them: there may be ten thousand.
-    pub resources: Arc<[Resource]>,
-    /// What others own (`manage = false`).
-    pub external: Vec<External>,
-    /// Of those that have several ways to be had, all of these.
-    pub ladders: Vec<Ladder>,
-    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
-    pub hourly: Option<Hourly>,
-}
-
-impl Lowered {
-    /// A digest of all of it: where it goes and whose it is, every resource, those of others, and every way to machines. What
-    /// was agreed to is known by it.
-    ///
-    /// # Errors
-    /// It cannot be said in JSON.
-    pub fn digest(&self) -> Result<blake3::Hash, serde_json::Error> {
-        Ok(blake3::hash(&serde_json::to_vec(self)?))
     }
 }
 

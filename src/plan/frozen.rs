@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-use super::planner::Planner;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::text;
@@ -31,39 +30,36 @@ pub(super) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChan
     }
 }
 
-impl Planner<'_> {
-    /// Kubernetes lets a claim grow, and shrink only down to what its volume has not reached yet.
-    /// Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and later.
-    pub(super) fn claim_stays_large(&mut self, resource: &Resource, live: &Value, changes: &[FieldChange]) {
-        let place = FieldPath::keys(["spec", "resources", "requests", "storage"]);
-        let Some(change) = changes.iter().find(|change| change.path == place) else { return };
-        if !is_core(resource, &["PersistentVolumeClaim"]) {
-            return;
-        }
-        let (Some(before), Some(after)) = (&change.before, &change.after) else { return };
-        let capacity = &live["status"]["capacity"]["storage"];
-        let least = if capacity.is_null() { before } else { capacity };
-        let fits =
-            |floor: &Value| quantity(after).zip(quantity(floor)).is_none_or(|(after, floor)| after > floor);
-        let grows = quantity(after).zip(quantity(before)).is_none_or(|(after, before)| after >= before);
-        if grows || fits(least) {
-            return;
-        }
-        let what = format!(
-            "{} cannot shrink from {} to {}: Kubernetes does not make a volume smaller",
-            resource.identity,
-            text(before),
-            text(after)
-        );
-        let help = format!(
-            "keep {}; for a smaller volume create a claim of another name and copy the data, or delete this one with its \
-             data: --replace {}",
-            text(before),
-            resource.address
-        );
-        let asked = self.seen.inputs.replace.contains(&resource.address);
-        let problem = Diagnostic::error(Code::ClaimShrinks, what);
-        let problem = problem.at_value(resource.origin_of(&place), "requested here").help(help);
-        self.problems.extend((!asked).then_some(problem));
+/// The error of a claim that would get smaller. Kubernetes lets a claim grow, and shrink only down to what its volume has not
+/// reached yet.
+/// Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and later.
+pub(super) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
+    let place = FieldPath::keys(["spec", "resources", "requests", "storage"]);
+    let change = changes.iter().find(|change| change.path == place)?;
+    if !is_core(resource, &["PersistentVolumeClaim"]) {
+        return None;
     }
+    let (before, after) = change.before.as_ref().zip(change.after.as_ref())?;
+    let capacity = &live["status"]["capacity"]["storage"];
+    let least = if capacity.is_null() { before } else { capacity };
+    let fits =
+        |floor: &Value| quantity(after).zip(quantity(floor)).is_none_or(|(after, floor)| after > floor);
+    let grows = quantity(after).zip(quantity(before)).is_none_or(|(after, before)| after >= before);
+    if grows || fits(least) {
+        return None;
+    }
+    let what = format!(
+        "{} cannot shrink from {} to {}: Kubernetes does not make a volume smaller",
+        resource.identity,
+        text(before),
+        text(after)
+    );
+    let help = format!(
+        "keep {}; for a smaller volume create a claim of another name and copy the data, or delete this one with its \
+         data: --replace {}",
+        text(before),
+        resource.address
+    );
+    let problem = Diagnostic::error(Code::ClaimShrinks, what);
+    Some(problem.at_value(resource.origin_of(&place), "requested here").help(help))
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::observe::{Standing, fingerprint, which_pool};
 use super::planner::{Planner, Selected};
 use super::reason::{Reason, Users};
-use super::{Action, Adopted, Change, Note, given, hosts, named};
+use super::{Action, Adopted, Change, Note, frozen, given, hosts, named};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::compare::Relied;
@@ -134,7 +134,9 @@ impl Planner<'_> {
         self.number_of_workers(resource, live, &mut compared);
         hosts::come_to(kind, live, &mut compared.changes);
         self.tell_move(resource, &mut compared.changes);
-        self.claim_stays_large(resource, live, &compared.changes);
+        if !self.seen.inputs.replace.contains(&resource.address) {
+            self.problems.extend(frozen::shrinks(resource, live, &compared.changes));
+        }
         let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);
         if action != Action::Keep

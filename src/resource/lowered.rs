@@ -1,0 +1,35 @@
+//! A stack after lowering, and its digest.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{External, Hourly, Ladder, Owner, Resource, Target};
+
+/// A stack as resources.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lowered {
+    /// Whose they are.
+    pub owner: Owner,
+    /// Where they are wanted.
+    pub target: Target,
+    /// All of them, in the order of making. Plans share them: there may be ten thousand.
+    pub resources: Arc<[Resource]>,
+    /// What others own (`manage = false`).
+    pub external: Vec<External>,
+    /// Of those that have several ways to be had, all of these.
+    pub ladders: Vec<Ladder>,
+    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
+    pub hourly: Option<Hourly>,
+}
+
+impl Lowered {
+    /// A digest of all of it: where it goes and whose it is, every resource, those of others, and every way to machines. What
+    /// was agreed to is known by it.
+    ///
+    /// # Errors
+    /// It cannot be said in JSON.
+    pub fn digest(&self) -> Result<blake3::Hash, serde_json::Error> {
+        Ok(blake3::hash(&serde_json::to_vec(self)?))
+    }
+}
