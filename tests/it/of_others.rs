@@ -68,6 +68,8 @@ fn what_others_own_is_used_and_left_as_it_is() {
 
     // The operator goes over to others, and what the sections say is compared.
     user.edit("version = \"2026.3.0\"", "manage = false");
+    user.run(&["plan", "--detailed-exitcode"]).expect(2).says("dask-kubernetes-operator:2026.3.0, ready");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("9 released");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("dask-kubernetes-operator:2026.3.0, ready");
     user.edit(
         "manage = false                         # machine",

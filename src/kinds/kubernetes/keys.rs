@@ -56,7 +56,7 @@ pub fn refused_name(body: &Value) -> Option<(FieldPath, String)> {
 }
 
 fn marks(place: &FieldPath, metadata: &Value, found: &mut Vec<(FieldPath, String)>) {
-    for (field, called) in [("labels", "label"), ("annotations", "annotation")] {
+    for (field, called) in [("labels", "a label"), ("annotations", "an annotation")] {
         for (key, value) in table(&metadata[field]) {
             let at = place.key(field).key(key);
             // The server compares keys of annotations in small letters, and so takes large ones before the slash.
@@ -64,9 +64,7 @@ fn marks(place: &FieldPath, metadata: &Value, found: &mut Vec<(FieldPath, String
             if !is_qualified_key(if field == "labels" { key } else { &lowered }) {
                 found.push((
                     at,
-                    format!(
-                        "`{key}` cannot be the key of a {called}: {QUALIFIED}; before a `/` a domain name"
-                    ),
+                    format!("`{key}` cannot be the key of {called}: {QUALIFIED}; before a `/` a domain name"),
                 ));
             } else if let Some(value) =
                 value.as_str().filter(|value| field == "labels" && !is_label_value(value))

@@ -59,7 +59,9 @@ pub fn without(live: &Value, managers: &[String]) -> Value {
 pub(super) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "uid": live["metadata"]["uid"] });
-    if context.action == Action::Forget {
+    // Other stacks that share it apply the label that says who manages it, too.
+    let alone = other_stacks(live, &context.owner.field_manager()).is_empty();
+    if context.action == Action::Forget && alone {
         let labels = own_labels(live, &context.owner.stack);
         if !labels.is_empty() {
             metadata["labels"] = Value::Object(labels);
