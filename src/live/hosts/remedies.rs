@@ -29,7 +29,7 @@ pub(super) fn known(said: &Value) -> Value {
         }
         None => (said == *form).then(|| said.to_owned()),
     };
-    KNOWN.iter().find_map(|form| same(&form)).map_or(Value::Null, Value::String)
+    KNOWN.iter().find_map(same).map_or(Value::Null, Value::String)
 }
 
 #[cfg(test)]
