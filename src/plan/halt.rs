@@ -138,9 +138,7 @@ fn before(desired: &[Resource], external: &[External], world: &World) -> Before 
         let of_section = || record.stopped.values().find(|stop| stop.section.as_deref() == Some(section));
         let of_pool = || {
             let stop = |pool: &Resource| record.stopped.get(&pool.identity);
-            if resource.identity.object().is_none() {
-                return None;
-            }
+            resource.identity.object()?;
             let named = pools.iter().filter(|pool| rests_on(resource, pool, &all, world));
             let mut named = named.peekable();
             match named.peek() {

@@ -96,7 +96,7 @@ fn an_offline_plan_needs_nothing_and_counts_everything() {
             .unwrap());
     assert_eq!(code, 2, "{talk}");
     assert!(
-        data.starts_with("Plan for stack rapids on demo / us-central1-c / rapids-gpu — LIVE\noffline: "),
+        data.starts_with("Plan for stack rapids on demo / us-central1-c / rapids-gpu — OFFLINE\noffline: "),
         "{data}"
     );
     assert!(data.contains("\nPlan: 14 to add, 1 check to run, in 7 sections.\n"), "{data}");

@@ -115,7 +115,10 @@ fn dns_service() -> Value {
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
             "name": "kube-dns", "namespace": SYSTEM,
-            "labels": {"k8s-app": "kube-dns", "kubernetes.io/name": "KubeDNS"},
+            "labels": {
+                "k8s-app": "kube-dns", "kubernetes.io/name": "KubeDNS", "kubernetes.io/cluster-service": "true",
+                "addonmanager.kubernetes.io/mode": "Reconcile",
+            },
         },
         "spec": {
             "clusterIP": "34.118.224.10",
