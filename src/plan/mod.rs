@@ -506,7 +506,8 @@ impl Plan {
 
     /// The consents that a change needs; `own` are the sections in which something is ours.
     fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
-        let whole = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
+        let doubtful = change.reasons.iter().any(Reason::doubts_the_owner);
+        let whole = self.mode == Mode::Destroy && !change.foreign && !doubtful && !self.outlives(change);
         // `stop` asks for that, and its `yes` is the consent.
         let stopped = self.halts.is_stop() && change.stops();
         let left = change.reasons.iter().any(Reason::goes_with_its_work);

@@ -121,8 +121,8 @@ impl<'a> Planner<'a> {
         let shared = match hold {
             Hold::Shared(shared) => shared,
             Hold::Sole | Hold::HandedOver => return gone(reason),
-            Hold::Contested => return Change { foreign: true, ..gone(Some(Reason::Contested(users))) },
-            Hold::Unmarked => return Change { foreign: true, ..gone(Some(Reason::Unmarked)) },
+            Hold::Contested => return gone(Some(Reason::Contested(users))),
+            Hold::Unmarked => return gone(Some(Reason::Unmarked)),
         };
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             let with = Holder::Cluster;

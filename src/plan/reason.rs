@@ -150,6 +150,11 @@ impl Reason {
         matches!(self, Self::NoMachines { .. } | Self::AskedAgain { .. } | Self::NodesUsed)
     }
 
+    /// Returns true where the marks do not say that what goes is this stack's alone: `destroy` needs consent to it by address.
+    pub fn doubts_the_owner(&self) -> bool {
+        matches!(self, Self::Contested(_) | Self::Unmarked)
+    }
+
     /// Whether what goes because of it is nothing without other things, whose change is approved.
     pub fn goes_with_its_work(&self) -> bool {
         matches!(self, Self::OfWorkersBefore)

@@ -226,7 +226,7 @@ impl World {
 #[test]
 fn what_changes_hands_goes_with_its_last_owner_and_with_nobody_else() {
     let tally = Tally::default();
-    check("hands", 6, case().boxed(), |Case(steps)| {
+    check("hands", 3, case().boxed(), |Case(steps)| {
         paused(async {
             let mut world = World::new().await;
             for (number, step) in steps.iter().enumerate() {
