@@ -78,16 +78,22 @@ fn is_float(sent: &str, back: &str) -> bool {
 /// The fields that do not come back.
 fn lost(request: &Request) -> Result<Vec<String>, String> {
     let (sent, back) = (fields(&request.body), fields(&typed(request)?));
-    let same = |field: &str, value: &String| {
-        back.get(field).is_some_and(|b| b == value || is_enum(value, b) || is_float(value, b))
+    // An empty map and none are one in Google's messages: it is how labels are cleared.
+    let is_empty = |value: &String| value == "{}";
+    let same = |field: &str, value: &String| match back.get(field) {
+        Some(b) => b == value || is_enum(value, b) || is_float(value, b),
+        None => is_empty(value),
     };
     let mut found: Vec<String> = sent
         .iter()
         .filter(|(field, value)| !same(field, value))
         .map(|(field, value)| format!("{field} ({value}, {:?})", back.get(field.as_str())))
         .collect();
-    found
-        .extend(back.keys().filter(|field| !sent.contains_key(*field)).map(|field| format!("{field} (new)")));
+    found.extend(
+        back.iter()
+            .filter(|(field, value)| !sent.contains_key(*field) && !is_empty(value))
+            .map(|(field, _)| format!("{field} (new)")),
+    );
     Ok(found)
 }
 

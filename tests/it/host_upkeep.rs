@@ -94,7 +94,7 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
         live["status"]["jobStatus"] == "Successful" && live["status"]["followed"] == false
     });
     // Its cluster has gone, and what its workers said has not.
-    assert_eq!(names(&agent.get(PODS).1), ["j-runner"]);
+    agent.until(PODS, |_, pods| names(pods) == ["j-runner"]);
     assert!(names(&agent.get(&of_job).1).contains(&"j-worker-1.2"));
     agent.delete(&path);
     assert_eq!(agent.ask("DELETE", &format!("{HOSTS}/environments/main"), None).0, 200);
