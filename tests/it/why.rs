@@ -109,7 +109,7 @@ fn machines_that_are_not_to_be_had() {
 #[test]
 fn the_autoscalers_own_reason_comes_first() {
     let served = Served::fast();
-    let user = User::at(&served, &STACK.replace("nodes = 1\n", "nodes = { min = 0, max = 1 }\n"));
+    let user = User::at(&served, STACK.replace("nodes = 1\n", "nodes = { min = 0, max = 1 }\n"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
     let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } }));

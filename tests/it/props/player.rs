@@ -166,7 +166,7 @@ impl Player {
             Ok(world) => world,
             Err(why) => return Done::refused(why),
         };
-        let comes = stack.startable(&world).into_iter().map(|address| address.to_string());
+        let comes = stack.startable(&world).into_iter().map(ToString::to_string);
         let meant = |address: &String| {
             let section = address.split('/').next().unwrap_or_default();
             command.target.is_empty() || command.target.iter().any(|typed| typed == section)
@@ -191,7 +191,7 @@ impl Player {
                     others = self.meanwhile(edit, command.process).await;
                 }
                 for step in &command.during {
-                    let held = std::mem::replace(&mut self.stack, Some(stack));
+                    let held = self.stack.replace(stack);
                     let second = Box::pin(self.step(step)).await;
                     stack = std::mem::replace(&mut self.stack, held).unwrap();
                     others.extend(

@@ -15,7 +15,7 @@ use super::workloads::MANAGER;
 pub(super) fn run(run: &mut Run<'_>) {
     let claims = run.objects("", "persistentvolumeclaims");
     let going = |object: &&Value| is_deleted(object);
-    if claims.iter().any(|claim| going(claim)) {
+    if claims.iter().any(going) {
         let used = used(run);
         for claim in claims.into_iter().filter(going) {
             if !used.contains(&(namespace(claim), name(claim))) {
