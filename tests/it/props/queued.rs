@@ -117,28 +117,21 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Work of others in the namespace of ours: a pod and a Job in the queue, and a request for nodes.
+/// Work of others in the namespace of ours: a pod and a Job in the queue.
 fn of_others() -> Vec<Others> {
     let labels = json!({ "kueue.x-k8s.io/queue-name": "research" });
     let pod = json!({ "containers": [{ "name": "c", "image": "demo:1" }], "restartPolicy": "Never" });
     let object = |api: &str, kind: &str, labels: &Value, spec: Value| json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "theirs", "labels": labels }, "spec": spec });
-    let class = "check-capacity.autoscaling.x-k8s.io";
-    let sets = json!([{ "count": 1, "podTemplateRef": { "name": "theirs" } }]);
-    let request = json!({ "provisioningClassName": class, "podSets": sets });
     let job = json!({ "suspend": true, "template": { "spec": pod } });
     let namespace = "namespaces/default";
     vec![
         apply(&format!("/api/v1/{namespace}/pods/theirs"), &object("v1", "Pod", &labels, pod)),
         apply(&format!("/apis/batch/v1/{namespace}/jobs/theirs"), &object("batch/v1", "Job", &labels, job)),
-        apply(
-            &format!("/apis/autoscaling.x-k8s.io/v1/{namespace}/provisioningrequests/theirs"),
-            &object("autoscaling.x-k8s.io/v1", "ProvisioningRequest", &json!({}), request),
-        ),
     ]
 }
 
 fn script() -> impl Strategy<Value = Script> {
-    let others = prop::sample::subsequence(of_others(), 0..=3);
+    let others = prop::sample::subsequence(of_others(), 0..=2);
     let rounds = prop::collection::vec(prop::collection::vec(event(), 1..3), 1..3);
     (any::<bool>(), others, rounds).prop_map(|(group, others, rounds)| {
         let mut works = Works { workers: [1, 1], group: group.then_some(0), ..Works::default() };
