@@ -134,7 +134,7 @@ fn dask_of_others_is_named_with_what_stops_it() {
     let said = line(Said::of(&import.env("XDG_STATE_HOME", elsewhere.path()).output().unwrap()).expect(0));
     let state = here.state.path().display();
     let said = said.says(&format!(
-        "dask-infra started it, with its state in `{state}/dask-infra`; `XDG_STATE_HOME={state}` there imports it"
+        "dask-infra started it, with its state in {state}/dask-infra; `XDG_STATE_HOME={state}` there imports it"
     ));
     assert!(said.err.contains(&format!("(process {leader}")), "{}", said.err);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);

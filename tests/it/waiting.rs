@@ -197,7 +197,8 @@ fn a_stop_takes_requests_and_jobs_along_and_a_start_asks_again() {
     user.run(&["stop", "--auto-approve"]).expect(0).says("provisioning_request.train");
     assert_eq!(served.code(REQUEST), 404, "no node comes for it any more");
     // The job that waited for it does not start without it.
-    user.run(&["apply", "--auto-approve"]).expect(0).says("dask-infra start job.train");
+    let said = user.run(&["apply", "--auto-approve"]).expect(0);
+    said.says("provisioning_request.train, job.train; `dask-infra start` restores everything");
     assert_eq!(served.code(JOB), 404);
     user.run(&["start", "provisioning_request.train", "--auto-approve", "--wait", "1s"]).expect(7);
     assert_ne!(uid(&served, REQUEST), first);

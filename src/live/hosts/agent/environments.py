@@ -199,7 +199,7 @@ class Environments:
                 log.flush()
                 given = dict(for_makers(), **{MARK: mark, "UV_PROJECT_ENVIRONMENT": folder})
                 # Installers read files of the current folder, which may be a repository of others.
-                place = os.path.dirname(folder)
+                place = os.path.dirname(folder) or self.store.base
                 running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given, cwd=place)
                 try:
                     running.wait(max(0, until - time.monotonic()))
