@@ -56,12 +56,15 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
             && status["converging"] == false
             && status["workers"]["registered"] == 2
     });
-    // One after the other: what ends again soon is started again after a pause.
-    for _ in 0..2 {
-        let logs = ["j-worker-0", "j-worker-1"].map(|name| agent.folder().join(format!("logs/{name}.log")));
+    let logs = ["j-worker-0", "j-worker-1"].map(|name| agent.folder().join(format!("logs/{name}.log")));
+    let have_said_something = || {
         until("they have said something", || {
             logs.iter().all(|log| fs::metadata(log).is_ok_and(|log| log.len() > 0))
         });
+    };
+    // One after the other: what ends again soon is started again after a pause.
+    for _ in 0..2 {
+        have_said_something();
         let before = ["j-worker-0", "j-worker-1"].map(|name| pid(&agent, name));
         before.into_iter().for_each(kill);
         until("others are there", || {
@@ -78,6 +81,8 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
             })
         });
     }
+    // A process that ends before its first line leaves no log.
+    have_said_something();
     assert_eq!(agent.get(&path).1["status"]["jobStatus"], "Running");
     let of_job = format!("{PODS}?labelSelector=dask.org%2Fcluster-name%3Dj&previous=true");
     let ended = agent.get(&of_job).1;
