@@ -6,6 +6,7 @@
 mod answers;
 pub mod dice;
 mod folder;
+mod hosts;
 mod texts;
 mod values;
 
@@ -25,6 +26,7 @@ use serde_json::Value;
 use self::answers::*;
 use self::dice::{Dice, changed, mutated};
 use self::folder::*;
+use self::hosts::*;
 use self::texts::*;
 use self::values::*;
 
@@ -57,6 +59,7 @@ const PARSERS: &[Parser] = &[
     Parser { name: "answers, planned", seeds: answers, json: true, feed: answer },
     Parser { name: "answers, readiness", seeds: objects, json: true, feed: judge },
     Parser { name: "answers, import", seeds: objects, json: true, feed: imported },
+    Parser { name: "answers of hosts", seeds: lives, json: true, feed: live },
     Parser { name: "sandbox folder, bytes", seeds: folders, json: false, feed: folder },
     Parser { name: "sandbox folder, entries", seeds: entries, json: true, feed: entry },
 ];

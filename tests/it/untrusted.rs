@@ -111,12 +111,21 @@ fn a_host_chooses_no_file_that_import_writes() {
     });
     let environment =
         |name: &str| applied("Environment", name, &json!({ "digest": "d", "files": files }), &json!({}));
-    let list = json!({
-        "kind": "EnvironmentList", "apiVersion": "hosts.dask-infra.dev/v1", "metadata": { "resourceVersion": "1" },
-        "items": [environment("s-main"), environment("s-../../../../side"), environment("s-.git/hooks")],
-    });
-    let host = Host::new(&hello(), &[(format!("{HOSTS}/environments"), list)].into());
+    let with = |names: &[&str]| {
+        let items: Vec<Value> = names.iter().map(|name| environment(name)).collect();
+        let list = json!({
+            "kind": "EnvironmentList", "apiVersion": "hosts.dask-infra.dev/v1", "metadata": { "resourceVersion": "1" },
+            "items": items,
+        });
+        Host::new(&hello(), &[(format!("{HOSTS}/environments"), list)].into())
+    };
     let user = User::empty();
+    for name in ["s-../../../../side", "s-.git/hooks", "s-main\u{1b}[2J", ""] {
+        let said = with(&["s-main", name]).run(&user, &["import", "--local"]).expect(1);
+        said.says("`metadata.name` is not a");
+        assert_eq!(files_below(user.path()), Vec::<String>::new());
+    }
+    let host = with(&["s-main", "s-..", "s-.git"]);
     let said = host.run(&user, &["--stack", "deep/a/b", "import", "--local"]).expect(0);
     assert_eq!(
         files_below(user.path()),
@@ -213,9 +222,9 @@ fn what_a_host_says_becomes_no_command() {
         (with("address", json!("tcp://x\"); __import__(\"os\").system(\"touch PWN\")#")), &environment, 1),
         (with("address", json!("tcp://$(touch PWN):8786")), &environment, 1),
         (with("host", json!("$(touch PWN)")), &environment, 0),
-        (with("port", json!("8786 $(touch PWN)")), &environment, 0),
+        (with("port", json!("8786 $(touch PWN)")), &environment, 1),
         (with("dashboard", json!("http://x/$(touch PWN)/status")), &environment, 0),
-        (with("versions", json!({ "dask": evil, "distributed": "1; touch PWN #" })), &environment, 0),
+        (with("versions", json!({ "dask": evil, "distributed": "1; touch PWN #" })), &environment, 1),
         (good.clone(), &json!({ "run": "podman run x; touch PWN" }), 0),
     ] {
         let said = connect(&scheduler, environment).expect(code);

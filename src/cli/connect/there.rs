@@ -272,6 +272,33 @@ mod tests {
         drop(noted);
     }
 
+    /// Each byte of a note is left out, cut off at, or another one.
+    #[tokio::test]
+    async fn a_changed_note_is_no_note_or_says_the_same() {
+        if holder::this().process.is_none() {
+            println!("skipped: the system has no /proc");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (notes, one) = (Notes::at(folder.path()), of("dask_cluster.a", "t"));
+        let held = Local::take(0).await.unwrap();
+        let noted = notes.note(&one, folder.path(), &[held.port().unwrap()]);
+        let path = notes.place(&one, folder.path(), "json");
+        let text = fs::read(&path).unwrap();
+        let right = notes.standing(&one, folder.path()).unwrap();
+        for at in 0..text.len() {
+            let (before, after) = (&text[..at], &text[at + 1..]);
+            let others = b"\"0{}[],:-\\\x00\xff\n".iter().map(|byte| [before, &[*byte], after].concat());
+            for changed in others.chain([before.to_vec(), [before, after].concat()]) {
+                fs::write(&path, &changed).unwrap();
+                if let Some(note) = notes.standing(&one, folder.path()) {
+                    assert_eq!(note, right, "{}", String::from_utf8_lossy(&changed));
+                }
+            }
+        }
+        drop(noted);
+    }
+
     #[test]
     fn files_are_not_written_through_links() {
         let folder = tempfile::tempdir().unwrap();

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 mod fleet;
 mod parts;
 mod remedies;
+pub mod shape;
 mod ssh;
 mod turns;
 
@@ -146,14 +147,28 @@ impl Agent {
     /// A task of its own: who asks may look at something else meanwhile, as an apply that writes its record while its lock is
     /// being renewed, and others would wait for the agent for ever. It ends with who asks.
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
-        let (agent, asked, path) = (Arc::clone(self), request.clone(), path.to_owned());
+        let (agent, asked, place) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();
-        task.spawn(async move { agent.exchanged(&asked, &path).await });
+        task.spawn(async move { agent.exchanged(&asked, &place).await });
         match task.join_next().await {
-            Some(Ok(answer)) => answer,
+            Some(Ok(answer)) => self.checked(request, path, answer?),
             Some(Err(error)) => Err(request.unanswered(error.to_string())),
             None => Err(request.unanswered("nothing was asked".to_owned())),
         }
+    }
+
+    /// A success of the shape that was asked for, or a refusal.
+    fn checked(&self, request: &Request, path: &str, answer: (u16, Value)) -> Result<(u16, Value), ApiError> {
+        let (status, body) = &answer;
+        if let Err(why) = shape::check(path, body)
+            && (200..300).contains(status)
+        {
+            let class = if request.writes() { Class::Lost } else { Class::Unreadable };
+            let message =
+                format!("the agent on {} answered something else than was asked for: {why}", self.host);
+            return Err(request.failed(class, message));
+        }
+        Ok(answer)
     }
 
     /// One after the other: the agent looks at files and processes, which takes no time that would be worth sharing.
