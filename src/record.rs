@@ -15,7 +15,7 @@ pub const NAMESPACE: &str = "dask-infra";
 /// Characters of the digest of the whole in the names of further parts.
 pub const DIGEST: usize = 16;
 
-/// Whether a ConfigMap is a further part of a stack's record. No name of a stack has a dot.
+/// Returns true for a ConfigMap that is a further part of a stack's record. No name of a stack has a dot.
 pub fn is_part(stack: &str, name: &str) -> bool {
     is_part_of(&Record::object(stack), name)
 }
@@ -204,7 +204,7 @@ impl Record {
         }
     }
 
-    /// The same record with the names of now. It stands in its cluster: where location and name are those of the target, a
+    /// Returns this record with the names of now. It stands in its cluster: where location and name are those of the target, a
     /// project that is written otherwise (its number, its id) is the same project.
     #[must_use]
     pub fn named_as(mut self, target: Option<&ClusterName>) -> Self {

@@ -175,7 +175,7 @@ pub fn apply_stack(
     })
 }
 
-/// The same where the stack is loaded and the connection stands.
+/// Goes on where the stack is loaded and the connection stands.
 pub(super) async fn apply_linked(
     (session, link): (Session, Link),
     mode: Mode,

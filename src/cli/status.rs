@@ -191,7 +191,7 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
     Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
 }
 
-/// What is said of a Dask cluster on hosts that is gone because its time was over.
+/// The message for a Dask cluster on hosts that is gone because its time was over.
 fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
     let was_made = world.record.as_ref().is_some_and(|record| record.passes.contains_key(&resource.identity));
     let ends = kinds::hosts::cluster::ends(&resource.body);

@@ -237,7 +237,7 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// What was answered to queries, in the order of [`Queries::all`].
+    /// Answers to queries, in the order of [`Queries::all`].
     pub fn answers(queries: &Queries, answers: &'a [Value]) -> Self {
         Self::of(queries.all().map(|(read, _)| read).zip(answers))
     }

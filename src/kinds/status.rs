@@ -16,7 +16,7 @@ pub struct StatusLine {
     pub unhandled: bool,
     /// Why it has failed, where no apply waits for its end.
     pub failed: Option<String>,
-    /// What it waits for, where no apply does.
+    /// The wait of this command, where no apply does it.
     pub waits: Option<String>,
     /// What it costs as it is, where it is billed by itself.
     pub prices: Vec<Price>,

@@ -40,7 +40,7 @@ pub async fn versions(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Opt
     (found != Versions::default()).then_some(found)
 }
 
-/// The same of a scheduler behind a port of this machine.
+/// Asks a scheduler behind a port of this machine.
 pub async fn versions_here(port: u16) -> Option<Versions> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
     versions(&mut stream).await

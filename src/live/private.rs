@@ -20,7 +20,7 @@ pub fn folder(path: &Path) -> Result<PathBuf, String> {
     checked(path, ENTER, "other users can enter it; run `chmod 700 ")
 }
 
-/// The same for a folder that other users may read.
+/// Makes a folder that other users may read.
 ///
 /// # Errors
 /// Why there is none.

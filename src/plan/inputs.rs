@@ -95,7 +95,7 @@ pub struct Inputs<'a> {
     pub desired: Arc<[Resource]>,
     /// What others own and the stack reads.
     pub external: Vec<External>,
-    /// Of those that have several ways to be had, all of these.
+    /// Every way of those that can be had in several.
     pub ladders: Vec<Ladder>,
     /// What is live.
     pub world: &'a World,

@@ -105,7 +105,7 @@ pub enum Reason {
     Emptied,
     /// It is taken away for now.
     Stopped(Stop),
-    /// The same, by the command that the plan is for.
+    /// Names the command that the plan is for.
     WillBeStopped,
     /// It was, until now.
     Started,

@@ -15,9 +15,9 @@ pub struct Lowered {
     pub target: Target,
     /// All of them, in the order of making. Plans share them: there may be ten thousand.
     pub resources: Arc<[Resource]>,
-    /// What others own (`manage = false`).
+    /// Resources that others own (`manage = false`).
     pub external: Vec<External>,
-    /// Of those that have several ways to be had, all of these.
+    /// Every way of those that can be had in several.
     pub ladders: Vec<Ladder>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,

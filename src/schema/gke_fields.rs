@@ -71,7 +71,7 @@ impl GkeField {
         self.default.strip_prefix("no: absent is ")
     }
 
-    /// Whether the field is one name of an enumeration.
+    /// Returns true for a field that is one name of an enumeration.
     pub fn is_name(&self) -> bool {
         self.ty.starts_with("enum ")
     }

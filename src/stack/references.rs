@@ -33,7 +33,7 @@ pub(super) enum Home {
 pub(super) struct Word {
     /// `env:NAME`, `${var.NAME}`.
     pub(super) text: String,
-    /// What it stands under.
+    /// The heading that it stands under.
     pub(super) name: String,
     pub(super) place: FieldPath,
     pub(super) home: Home,

@@ -127,7 +127,7 @@ fn forward(host: &Host, scheduler: &Value) -> Option<String> {
     Some(line.words([host.address()]).to_string())
 }
 
-/// What starts the environment's Python there: a command for a container, else a path.
+/// The command that starts the environment's Python there: a command for a container, else a path.
 fn interpreter(environment: &Value) -> Option<String> {
     match &environment["run"] {
         Value::String(run) => ShellLine::read(run).map(|line| line.to_string()),

@@ -210,7 +210,7 @@ impl One<'_> {
         found
     }
 
-    /// What is connected to, by its names alone.
+    /// The target of a connection, by its names alone.
     fn named(&self) -> Connected {
         let (_, target) = self.session.whose();
         Connected {
@@ -221,7 +221,7 @@ impl One<'_> {
         }
     }
 
-    /// What the local ports are for, in their order.
+    /// The purpose of each local port, in their order.
     fn uses(&self) -> &'static [PortRole] {
         match self.endpoint.kind {
             EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],

@@ -30,7 +30,7 @@ pub struct ProcessKeys {
     /// each worker on the host needs one. For a firewall that lets these through. Default any free port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_port: Option<String>,
-    /// The same for the nannies of workers: `"40100:40199"`.
+    /// Ports of the nannies of workers: `"40100:40199"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nanny_port: Option<String>,
     /// The folder for what does not fit into memory, as a whole path: `"/scratch"`. Each worker has one of its own in it, which

@@ -307,7 +307,7 @@ impl Compared {
     }
 }
 
-/// Whether a value is a table without a value: `addons = {}`, `maintenancePolicy = { window = {} }`.
+/// Returns true for a table without a value: `addons = {}`, `maintenancePolicy = { window = {} }`.
 fn says_nothing(value: &Value) -> bool {
     value.as_object().is_some_and(|table| table.values().all(says_nothing))
 }

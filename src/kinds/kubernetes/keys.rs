@@ -1,4 +1,4 @@
-//! What the API server says of keys, labels and names, which no schema has: found before the first write.
+//! Rules of the API server for keys, labels and names, which no schema has: found before the first write.
 //! Source: apimachinery, `pkg/util/validation/validation.go`; `ValidateConfigMap` and `ValidateSecret` in
 //! `pkg/apis/core/validation/validation.go`.
 
@@ -13,7 +13,7 @@ const SUBDOMAIN: &str =
     "small letters, digits, `-` and `.`, at most 253, with a letter or digit at both ends of each part";
 const LABEL: &str = "small letters, digits and `-`, at most 63, with a letter or digit at both ends";
 
-/// What the server would refuse of an object's keys, labels and annotations, with its place.
+/// Finds what the server would refuse of an object's keys, labels and annotations, with its place.
 pub fn refused(body: &Value) -> Vec<(FieldPath, String)> {
     let mut found = Vec::new();
     let root = FieldPath::root();
@@ -39,7 +39,7 @@ pub fn refused(body: &Value) -> Vec<(FieldPath, String)> {
     found
 }
 
-/// What the server would refuse of the name of an object of a built-in kind.
+/// Finds what the server would refuse of the name of an object of a built-in kind.
 pub fn refused_name(body: &Value) -> Option<(FieldPath, String)> {
     let (kind, name) = (body["kind"].as_str()?, body["metadata"]["name"].as_str()?);
     let group = body["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);

@@ -151,7 +151,7 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     resources
 }
 
-/// What manifests and charts make, by kind, namespace and name.
+/// Objects that manifests and charts make, by kind, namespace and name.
 pub struct Made(HashMap<(String, Option<String>, String), Address>);
 
 impl Made {

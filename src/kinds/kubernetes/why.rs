@@ -142,7 +142,7 @@ pub fn predicates(message: &str) -> Vec<(u64, String)> {
     found
 }
 
-/// What is said of a pod whose node affinity or selector no node has.
+/// The scheduler's words about a pod whose node affinity or selector no node has.
 pub const NO_LABELS: &str = "no node has the labels that it requires";
 
 /// What the scheduler says, in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not ask
@@ -165,7 +165,7 @@ pub fn no_node(message: &str) -> String {
     format!("no node fits: {}", words.join(", "))
 }
 
-/// The same of a pod with this PodSpec. A pool whose nodes nobody has yet has no node with its name either: the pod waits for
+/// Judges a pod with this PodSpec. A pool whose nodes nobody has yet has no node with its name either: the pod waits for
 /// one.
 pub fn no_node_for(spec: &Value, message: &str) -> String {
     let reasons = predicates(message);
@@ -178,7 +178,7 @@ pub fn no_node_for(spec: &Value, message: &str) -> String {
     }
 }
 
-/// What the node autoscaler says of a pod for which it adds no node, in words: `the autoscaler adds no node: 1 with the taint
+/// The node autoscaler's words about a pod for which it adds no node, in words: `the autoscaler adds no node: 1 with the taint
 /// nvidia.com/gpu: present`. `None` when it adds one, or says nothing about new nodes of pools that the pod asks for.
 pub fn no_scale_up(events: &[Value]) -> Option<String> {
     let newest = newest(events, is_scaling).filter(|event| event["reason"] == "NotTriggerScaleUp")?;

@@ -1,4 +1,4 @@
-//! What an agent advises. The agent is a program on a host, and the host decides what comes back: only advice that is known is given,
+//! Advice of agents. The agent is a program on a host, and the host decides what comes back: only advice that is known is given,
 //! and names in it are words.
 
 use serde_json::Value;

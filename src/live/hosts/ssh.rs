@@ -158,7 +158,7 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(class, message) }
 }
 
-/// What to do on a host without a Python that is new enough.
+/// The remedy for a host without a Python that is new enough.
 pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the PATH of a shell that is not a login shell; or name one by \
      its path, or a line of shell that finds it: `{ name = \"…\", python = \"/opt/python3.12/bin/python3\", prologue = [\"module load \
      python\"] }` in `[ssh]`";

@@ -26,7 +26,7 @@ pub(super) fn service(project: &str, service: &str) -> Value {
     })
 }
 
-/// What links of Compute Engine start with.
+/// The beginning of every link of Compute Engine.
 pub(super) fn root(project: &str) -> String {
     format!("https://www.googleapis.com/compute/v1/projects/{project}")
 }

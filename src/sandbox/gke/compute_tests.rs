@@ -1,4 +1,4 @@
-//! What the sandbox serves of Compute Engine, against the types that its clients read it with.
+//! Compute Engine as the sandbox serves it, against the types that its clients read it with.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ pub fn hex(words: &[&str], length: usize) -> String {
     text
 }
 
-/// The same as the `id` of a resource of Compute Engine: an unsigned 64-bit number, as a decimal text.
+/// The `id` of a resource of Compute Engine: an unsigned 64-bit number, as a decimal text.
 pub fn number(words: &[&str]) -> String {
     u64::from_str_radix(&hex(words, 16), 16).unwrap_or_default().to_string()
 }

@@ -15,7 +15,7 @@ use crate::catalog;
 /// Items of a page: the default, and the most that can be asked for.
 const PAGE: usize = 500;
 
-/// What a list is called.
+/// The name of a list.
 struct Named<'n> {
     /// `compute#zoneList`.
     kind: &'static str,

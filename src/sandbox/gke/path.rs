@@ -78,7 +78,7 @@ pub enum Target {
     Collection { project: String, place: String, collection: Collection },
 }
 
-/// What Compute Engine lists in a zone or a region.
+/// Lists of Compute Engine in a zone or a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collection {
     InstanceGroupManagers,

@@ -319,7 +319,7 @@ fn images_of_objects(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     objects.iter().filter_map(of_object).collect()
 }
 
-/// The same of the Deployments of Dask's chart, and of those that are labelled like them. Source: `templates` of
+/// Looks at the Deployments of Dask's chart, and of those that are labelled like them. Source: `templates` of
 /// `dask/helm-chart`: `app: dask`, `release` and `component`.
 fn images_of_deployments(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     let all: Vec<Object<'_>> = bundle::objects(&context.stack.bundles())
@@ -351,7 +351,7 @@ fn images_of_deployments(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     schedulers.filter_map(of).collect()
 }
 
-/// What differs in two images, by their tags; `None` when nothing does or nothing can be told.
+/// The difference of two images, by their tags; `None` when nothing does or nothing can be told.
 fn versions_differ(one: &str, other: &str) -> Option<&'static str> {
     let (one, other) = (Tag::of(one)?, Tag::of(other)?);
     let differs = match (one.family, other.family) {
@@ -375,7 +375,7 @@ const PINS: [([u32; 2], [u32; 3]); 6] = [
     ([26, 10], [2026, 7, 1]),
 ];
 
-/// Whether a release of RAPIDS has another Dask than this one. Of a release whose Dask is not known it is certain only that it is
+/// Returns true when a release of RAPIDS has another Dask than this one. Of a release whose Dask is not known it is certain only that it is
 /// no later one.
 fn dask_differs(rapids: &[u32], dask: &[u32]) -> bool {
     let [year, month, ..] = *rapids else { return false };

@@ -10,7 +10,7 @@ use crate::stack::SshHost;
 /// A key, its value, what fits there, and that in words.
 type Row<'a> = (&'a str, &'a Option<String>, fn(&str) -> bool, &'a str);
 
-/// What `ssh` and its `ProxyCommand` are given holds nothing that a shell reads otherwise. Older ones put it into commands as it is
+/// Checks that what `ssh` and its `ProxyCommand` are given holds nothing that a shell reads otherwise. Older ones put it into commands as it is
 /// (CVE-2023-51385).
 pub(super) fn way_is_plain(context: &mut Context<'_>, place: &FieldPath, host: &SshHost) {
     let is_address = |text: &str| is_host_name(text) || text.parse::<IpAddr>().is_ok();
