@@ -264,7 +264,7 @@ fn is_made_once(Case(events): &Case) -> Result<(), String> {
                     Step::Apply(Command { exclude: vec![format!("dask_job.{key}")], ..quiet.clone() })
                 }
                 Event::Scale(number) => {
-                    Step::Scale(Scale { address: "node_pool.cpu".into(), number: *number })
+                    Step::Scale(Scale { address: "node_pool.cpu".into(), number: *number, kill: None })
                 }
                 Event::Killed(write, after) => {
                     let kill = Some(Kill { write: *write, after: *after });

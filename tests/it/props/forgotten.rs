@@ -94,11 +94,15 @@ fn render(mut spec: Spec, events: &[Event]) -> Script {
                     "dask_cluster.rapids",
                     "dask_cluster.rapids.group.big",
                 ];
-                steps.push(Step::Scale(Scale { address: counted[*which].to_owned(), number: *number }));
+                steps.push(Step::Scale(Scale {
+                    address: counted[*which].to_owned(),
+                    number: *number,
+                    kill: None,
+                }));
             }
             Event::Adopt(at) => {
                 let section = pick(&spec, *at).concat();
-                steps.push(Step::Adopt(Adopt { section }));
+                steps.push(Step::Adopt(Adopt { section, kill: None }));
             }
             Event::Destroy => steps.push(Step::Destroy(plain)),
             Event::DestroyKilled(write, after) => {

@@ -1,5 +1,5 @@
-//! `stop` and `start`: killed at any write and typed again they come to the same end as undisturbed, and so do two people who
-//! stop and start at the same time.
+//! Commands that are killed at any write and typed again come to the same end as undisturbed, and so do two people who stop and
+//! start at the same time.
 
 use std::fmt;
 
@@ -8,26 +8,73 @@ use proptest::prelude::*;
 use super::cases::check;
 use super::laws::{self, Tally};
 use super::player::{Player, paused};
-use super::script::{Command, Kill, Step};
+use super::script::{Adopt, Command, Kill, Scale, Step};
 use super::stacks::{self, Change, Spec};
+
+/// What somebody types.
+#[derive(Clone, Debug)]
+enum Typed {
+    Stop,
+    Start,
+    /// The address of so many, counted round.
+    Scale(usize, u32),
+    Adopt(usize),
+    /// `apply` after an edit.
+    Apply(Change),
+}
 
 #[derive(Clone, Debug)]
 struct Case {
     spec: Spec,
-    /// The write at which `stop` dies, and whether that is done.
-    stop: Kill,
-    start: Kill,
+    /// Commands, and the write at which each dies.
+    commands: Vec<(Typed, Kill)>,
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\nstop: {:?}\nstart: {:?}", self.spec.render().stack, self.stop, self.start)
+        write!(f, "{}\n{:#?}", self.spec.render().stack, self.commands)
     }
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let kill = || (0..10usize, any::<bool>()).prop_map(|(write, after)| Kill { write, after });
-    (stacks::spec(), kill(), kill()).prop_map(|(spec, stop, start)| Case { spec, stop, start })
+    let kill = (0..10usize, any::<bool>()).prop_map(|(write, after)| Kill { write, after });
+    let typed = prop_oneof![
+        2 => Just(Typed::Stop),
+        2 => Just(Typed::Start),
+        2 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
+        1 => (0..16usize).prop_map(Typed::Adopt),
+        2 => stacks::change().prop_map(Typed::Apply),
+    ];
+    (stacks::spec(), prop::collection::vec((typed, kill), 2..5))
+        .prop_map(|(spec, commands)| Case { spec, commands })
+}
+
+/// The step of a command that dies, or does not. An edit is made before it.
+async fn step_of(
+    player: &mut Player,
+    spec: &mut Spec,
+    typed: &Typed,
+    kill: Option<Kill>,
+    edits: bool,
+) -> Step {
+    let command = Command { kill, ..Command::default() };
+    let address = |at: &usize| {
+        let all = spec.addresses();
+        all[at % all.len()].clone()
+    };
+    match typed {
+        Typed::Stop => Step::Stop(command),
+        Typed::Start => Step::Start(command),
+        Typed::Scale(at, number) => Step::Scale(Scale { address: address(at), number: *number, kill }),
+        Typed::Adopt(at) => Step::Adopt(Adopt { section: address(at), kill }),
+        Typed::Apply(change) => {
+            if edits {
+                spec.edit(change);
+                player.step(&Step::Edit(spec.render())).await;
+            }
+            Step::Apply(command)
+        }
+    }
 }
 
 async fn begun(spec: &Spec) -> Player {
@@ -52,53 +99,44 @@ async fn noted(player: &Player) -> (Vec<String>, Vec<String>) {
 #[test]
 fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
     let tally = Tally::default();
-    check("killed stop and start", 6, case().boxed(), |case| {
+    check("killed commands", 6, case().boxed(), |Case { spec, commands }| {
         paused(async {
-            let mut player = begun(&case.spec).await;
-            if player.stack.is_none() {
-                return Ok(());
-            }
-            let plain = Command::default;
-            let mut ends = Vec::new();
-            // Undisturbed first, then killed: both begin with all of it there.
-            for (stop, start) in [(None, None), (Some(case.stop), Some(case.start))] {
-                for (kill, step) in
-                    [(stop, Step::Stop as fn(Command) -> Step), (start, Step::Start as fn(Command) -> Step)]
-                {
-                    if kill.is_some() {
-                        let killed = step(Command { kill, ..plain() });
-                        let done = player.step(&killed).await;
-                        tally.step(&killed, &done);
-                        if done.refused.is_some() {
-                            return Ok(());
-                        }
+            let (mut calm, mut killed) = (begun(spec).await, begun(spec).await);
+            let (mut spec, mut same) = (spec.clone(), spec.clone());
+            for (number, (typed, kill)) in commands.iter().enumerate() {
+                let step = step_of(&mut calm, &mut spec, typed, None, true).await;
+                let done = calm.step(&step).await;
+                tally.step(&step, &done);
+                let dies = step_of(&mut killed, &mut same, typed, Some(*kill), true).await;
+                let first = killed.step(&dies).await;
+                tally.step(&dies, &first);
+                if first.died {
+                    let again = step_of(&mut killed, &mut same, typed, None, false).await;
+                    let again = killed.step(&again).await;
+                    // A death after the last write leaves nothing to do, and then nothing is stopped any more.
+                    let idle = again.refused.as_deref().is_none_or(|why| why.contains("nothing"));
+                    if !idle && done.refused.is_none() {
+                        return Err(format!("{number}: {typed:?} again: {:?}", again.refused));
                     }
-                    let again = step(plain());
-                    let done = player.step(&again).await;
-                    tally.step(&again, &done);
-                    // A kill after the last write leaves nothing to do.
-                    let idle = done.refused.as_deref().is_none_or(|why| why.contains("nothing is stopped"));
-                    if kill.is_some() && !idle {
-                        return Err(format!("again: {:?}", done.refused));
-                    }
-                    let Some(stack) = &player.stack else { return Ok(()) };
-                    player.bench.wait(stack, 120).await;
-                    ends.push((player.bench.world(stack).await, noted(&player).await));
                 }
-            }
-            for (what, place) in [("stop", 0), ("start", 1)] {
-                let ((world, record), (killed, record_of_killed)) = (&ends[place], &ends[place + 2]);
-                if record != record_of_killed {
+                let (Some(stack), Some(other)) = (&calm.stack, &killed.stack) else { return Ok(()) };
+                calm.bench.wait(stack, 120).await;
+                killed.bench.wait(other, 120).await;
+                let (noted, noted_of_killed) = (noted(&calm).await, noted(&killed).await);
+                if noted != noted_of_killed {
                     return Err(format!(
-                        "{what}: the record has {record:?}, and after a kill {record_of_killed:?}"
+                        "{number}: {typed:?}: the record has {noted:?}, and after a kill {noted_of_killed:?}"
                     ));
                 }
-                let keys =
-                    world.keys().chain(killed.keys()).filter(|key| world.get(*key) != killed.get(*key));
+                let (one, two) = (calm.bench.world(stack).await, killed.bench.world(other).await);
+                let keys = one.keys().chain(two.keys()).filter(|key| one.get(*key) != two.get(*key));
                 let differ: Vec<String> =
-                    keys.map(|key| format!("{key}: {:?} {:?}", world.get(key), killed.get(key))).collect();
+                    keys.map(|key| format!("{key}: {:?} {:?}", one.get(key), two.get(key))).collect();
                 if !differ.is_empty() {
-                    return Err(format!("{what}: undisturbed and after a kill: {}", differ.join("\n")));
+                    return Err(format!(
+                        "{number}: {typed:?}: undisturbed and after a kill: {}",
+                        differ.join("\n")
+                    ));
                 }
             }
             Ok(())

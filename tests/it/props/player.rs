@@ -276,18 +276,18 @@ impl Player {
         }
     }
 
-    async fn scale(&mut self, Scale { address, number }: &Scale) -> Done {
+    async fn scale(&mut self, Scale { address, number, kill }: &Scale) -> Done {
         let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
         let done = match self.bench.scale(&stack, address, *number).await {
             Err(why) => Done::refused(why),
-            Ok(plan) => self.agreed(&stack, plan, &Command::default()).await,
+            Ok(plan) => self.agreed(&stack, plan, &Command { kill: *kill, ..Command::default() }).await,
         };
         self.stack = Some(stack);
         done
     }
 
     /// As `cli/adopt.rs` does: the line goes, the plan must be of that section alone.
-    async fn adopt(&mut self, Adopt { section }: &Adopt) -> Done {
+    async fn adopt(&mut self, Adopt { section, kill }: &Adopt) -> Done {
         let head = format!("[{section}]\n");
         let Some((start, rest)) = self.file.stack.split_once(&head) else {
             return Done::refused(format!("no section {section}"));
@@ -318,7 +318,7 @@ impl Player {
             return Done::refused(problem.message.clone());
         }
         adopt::without_waits(&mut plan);
-        let done = self.agreed(&stack, plan, &Command::default()).await;
+        let done = self.agreed(&stack, plan, &Command { kill: *kill, ..Command::default() }).await;
         if done.is_whole() || done.plan.as_ref().is_some_and(Plan::is_empty) {
             (self.stack, self.file) = (Some(stack), edit);
         }

@@ -118,6 +118,9 @@ pub struct Scale {
     pub address: String,
     /// How many.
     pub number: u32,
+    /// When the program dies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,6 +128,9 @@ pub struct Scale {
 pub struct Adopt {
     /// The section, whose line `manage = false` goes.
     pub section: String,
+    /// When the program dies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
 }
 
 /// A request of others: to GKE when its path begins with `/v1/`, into the stack's cluster otherwise.
