@@ -247,9 +247,10 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
     Ok(lines.map(|(name, value)| format!("export {name}={}\n", quoted(&value))).concat())
 }
 
-/// What a sandbox keeps in its folder. Nothing else is deleted there.
+/// What a sandbox keeps in its folder, its state last: a reset that was interrupted is done again while that is there. Nothing else
+/// is deleted.
 const KEPT: [&str; 7] =
-    ["sandbox.redb", "sandbox.redb.new", "ca.pem", "ca.key", "serve.json", "kubeconfig", TOKEN];
+    ["ca.pem", "ca.key", "serve.json", "kubeconfig", TOKEN, "sandbox.redb.new", "sandbox.redb"];
 
 /// In the `gcloud` folder that was made for a sandbox: without it the folder is somebody's configuration.
 const OURS: &str = ".made-for-a-dask-infra-sandbox";

@@ -689,7 +689,8 @@ codes! {
 
     NoQueue "DI0293" "a queue that does not exist"
     "`queue` names a `[queue.NAME]` of the stack. Queues need Kueue: `[kueue]` installs it, or declares with `manage = \
-     false` that it is managed elsewhere."
+     false` that it is managed elsewhere. Objects of manifests name flavors, admission checks and ClusterQueues: of one that \
+     the stack does not have, where it installs Kueue itself, a warning says that the queue stays inactive."
     => "[kueue]\nversion = \"0.15.0\"\n\n[queue.research]\npool = \"a100\"\ngpus = 8\n\n[dask_cluster.rapids]\nqueue = \"research\""
 
     BadQueue "DI0294" "an invalid queue"

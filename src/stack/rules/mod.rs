@@ -159,6 +159,7 @@ const RULES: &[Rule] = &[
     queues::gangs_fit_their_queue,
     queues::work_has_nodes,
     queues::objects_are_of_the_newer_version,
+    queues::objects_name_what_is_there,
     booked::workers_can_be_booked,
     requests::requests_have_pods,
     requests::requests_have_a_queued_pool,
