@@ -243,7 +243,7 @@ impl Planner<'_> {
         {
             let code = if resource.body["spec"]["ttl"].is_null() { Code::IdleGone } else { Code::TtlGone };
             let message =
-                format!("it does not exist: it ends {ends}. `dask-infra start {address}` recreates it");
+                format!("it does not exist; `dask-infra start {address}` recreates it, and it ends {ends}");
             self.notes.push(Note::of(code, address, message));
             return true;
         }
@@ -257,12 +257,12 @@ impl Planner<'_> {
                 };
                 let why: Vec<String> =
                     reapers.iter().filter_map(clause).chain(idle.map(by_operator)).collect();
-                let help = format!("`dask-infra start {address}` recreates it");
-                (gone(*first), format!("it does not exist: {}. {help}", why.join(", and ")))
+                let again = format!("`dask-infra start {address}` recreates it");
+                (gone(*first), format!("it does not exist; {again}, and {}", why.join(", and ")))
             }
             (None, Some(idle)) => (
                 Code::IdleGone,
-                format!("it does not exist: {}. `--replace {address}` recreates it", by_operator(idle)),
+                format!("it does not exist; `--replace {address}` recreates it, and {}", by_operator(idle)),
             ),
             (None, None) if resource.kind == KindId::ProvisioningRequest => (
                 Code::RequestEnded,

@@ -99,7 +99,7 @@ async fn noted(player: &Player) -> (Vec<String>, Vec<String>) {
 #[test]
 fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
     let tally = Tally::default();
-    check("killed commands", 6, case().boxed(), |Case { spec, commands }| {
+    check("killed commands", 5, case().boxed(), |Case { spec, commands }| {
         paused(async {
             let (mut calm, mut killed) = (begun(spec).await, begun(spec).await);
             let (mut spec, mut same) = (spec.clone(), spec.clone());
@@ -150,7 +150,7 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
     let tally = Tally::default();
     let cases = (stacks::spec(), stacks::change(), any::<bool>());
     let cases = cases.prop_map(|(spec, edit, starts)| Second { spec, edit, starts });
-    check("second person", 6, cases.boxed(), |Second { spec, edit, starts }| {
+    check("second person", 4, cases.boxed(), |Second { spec, edit, starts }| {
         paused(async {
             let mut player = begun(spec).await;
             let plain = Command::default;

@@ -14,7 +14,7 @@ use super::script::{Command, Edit, Others, Script, Step};
 use super::stacks::apply;
 use crate::golden::root;
 
-const CASES: u32 = 6;
+const CASES: u32 = 4;
 
 const HEAD: &str = r#"[stack]
 name = "team"

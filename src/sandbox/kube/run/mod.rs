@@ -26,7 +26,7 @@ pub mod market;
 mod nodes;
 mod pods;
 pub mod provisioning;
-mod quantity;
+pub(super) mod quantity;
 mod replicasets;
 mod round;
 mod scheduler;
