@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::text;
 use crate::address::FieldPath;
+use crate::kinds::confined;
 use crate::kinds::dask;
 use crate::kinds::dask::pods::Wants;
 use crate::kinds::dask::process::ProcessKeys;
@@ -83,7 +84,11 @@ pub(super) fn short(part: Part, live: &Value, image: Option<&str>, scope: &Scope
     whole[DIRECTIVE] = json!("replace");
     let own = own_container(part, live);
     let image = image.unwrap_or(text(&own["image"])).to_owned();
-    Short { image, keys: PodKeys { pod: Some(Pod(whole)), ..PodKeys::default() }, ..Short::default() }
+    Short {
+        image,
+        keys: PodKeys { pod: Some(Pod(whole)), confined: Some(false), ..PodKeys::default() },
+        ..Short::default()
+    }
 }
 
 fn own_container(part: Part, live: &Value) -> Value {
@@ -111,6 +116,9 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
             short.keys.machines = Machines::of(&live["nodeSelector"]);
         }
     }
+    if !confined::is_confined(live, &own) {
+        short.keys.confined = Some(false);
+    }
     if tried.env {
         short.keys.env = env(&own["env"]);
     }
@@ -123,6 +131,9 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let mut laid = base;
     let root = FieldPath::root();
     pod::merge_pod(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
+    if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.is_confined()) {
+        confined::settle(&mut laid, given);
+    }
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()
         && given.as_ref().is_some_and(|Pod(given)| !own_container(part, given)["args"].is_null());

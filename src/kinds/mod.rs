@@ -9,6 +9,7 @@ use kind::Kind;
 use crate::resource::KindId;
 
 pub mod about;
+pub mod confined;
 pub mod dask;
 pub mod env;
 pub mod gke;

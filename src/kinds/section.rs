@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::address::FieldPath;
+use crate::kinds::confined;
 use crate::kinds::env::{self, Env, Needed};
 use crate::kinds::json::is_false;
 use crate::kinds::machines::Machines;
@@ -86,6 +87,12 @@ pub struct PodKeys {
     /// A PodSpec, or parts of one, merged over the result of the other keys: a table, or the name of a YAML file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
+    /// `false`: the pods run with what their image and the cluster give them. Default `true`: they get no token of a service
+    /// account unless `pod` names one (`serviceAccountName`) or says `automountServiceAccountToken = true`, cannot gain
+    /// privileges (`sudo`), make the system calls that the runtime allows (seccomp), and have no capabilities where the image is one of Dask or RAPIDS
+    /// and installs no packages with apt or conda when it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confined: Option<bool>,
 }
 
 impl PodKeys {
@@ -120,6 +127,14 @@ impl PodKeys {
         provenance.extend(Self::marks(place, section));
         let (pod, from) = (&mut part["spec"], section.key("pod"));
         pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
+        if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_confined()) {
+            confined::settle(pod, given);
+        }
+    }
+
+    /// Whether the pods have bounds of their own.
+    pub fn is_confined(&self) -> bool {
+        self.confined != Some(false)
     }
 
     /// GPUs of each pod.

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::inputs::{InFile, Inputs};
 use super::planner::Planner;
 use super::{Action, Barrier, Change, Mode, Plan, Read, graph, halt, review, ways};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds;
+use crate::kinds::{self, confined};
 use crate::resource::{
     External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Seen, Target, World, forget_fields,
 };
@@ -74,6 +76,7 @@ pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     ways::settle(&mut inputs);
+    as_made(&mut inputs);
     let mut inputs = halt::settled(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
         inputs.in_file = InFile::of(&file, hourly, &inputs);
@@ -95,6 +98,28 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
+}
+
+/// Jobs that were made before pods had bounds are wanted as they were made: none runs again for its bounds, and Kubernetes
+/// refuses another pod for a Job that is there.
+fn as_made(inputs: &mut Inputs<'_>) {
+    let Inputs { desired, world, replace, .. } = inputs;
+    let made: Vec<(usize, Value)> = desired
+        .iter()
+        .enumerate()
+        .filter(|(_, resource)| matches!(resource.kind, KindId::Job | KindId::DaskJob))
+        .filter(|(_, resource)| !replace.contains(&resource.address))
+        .filter_map(|(place, resource)| {
+            let mut body = resource.body.clone();
+            confined::as_made(&mut body, world.find(&resource.identity)?);
+            (body != resource.body).then_some((place, body))
+        })
+        .collect();
+    if made.is_empty() {
+        return;
+    }
+    let desired = Arc::make_mut(desired);
+    made.into_iter().for_each(|(place, body)| desired[place].body = body);
 }
 
 /// What is there to plan with, and what the plan is about.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::pods;
 use crate::address::{Address, FieldPath};
+use crate::kinds::confined;
 use crate::kinds::kubernetes::provisioning::{self, Ask};
 use crate::kinds::kubernetes::request_stage::{ANNOTATIONS, Requested};
 use crate::kinds::scope::Scope;
@@ -64,6 +65,8 @@ fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Res
     if worker["metadata"].is_object() {
         template["metadata"] = worker["metadata"].clone();
     }
+    // Nodes are the same with and without.
+    confined::strip(&mut template);
     let (count, longest) = (booking.number.0, booking.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();

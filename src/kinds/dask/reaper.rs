@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::api::{self, CLUSTER_LABEL};
 use crate::address::{Address, FieldPath};
+use crate::kinds::confined;
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Halt, Kind};
 use crate::kinds::kubernetes::kueue::{gang, workload_of};
@@ -367,12 +368,14 @@ impl Making<'_> {
         let mut pod = json!({
             "restartPolicy": "Never",
             "serviceAccountName": self.name,
-            "automountServiceAccountToken": true,
             // Where the cluster's pods run: no node is added for it, none is kept, and the image is there.
             "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [beside] } },
             "tolerations": [{ "operator": "Exists" }],
             "containers": [container],
         });
+        confined::confine(&mut pod);
+        // It asks the API server.
+        pod["automountServiceAccountToken"] = json!(true);
         if let Some(secrets) = scheduler.get("imagePullSecrets") {
             pod["imagePullSecrets"] = secrets.clone();
         }

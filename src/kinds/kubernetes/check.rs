@@ -12,6 +12,7 @@ use super::requests::create_call;
 use super::same::quantity;
 use super::why::no_node_for;
 use crate::address::{Address, FieldPath};
+use crate::kinds::confined;
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Kind, Where};
 use crate::kinds::machines::{ACCELERATOR_LABEL, Machines};
@@ -148,6 +149,10 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     if !annotations.is_null() {
         metadata["annotations"] = annotations;
+    }
+    // After the digest: a check that has passed has passed without.
+    if !scope.target.is_on_hosts() {
+        confined::confine(&mut spec);
     }
     let place = FieldPath::keys(["spec"]);
     let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];

@@ -5,20 +5,34 @@ use serde_json::Value;
 use super::object::object_schema;
 use super::same;
 use crate::address::Segment;
+use crate::kinds::confined;
 use crate::record::Passes;
 use crate::resource::{Life, Resource};
 
-/// What its own section says, without what is copied from others, and however it is spelled: what a comparison takes for
-/// one value has one digest.
+/// What its own section says, without what is copied from others and the bounds of its pods, and however it is spelled: what a
+/// comparison takes for one value has one digest.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    of(&same::canonical(&own(resource), schema.as_ref()))
+    of(&same::canonical(&own(resource, Bounds::Out), schema.as_ref()))
+}
+
+/// Whether the bounds of pods count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bounds {
+    Out,
+    In,
 }
 
 /// Whether a digest in a record is that of a thing as it is wanted. Records that were written before spellings counted for
-/// nothing hold one of the text as it stood, and what they know must not run again for that.
+/// nothing hold one of the text as it stood, and those of before pods had bounds may know some that a user wrote out. What they know
+/// must not run again for that.
 pub fn is(made: &str, resource: &Resource) -> bool {
-    made == digest(resource) || made == of(&own(resource))
+    let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
+    let known = |bounds: Bounds| {
+        let own = own(resource, bounds);
+        made == of(&own) || made == of(&same::canonical(&own, schema.as_ref()))
+    };
+    known(Bounds::Out) || known(Bounds::In)
 }
 
 /// Gives what a record knows by its spelling the digest of today, so that it may be spelled otherwise from now on.
@@ -30,8 +44,11 @@ pub fn renew(passes: &mut Passes, desired: &[Resource]) {
     }
 }
 
-fn own(resource: &Resource) -> Value {
+fn own(resource: &Resource, bounds: Bounds) -> Value {
     let mut body = resource.body.clone();
+    if bounds == Bounds::Out {
+        confined::strip(&mut body);
+    }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {
         clear(&mut body, place.segments());
@@ -89,7 +106,7 @@ mod tests {
     #[test]
     fn a_record_of_before_knows_what_it_made_and_lets_it_be_spelled_otherwise() {
         let (old, respelled) = (job("8Gi", &["a"]), job("8192Mi", &["a"]));
-        let text = of(&own(&old));
+        let text = of(&own(&old, Bounds::In));
         assert_eq!(text, "c1399e030737fb9b", "as earlier versions wrote it");
         assert_ne!(text, digest(&old));
         assert!(is(&text, &old) && is(&digest(&old), &respelled));

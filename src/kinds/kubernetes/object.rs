@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::kinds::confined;
 use crate::kinds::json::text;
 use crate::kinds::scope::{DRIVER_INSTALLER, HOSTS_GROUP, KUEUE_GROUP};
 use crate::resource::{
@@ -78,8 +79,9 @@ pub(crate) fn bare(body: &Value) -> Value {
     bare
 }
 
-/// What a section says of an object that others own: everything but the labels of our objects.
+/// What a section says of an object that others own: everything but the labels of our objects and the bounds of our pods.
 pub(crate) fn unmarked(mut resource: Resource) -> Resource {
+    confined::strip(&mut resource.body);
     let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
     if let Some(labels) = labels {
         labels.retain(|key, value| {

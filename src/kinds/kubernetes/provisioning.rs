@@ -11,6 +11,7 @@ use super::request_stage::{Around, Requested, Stage, api, asks, in_words, missin
 use super::requests::object_program;
 use super::template::{self, Wants};
 use crate::address::{Address, FieldPath};
+use crate::kinds::confined;
 use crate::kinds::json::{count, is_going, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Neighbor, Queries, Unasked, itself};
 use crate::kinds::scope::{POOL_LABEL, Scope};
@@ -163,7 +164,7 @@ pub fn lower(
         keys: &section.keys,
         resources: None,
     };
-    let (template, provenance, number, mut follows) = match job {
+    let (mut template, provenance, number, mut follows) = match job {
         Some((key, job)) => {
             let of_job = FieldPath::keys([job::SECTION, key]);
             let (template, provenance) = job::pod_template(job, &of_job, &place, scope);
@@ -177,6 +178,8 @@ pub fn lower(
         }
     };
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    // Nodes are the same with and without, and a request is not made again for them.
+    confined::strip(&mut template);
     let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
     let name = section.live_name(key);
     let [pod_template, mut request] = make(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::address::{Address, FieldPath};
+use crate::kinds::confined;
 use crate::kinds::env;
 use crate::kinds::machines::Machines;
 use crate::kinds::scope::{POOL_LABEL, Scope};
@@ -56,6 +57,13 @@ pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Ve
         (pod.key("affinity"), section.key("prefer_pool")),
     ];
     places.extend(Machines::provenance(pod, section));
+    let confined = section.key("confined");
+    let bounds = [
+        pod.key("automountServiceAccountToken"),
+        pod.key("securityContext"),
+        container.key("securityContext"),
+    ];
+    places.extend(bounds.map(|bound| (bound, confined.clone())));
     places
 }
 
@@ -77,6 +85,7 @@ pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
         labels: _,
         annotations: _,
         pod: _,
+        confined: _,
     } = wants.keys;
     let gpus = wants.keys.gpus();
     let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
@@ -121,5 +130,8 @@ pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
         ] } });
     }
     machines.place(&mut pod_spec);
+    if wants.keys.is_confined() {
+        confined::confine(&mut pod_spec);
+    }
     pod_spec
 }

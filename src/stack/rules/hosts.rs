@@ -238,14 +238,26 @@ fn of_number(replicas: Replicas, place: FieldPath, foreign: &mut Vec<Foreign>) {
 }
 
 fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
-    let PodKeys { gpus: _, cpu: _, memory: _, pool, prefer_pool, machines, env, labels, annotations, pod } =
-        keys;
+    let PodKeys {
+        gpus: _,
+        cpu: _,
+        memory: _,
+        pool,
+        prefer_pool,
+        machines,
+        env,
+        labels,
+        annotations,
+        pod,
+        confined,
+    } = keys;
     let rows = [
         ("pool", pool.is_some(), "a host has no node pools", "remove it"),
         ("prefer_pool", prefer_pool.is_some(), "a host has no node pools", "remove it"),
         ("labels", !labels.is_empty(), "a host has no Pods", "remove it"),
         ("annotations", !annotations.is_empty(), "a host has no Pods", "remove it"),
         ("pod", pod.is_some(), "a host has no Pods", "remove it"),
+        ("confined", confined.is_some(), "a host has no Pods", "remove it"),
     ];
     let machines = machines.given().map(|(key, _)| (key, true, "it chooses nodes of GKE", "remove it"));
     let rows = rows.into_iter().chain(machines).filter(|(_, there, ..)| *there);
