@@ -848,6 +848,19 @@ codes! {
      created: in a pool that starts without nodes, the first way would always succeed."
     => "[node_pool.gpu]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 1, max = 4 }   # `min = 0` tries nothing\ncapacity = [\"on-demand\", \"spot\"]"
 
+    NetworkPolicyIdle "DI0334" "a network policy that does not do what it says"
+    "`network_policy` of a Dask cluster becomes a NetworkPolicy. Kubernetes keeps it, but only a network that enforces such policies \
+     follows it: on GKE with `dataplane_v2 = true` or `network_policy = true` in `[cluster]`, and on Autopilot. And it admits no clients from outside \
+     the Kubernetes cluster unless `from` names their addresses, so a load balancer or a port of the nodes leads nowhere."
+    => "[cluster]\nname = \"rapids\"\ndataplane_v2 = true\n\n[dask_cluster.rapids]\nnetwork_policy = { from = [{ ipBlock = { cidr = \"10.0.0.0/8\" } }] }\nservice = \"LoadBalancer\""
+
+    NodeAccount "DI0335" "pods that are the node's Google account"
+    "Whoever reaches a Dask scheduler runs code in its pods. On nodes without Workload Identity the metadata server gives these pods tokens of the \
+     node's service account, which by default may do much in the project. `workload_identity = true` in `[cluster]` makes pods accounts \
+     of their own, to which you grant what the work needs. On a cluster that runs, each pool is recreated for it, or a pool names a \
+     `service_account` with few permissions."
+    => "[cluster]\nname = \"rapids\"\nworkload_identity = true"
+
     NothingToStop "DI0340" "nothing to stop"
     "`stop` deletes what costs money and can be recreated automatically: Dask clusters, their groups and autoscalers, \
      running Dask jobs, notebooks, Pods, and the nodes of node pools. The address names none of these. What the others \

@@ -20,7 +20,7 @@ const DROP: &[&str] = &["securityContext", "capabilities", "drop"];
 const ADD: &[&str] = &["securityContext", "capabilities", "add"];
 
 /// Repositories whose images start without capabilities: Dask's run as root and write only files of root, those of RAPIDS and
-/// Jupyter run as a user.
+/// Jupyter run as a user. Recalled from their Dockerfiles; not tried with each image.
 const PLAIN: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/", "rapidsai/"];
 
 /// Variables by which the entry points of those images install packages whose files, or whose installer, change users.
@@ -39,7 +39,7 @@ pub fn confine(pod: &mut Value) {
 
 /// Takes bounds back that do not go with what `given`, the user's own part of the pod, says. Who names a service account wants what
 /// it may do. The API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`.
-/// Source: `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes 1.36.
+/// Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
 pub fn settle(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());
     if is_named && given[TOKEN].is_null() {
@@ -81,7 +81,7 @@ pub fn as_made(wanted: &mut Value, live: &Value) {
     });
 }
 
-/// Whether a live pod has the first of the bounds, so that a section that makes it has them, too.
+/// Tells whether a live pod has the first of the bounds, so that a section that makes it has them, too.
 pub fn is_confined(pod: &Value, container: &Value) -> bool {
     pod[TOKEN] == false || at(container, ESCALATION).is_some_and(|value| *value == false)
 }
@@ -131,7 +131,7 @@ fn take(value: &mut Value, path: &[&str], is_own: fn(&Value) -> bool) {
     }
 }
 
-/// Whether a container runs a program that needs no capabilities to start.
+/// Tells whether a container runs a program that needs no capabilities to start.
 fn is_plain(container: &Value) -> bool {
     let image = container["image"].as_str().unwrap_or_default();
     let image = image.strip_prefix("docker.io/").unwrap_or(image);

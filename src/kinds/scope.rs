@@ -19,6 +19,15 @@ pub const DASK_OPERATOR: &str = "dask_operator";
 
 pub const KUEUE: &str = "kueue";
 
+/// The start of the label by which a pod may connect to a Dask cluster of its namespace whose network is closed. With the cluster's name, of
+/// at most 53 characters, it fits into the 63 of a label's name.
+pub const CLIENT_OF: &str = "dask-infra.dev/client-of-";
+
+/// Puts that label into the `metadata` of a pod, or of its template.
+pub fn let_in(pod: &mut Value, cluster: &str) {
+    pod["metadata"]["labels"][format!("{CLIENT_OF}{cluster}")] = json!("true");
+}
+
 /// The API group of Kueue.
 pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 
@@ -42,6 +51,8 @@ pub struct Scope {
     pub queues: Vec<QueueFacts>,
     /// Whether a Kueue that speaks v1beta2 is part of the file.
     pub newer_kueue: bool,
+    /// Where the operator of the file runs.
+    pub operator_namespace: Option<String>,
     /// Checks and the keys of the pools they run on.
     pub checks: Vec<(Address, Option<String>)>,
     /// Live names of the file's namespaces, and their addresses.
@@ -63,6 +74,10 @@ pub struct DaskFacts {
     /// The live name.
     pub name: String,
     pub image: String,
+    /// Tells whether only those that it works with may connect to its pods.
+    pub closed: bool,
+    /// Other namespaces with notebooks and checks of it.
+    pub visited_from: BTreeSet<String>,
     /// Where its scheduler listens, as its workers and its checks reach it.
     pub scheduler: String,
     /// The environment that its section names.

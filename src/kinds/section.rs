@@ -132,7 +132,7 @@ impl PodKeys {
         }
     }
 
-    /// Whether the pods have bounds of their own.
+    /// Tells whether the pods have bounds of their own.
     pub fn is_confined(&self) -> bool {
         self.confined != Some(false)
     }

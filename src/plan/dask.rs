@@ -1,18 +1,23 @@
 //! What plans know of Dask's things beyond their fields: whose number of workers counts, and what goes with a cluster.
 
+use std::collections::{BTreeSet, HashSet};
+
 use serde_json::Value;
 
 use super::planner::Planner;
 use super::reason::Unknown;
-use super::{Inputs, Note, diff};
+use super::{Change, Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::dask::reaper::Cause;
+use crate::kinds::gke::cluster::autopilot;
 use crate::kinds::gke::compare::Compared;
-use crate::kinds::json::is_going;
+use crate::kinds::gke::node_pool;
+use crate::kinds::json::{is_going, text};
 use crate::kinds::kubernetes::{provisioning, request_stage};
+use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::{self, dask};
-use crate::resource::{Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource, World};
+use crate::resource::{self, Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource, World};
 
 /// A Job that Kueue has not let go may change its queue in place; afterwards Kueue's webhook refuses that. Source:
 /// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
@@ -279,6 +284,52 @@ impl Planner<'_> {
         true
     }
 
+    /// Says of Dask clusters that this plan creates that whoever reaches them is the account of their nodes.
+    pub(super) fn tell_node_accounts(&mut self) {
+        let inputs = self.seen.inputs;
+        let wanted = resource::by_identity(&inputs.desired);
+        // Of what stays, what its section does not say counts, too.
+        let made = self.changes.iter().filter(|change| change.action.makes());
+        let made: HashSet<&Identity> = made.map(|change| &change.identity).collect();
+        let stays = |identity: &Identity| inputs.world.find(identity).filter(|_| !made.contains(identity));
+        let body = |identity: &Identity| stays(identity).or(wanted.get(identity).map(|own| &own.body));
+        let Some(cluster) = inputs.target.gke.clone().map(Identity::Cluster) else { return };
+        let Some(cluster) = body(&cluster).filter(|cluster| !autopilot::is_on(cluster)) else { return };
+        let edited = wanted.values().find(|resource| matches!(resource.identity, Identity::Cluster(_)));
+        let identity_pool =
+            |cluster: &Value| !text(&cluster["workloadIdentityConfig"]["workloadPool"]).is_empty();
+        let shields = identity_pool(cluster) || edited.is_some_and(|edited| identity_pool(&edited.body));
+        let exposed: BTreeSet<&str> = inputs
+            .desired
+            .iter()
+            .filter_map(|resource| match &resource.identity {
+                identity @ Identity::NodePool { pool, .. } => {
+                    Some((pool.as_str(), body(identity)?, stays(identity).is_some()))
+                }
+                Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => None,
+            })
+            // GKE says of pools that were created under Workload Identity that they have it.
+            .filter(|(_, pool, is_live)| node_pool::gives_its_account(pool, shields && !is_live))
+            .map(|(name, ..)| name)
+            .collect();
+        let made =
+            self.changes.iter().filter(|change| change.kind == KindId::DaskCluster && change.action.makes());
+        let notes = made.filter_map(|change| {
+            let spec = &wanted.get(&change.identity)?.body["spec"];
+            let own = ["scheduler", "worker"].map(|part| spec[part]["spec"]["nodeSelector"][POOL_LABEL].as_str());
+            let is_on = |pool: &&&str| own.iter().any(|own| own.is_none_or(|own| own == **pool));
+            let pools: Vec<String> = exposed.iter().filter(is_on).map(|pool| format!("node_pool.{pool}")).collect();
+            let message = format!(
+                "whoever reaches its scheduler is the Google service account of its nodes ({}); `workload_identity = true` in \
+                 `[cluster]` prevents that",
+                pools.join(", ")
+            );
+            (!pools.is_empty()).then(|| Note::of(Code::NodeAccount, &change.address, message))
+        });
+        let notes: Vec<Note> = notes.collect();
+        self.notes.extend(notes);
+    }
+
     /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
     /// know is lost.
     pub(super) fn may_have_run(&self, resource: &Resource) -> Option<Unknown> {
@@ -323,7 +374,7 @@ impl Planner<'_> {
             namespace: object.namespace.clone(),
             name: live["spec"]["cluster"].as_str()?.to_owned(),
         });
-        let goes = |change: &&super::Change| {
+        let goes = |change: &&Change| {
             change.identity == cluster
                 && matches!(change.action, super::Action::Replace | super::Action::Create)
         };

@@ -138,6 +138,7 @@ fn propose(planner: &mut Planner<'_>) {
             planner.wants();
             planner.tell_halts();
             planner.tell_reapers();
+            planner.tell_node_accounts();
             planner.no_longer_wanted();
         }
         Mode::Destroy => planner.destroy(),

@@ -183,6 +183,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
                 managed: queue.manage.is_managed(),
             })
             .collect(),
+        operator_namespace: stack.dask_operator.as_ref().map(|section| section.namespace().to_owned()),
         newer_kueue: stack.kueue.as_ref().is_some_and(Kueue::is_newer),
         checks: stack
             .check
@@ -219,7 +220,21 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
     let on = stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::on(&section.scheduler, &hosts));
     let on = on.map(|host| host.name.clone());
     let (image, environment) = (section.image.clone(), section.environment.clone());
-    DaskFacts { key: key.to_owned(), name, image, scheduler, environment, on }
+    let closed = !section.network_policy.is_open();
+    let visited_from = visited_from(stack, key, section);
+    DaskFacts { key: key.to_owned(), name, image, closed, visited_from, scheduler, environment, on }
+}
+
+/// Namespaces, beyond its own, with notebooks and checks of a Dask cluster.
+fn visited_from(stack: &Stack, key: &str, section: &DaskCluster) -> BTreeSet<String> {
+    let is = |named: &Option<String>| named.as_deref() == Some(key);
+    let notebooks = stack.notebook.values().filter(|notebook| is(&notebook.like));
+    let notebooks = notebooks.map(|notebook| notebook.namespace().to_owned());
+    // A check that names none is of the only one.
+    let only = stack.dask_cluster.len() == 1;
+    let checks = stack.check.values().filter(|check| is(&check.cluster) || only && check.cluster.is_none());
+    let checks = checks.map(|check| check.namespace.clone().unwrap_or_else(|| "default".to_owned()));
+    notebooks.chain(checks).filter(|namespace| namespace != section.namespace()).collect()
 }
 
 /// The namespaces with work that waits in a queue.

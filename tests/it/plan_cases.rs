@@ -417,7 +417,7 @@ fn called(text: &mut String, steps: &[Step]) {
         match step {
             Step::Call(call) => {
                 text.push_str(&format!("  {} {}\n", call.method.as_str(), call.path));
-                let brief = call.body.as_ref().filter(|body| body.text().len() < 600);
+                let brief = call.body.as_ref().filter(|body| body.text().len() < 750);
                 text.extend(brief.map(|body| format!("    {body}\n")));
             }
             Step::Await(wait) => {

@@ -11,6 +11,7 @@ use super::booked::{self, Booking, WorkerCapacity};
 use super::group::{self, DaskGroup, Joined};
 use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
+use super::network::{self, Network};
 use super::parts::Parts;
 pub use super::parts::{Scheduler, Worker};
 use super::pods::{self, Tally, Workers, with_pods};
@@ -161,6 +162,12 @@ pub struct DaskCluster {
     /// network), or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
     #[serde(default)]
     pub service: DaskService,
+    /// `true`: one NetworkPolicy admits to its pods only each other, the Dask operator, this stack's checks of it and notebooks
+    /// like it, and pods of its namespace with the label `dask-infra.dev/client-of-NAME = "true"`. `{ from = […] }` admits more.
+    /// `dask-infra connect` needs nothing. It holds where the Kubernetes cluster enforces such policies: on GKE with `dataplane_v2`
+    /// or `network_policy` of `[cluster]`. Default `false`.
+    #[serde(default, skip_serializing_if = "Network::is_open")]
+    pub network_policy: Network,
     /// Labels; the operator copies them to everything it creates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -273,6 +280,13 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
         let made = reaper::lower(&cluster, cause, after, &groups, scope);
         cluster.follows.extend(made.last().map(|job| job.address.clone()));
         resources.extend(made.into_iter().map(|resource| (resource, true)));
+    }
+    let policy =
+        network::lower(&cluster, &section.network_policy, &cluster.origin.key("network_policy"), scope);
+    if let Some(policy) = policy.filter(|_| section.manage.is_managed()) {
+        // No pod is open for a moment.
+        cluster.follows.push(policy.address.clone());
+        resources.push((policy, true));
     }
     resources.insert(0, (cluster, section.manage.is_managed()));
     resources

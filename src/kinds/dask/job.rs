@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::booked::{self, Booking, WorkerCapacity};
 use super::cluster::DaskCluster;
+use super::network::{self, Network};
 use super::parts::{Parts, Scheduler, Worker};
 use super::pods::{self, Wants};
 use super::service::DaskService;
@@ -115,6 +116,9 @@ pub struct DaskJob {
     /// with what runs on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run_duration: Option<String>,
+    /// `true`: as that of a Dask cluster, for the pods of the job and of its cluster. Default as in `like`, else `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<Network>,
     /// What happens when the program fails. Default `never`: the job has failed.
     #[serde(default)]
     pub restart: Restart,
@@ -202,6 +206,14 @@ impl DaskJob {
         copied
             .flat_map(|(part, env, _)| env::needed(env, self.namespace(), &section.key(part).key("env")))
             .collect()
+    }
+
+    /// The NetworkPolicy of its pods: its own, or one as that of the section that it copies.
+    fn policy(&self, job: &Resource, like: Option<&DaskCluster>, scope: &Scope) -> Option<Resource> {
+        let copied = || Some((&like?.network_policy, FieldPath::keys(["dask_cluster", self.like.as_ref()?])));
+        let own = self.network_policy.as_ref().map(|own| (own, job.origin.clone()));
+        let (network, section) = own.or_else(copied).filter(|_| self.manage.is_managed())?;
+        network::lower(job, network, &section.key("network_policy"), scope)
     }
 
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
@@ -292,7 +304,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
     let booked = booked::booked(capacity, &mut job, booking, scope);
-    [job].into_iter().chain(booked.into_iter().flatten()).collect()
+    let policy = section.policy(&job, like, scope);
+    job.follows.extend(policy.iter().map(|policy| policy.address.clone()));
+    [job].into_iter().chain(booked.into_iter().flatten()).chain(policy).collect()
 }
 
 /// The scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.

@@ -8,6 +8,7 @@ pub mod group;
 pub mod handled;
 pub mod idle;
 pub mod job;
+pub mod network;
 pub mod notebook;
 pub mod operator;
 mod parts;

@@ -18,7 +18,7 @@ use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::template;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
-use crate::kinds::scope::Scope;
+use crate::kinds::scope::{Scope, let_in};
 use crate::kinds::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
@@ -197,6 +197,11 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         "selector": { "matchLabels": selector(name) },
         "template": { "metadata": { "labels": selector(name) }, "spec": pod },
     });
+    if let Some((key, like)) =
+        section.like.as_ref().zip(like).filter(|(_, like)| !like.network_policy.is_open())
+    {
+        let_in(&mut deployment["template"], like.live_name(key));
+    }
     section.keys.lay(&mut deployment["template"], &place, &origin, &mut provenance);
     let service = json!({
         "type": "ClusterIP",

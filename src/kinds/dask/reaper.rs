@@ -20,7 +20,7 @@ use crate::kinds::kind::{Compare, Halt, Kind};
 use crate::kinds::kubernetes::kueue::{gang, workload_of};
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::kubernetes::requests::object_program;
-use crate::kinds::scope::Scope;
+use crate::kinds::scope::{DaskFacts, Scope, let_in};
 use crate::kinds::short::{seconds, text_or_table};
 use crate::kinds::status::StatusLine;
 use crate::resource::{Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Readiness, Resource};
@@ -304,7 +304,7 @@ impl Making<'_> {
     }
 
     fn job(&self, after: &After, binding: &Resource) -> Resource {
-        let spec = json!({
+        let mut spec = json!({
             "schedule": SCHEDULE,
             "concurrencyPolicy": "Forbid",
             "successfulJobsHistoryLimit": 1,
@@ -316,6 +316,11 @@ impl Making<'_> {
                 "template": { "spec": self.pod(after) },
             } },
         });
+        let is_own = |facts: &&DaskFacts| Address::of("dask_cluster", &facts.key) == self.cluster.address;
+        let closed = self.scope.dask.iter().find(is_own).is_some_and(|facts| facts.closed);
+        if closed && matches!(self.asks, Asks::Scheduler(_)) {
+            let_in(&mut spec["jobTemplate"]["spec"]["template"], &self.of.name);
+        }
         let follows =
             self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
         let api = gvk("batch", "v1", "CronJob", "cronjobs");
@@ -546,6 +551,7 @@ mod tests {
             environments: Vec::new(),
             queues: Vec::new(),
             newer_kueue: false,
+            operator_namespace: None,
         }
     }
 }

@@ -20,7 +20,7 @@ mod registries;
 mod section;
 pub mod ways;
 
-pub use calls::{first_body, starts_empty};
+pub use calls::{first_body, gives_its_account, starts_empty};
 pub use fields::{FIELDS, LABELS_ROLL, SCOPE, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};

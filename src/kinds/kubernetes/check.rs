@@ -16,7 +16,7 @@ use crate::kinds::confined;
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Kind, Where};
 use crate::kinds::machines::{ACCELERATOR_LABEL, Machines};
-use crate::kinds::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope};
+use crate::kinds::scope::{CLIENT_OF, DaskFacts, POOL_LABEL, PoolFacts, Scope};
 use crate::kinds::section::{Head, Live, Naming, Section};
 use crate::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
@@ -147,6 +147,9 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let mut follows = follows(pool.as_deref(), cluster, namespace, scope);
     follows.extend(depends_on.iter().map(Address::new));
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    if let Some(facts) = cluster.filter(|facts| facts.closed) {
+        metadata["labels"][format!("{CLIENT_OF}{}", facts.name)] = json!("true");
+    }
     if !annotations.is_null() {
         metadata["annotations"] = annotations;
     }

@@ -16,7 +16,7 @@ pub fn digest(resource: &Resource) -> String {
     of(&same::canonical(&own(resource, Bounds::Out), schema.as_ref()))
 }
 
-/// Whether the bounds of pods count.
+/// How the bounds of pods count in a digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bounds {
     Out,

@@ -121,6 +121,12 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
         "`host` of the scheduler says where it listens",
     );
     say(
+        !cluster.network_policy.is_open(),
+        path.key("network_policy"),
+        "a host has no NetworkPolicies",
+        "`host` of the scheduler says where it listens",
+    );
+    say(
         cluster.idle_stop.is_some(),
         path.key("idle_stop"),
         "a CronJob of Kubernetes deletes the cluster, and there is none",
@@ -159,7 +165,9 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
 
 /// Its number of workers is looked at with all jobs.
 fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, foreign: &mut Vec<Foreign>) {
-    let DaskJob { namespace, queue, priority, capacity, max_run_duration, manage, args, .. } = job;
+    let DaskJob {
+        namespace, queue, priority, capacity, max_run_duration, network_policy, manage, args, ..
+    } = job;
     let there = "a host is there already: no nodes are requested";
     let rows = [
         ("namespace", namespace.is_some(), "a host has no namespaces", "remove it"),
@@ -167,6 +175,7 @@ fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, foreign: &mut Vec<Fore
         ("priority", priority.is_some(), "Kueue runs in Kubernetes", "remove it"),
         ("capacity", capacity.is_some(), there, "remove it"),
         ("max_run_duration", max_run_duration.is_some(), there, "remove it"),
+        ("network_policy", network_policy.is_some(), "a host has no NetworkPolicies", "remove it"),
         (
             "manage",
             !manage.is_managed(),

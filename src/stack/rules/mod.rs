@@ -141,6 +141,7 @@ const RULES: &[Rule] = &[
     services::services_fit_their_schema,
     services::services_lead_to_schedulers,
     services::schedulers_are_not_public,
+    services::policies_are_followed,
     workers::numbers_have_one_writer,
     workers::retired_workers_are_single,
     workers::groups_have_room_for_names,

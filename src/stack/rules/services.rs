@@ -11,7 +11,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::service::{ServiceSpec, is_internal};
 use crate::kinds::kubernetes::bundle;
 use crate::schema::{self, ProblemKind};
-use crate::stack::ServiceType;
+use crate::stack::{Cluster, DaskCluster, ServiceType};
 
 /// The ports that the operator looks up, and what they lead to.
 const PORTS: [&str; 2] = ["tcp-comm", "http-dashboard"];
@@ -220,4 +220,51 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
                     it inside the VPC network; `dask-infra connect` needs no load balancer";
         context.say(Diagnostic::warning(Code::PublicScheduler, what).at_value(place, "").help(help));
     }
+}
+/// A NetworkPolicy that nothing enforces, and a service whose clients it keeps out.
+pub(super) fn policies_are_followed(context: &mut Context<'_>) {
+    let stack = context.stack;
+    if stack.is_on_hosts() {
+        return;
+    }
+    let closed: Vec<(FieldPath, &DaskCluster)> = stack
+        .dask_cluster
+        .iter()
+        .filter(|(_, cluster)| cluster.manage.is_managed() && !cluster.network_policy.is_open())
+        .map(|(key, cluster)| (FieldPath::keys(["dask_cluster", key]), cluster))
+        .collect();
+    let jobs = stack.dask_job.iter().filter(|(_, job)| {
+        job.manage.is_managed() && job.network_policy.as_ref().is_some_and(|own| !own.is_open())
+    });
+    let jobs = jobs.map(|(key, _)| FieldPath::keys(["dask_job", key]));
+    let idle = stack.cluster.as_ref().is_some_and(|cluster| !enforces_policies(cluster));
+    for path in closed.iter().map(|(path, _)| path.clone()).chain(jobs).filter(|_| idle) {
+        let what = "nothing enforces this network policy: `[cluster]` has neither `dataplane_v2` nor `network_policy`";
+        let help = "`dataplane_v2 = true` in `[cluster]` does, for a cluster that is created with it; `network_policy = true` \
+                    there can be switched on later";
+        let finding = Diagnostic::warning(Code::NetworkPolicyIdle, what);
+        context.say(finding.at_value(path.key("network_policy"), "has no effect").help(help));
+    }
+    for (path, cluster) in closed {
+        let kind = cluster.service.r#type;
+        if kind == ServiceType::ClusterIP || !cluster.network_policy.others().is_empty() {
+            continue;
+        }
+        let what =
+            format!("no client reaches this {}: `network_policy` admits none from outside", kind.as_str());
+        let help = "name the addresses of its clients: `network_policy = { from = [{ ipBlock = { cidr = \"10.0.0.0/8\" } }] }`";
+        let finding = Diagnostic::warning(Code::NetworkPolicyIdle, what);
+        context.say(finding.at_value(path.key("service"), "").help(help));
+    }
+}
+
+/// Tells whether GKE follows NetworkPolicies in a cluster, as far as its section says; of a cluster of others nobody knows here.
+fn enforces_policies(cluster: &Cluster) -> bool {
+    let says = |field: &str| cluster.api.contains_key(field);
+    !cluster.manage.is_managed()
+        || cluster.autopilot
+        || cluster.dataplane_v2 == Some(true)
+        || cluster.network_policy == Some(true)
+        || says("networkConfig")
+        || says("networkPolicy")
 }

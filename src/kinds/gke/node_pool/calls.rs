@@ -9,6 +9,7 @@ use super::section::{certain_nodes, first_nodes};
 use crate::kinds::gke::api;
 use crate::kinds::gke::compare::{call, sent};
 use crate::kinds::gke::field::updated;
+use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Rule, Update};
 use crate::resource::{Action, Await, Facts, Identity, KindId, Method, Step, Until};
 use crate::schema::Message;
@@ -63,6 +64,20 @@ pub fn first_body(pool: &Value) -> Value {
 /// Whether a pool has no node at first.
 pub fn starts_empty(pool: &Value) -> bool {
     pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
+}
+
+/// Tells whether Pods on a pool can be the Google service account of its nodes; `shields` says that the cluster has Workload Identity. An
+/// account that was made for the pool is no matter: it has what it was given.
+/// Recalled from Google's pages on Workload Identity.
+pub fn gives_its_account(pool: &Value, shields: bool) -> bool {
+    let config = &pool["config"];
+    match text(&config["workloadMetadataConfig"]["mode"]) {
+        "GKE_METADATA" => return false,
+        "GCE_METADATA" => {}
+        _ if shields => return false,
+        _ => {}
+    }
+    ["", "default"].contains(&text(&config["serviceAccount"]))
 }
 
 pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
