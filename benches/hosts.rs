@@ -13,6 +13,8 @@
 mod real;
 #[path = "../tests/it/real_ssh.rs"]
 mod real_ssh;
+#[path = "../tests/it/real_tls.rs"]
+mod real_tls;
 #[path = "../tests/it/served.rs"]
 mod served;
 

@@ -51,12 +51,12 @@ pub fn id_of(found: &Found, stack: &str) -> Option<String> {
 
 pub fn target(hosts: &Hosts, stack: &mut Stack) {
     match hosts {
-        Hosts::Local => stack.local = Some(Local {}),
+        Hosts::Local => stack.local = Some(Local::default()),
         Hosts::Ssh { hosts, home } => {
-            stack.ssh = Some(Ssh { hosts: hosts.clone(), home: home.clone(), gone: Vec::new() });
+            stack.ssh = Some(Ssh { hosts: hosts.clone(), home: home.clone(), ..Ssh::default() });
         }
         Hosts::Slurm { login } => {
-            stack.slurm = Some(Slurm { login: login.clone(), keys: SlurmKeys::default() });
+            stack.slurm = Some(Slurm { login: login.clone(), ..Slurm::default() });
         }
     }
 }
@@ -281,8 +281,10 @@ impl<'a> Reader<'a> {
         self.variables(&live["env"], header, &mut scheduler);
         secrets(&live["secrets"], &mut scheduler);
         let mut worker = self.workers(&spec["worker"], header);
-        if let Some(protocol) = live.get("protocol") {
-            worker.insert("protocol".to_owned(), protocol.clone());
+        let usual = if self.draft.stack.speaks_tls() { cluster::TLS } else { cluster::TCP };
+        let protocol = live.get("protocol").cloned().unwrap_or_else(|| json!(cluster::TCP));
+        if protocol != usual {
+            worker.insert("protocol".to_owned(), protocol);
         }
         self.missing(&spec["scheduler"]["on"], header);
         [("scheduler".to_owned(), Value::Object(scheduler)), ("worker".to_owned(), Value::Object(worker))]

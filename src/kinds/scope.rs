@@ -65,6 +65,8 @@ pub struct Scope {
     pub slurm: Option<SlurmKeys>,
     /// Python environments on hosts.
     pub environments: Vec<EnvironmentFacts>,
+    /// True where Dask on hosts speaks TLS by default: a section may name another protocol.
+    pub tls: bool,
 }
 
 /// A Dask cluster as checks see it.

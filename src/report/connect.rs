@@ -25,6 +25,9 @@ pub struct Connected {
     /// The line for Python.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
+    /// With TLS: the options of Dask's `Security` for clients, which name files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<Value>,
     /// The scheduler's dashboard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard: Option<String>,
@@ -102,7 +105,8 @@ impl Connected {
         let mut rows: Vec<(&'static str, String)> = Vec::new();
         rows.extend(self.dashboard.iter().map(|url| ("dashboard", paint(Tint::Run, url))));
         rows.extend(self.notebook.iter().map(|url| ("notebook", paint(Tint::Run, url))));
-        let imported = |line: &String| format!("from dask.distributed import Client; client = {line}");
+        let also = if self.security.is_some() { ", Security" } else { "" };
+        let imported = |line: &String| format!("from dask.distributed import Client{also}; client = {line}");
         rows.extend(self.python.iter().map(|line| ("python", paint(Tint::Bold, &imported(line)))));
         if let Some(Password { namespace, secret, key }) = &self.password {
             rows.push(("password", format!("key `{key}` of the Secret {namespace}/{secret}")));

@@ -207,6 +207,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             .iter()
             .map(|(key, section)| section.facts(key, &owner(stack)))
             .collect(),
+        tls: stack.speaks_tls(),
     }
 }
 
@@ -214,7 +215,7 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
     let name = section.live_name(key).to_owned();
     let hosts = stack.hosts();
     let scheduler = match hosts.is_empty() {
-        false => kinds::hosts::cluster::scheduler_address(section, &hosts),
+        false => kinds::hosts::cluster::scheduler_address(section, &hosts, stack.speaks_tls()),
         true => kinds::dask::api::scheduler_address(&name, section.namespace()),
     };
     let on = stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::on(&section.scheduler, &hosts));

@@ -166,6 +166,15 @@ impl Stack {
         self.local.is_some() || self.ssh.is_some() || self.slurm.is_some()
     }
 
+    /// Returns true where Dask on the hosts of the stack speaks TLS by default: a section may name another protocol.
+    pub fn speaks_tls(&self) -> bool {
+        match (&self.ssh, &self.slurm, &self.local) {
+            (Some(ssh), ..) => ssh.tls.unwrap_or(true),
+            (None, Some(slurm), _) => slurm.tls.unwrap_or(true),
+            (None, None, local) => local.as_ref().and_then(|local| local.tls).unwrap_or(false),
+        }
+    }
+
     /// Everything that came as YAML: manifests and what charts made, in the order of making.
     pub fn bundles(&self) -> Vec<Bundle<'_>> {
         let operator = self.dask_operator.iter().filter_map(DaskOperator::bundle);
@@ -238,4 +247,8 @@ pub struct Kubernetes {
 /// `~/.local/state/dask-infra` (`$XDG_STATE_HOME`). Linux only, and it needs Python 3.8 or later.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Local {}
+pub struct Local {
+    /// Encrypts what schedulers, workers and clients of Dask send, and lets only those with the certificates of their Dask cluster connect. Default `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<bool>,
+}

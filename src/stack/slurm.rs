@@ -16,6 +16,9 @@ pub struct Slurm {
     /// Default the machine that the command runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<SshHost>,
+    /// Encrypts what schedulers, workers and clients of Dask send, and lets only those with the certificates of their Dask cluster connect. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<bool>,
     /// What all jobs ask for; `slurm` of workers and groups says otherwise.
     #[serde(flatten)]
     pub keys: SlurmKeys,

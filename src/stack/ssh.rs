@@ -25,6 +25,9 @@ pub struct Ssh {
     /// that leaves, and has to reach it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
+    /// Encrypts what schedulers, workers and clients of Dask send, and lets only those with the certificates of their Dask cluster connect. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<bool>,
 }
 
 /// A host, or several of one kind.
@@ -151,7 +154,7 @@ mod tests {
         let ssh = Ssh {
             hosts: vec![SshHost { name: "n[1-3]".to_owned(), ..SshHost::default() }],
             home: Some("n2".to_owned()),
-            gone: Vec::new(),
+            ..Ssh::default()
         };
         let names: Vec<String> = ssh.all().into_iter().map(|host| host.name).collect();
         assert_eq!(names, ["n2", "n1", "n3"]);

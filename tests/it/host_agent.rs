@@ -183,7 +183,7 @@ impl Drop for Agent {
 /// `requests` lists what schedulers were asked, `workers/` who is registered; `refuses`, `busy`, `mute` have a scheduler retire
 /// nobody, answer with an error once, or never listen.
 const PRETENDED: &str = r#"#!/usr/bin/env python3
-import http.server, json, os, re, signal, socket, struct, sys, threading, time
+import http.server, json, os, re, signal, socket, ssl, struct, sys, threading, time
 here, words = os.path.dirname(os.path.abspath(__file__)), sys.argv[1:]
 def after(word):
     return words[words.index(word) + 1]
@@ -198,9 +198,16 @@ elif "distributed.cli.dask_scheduler" in words:
         time.sleep(3600)
     host, port = after("--host"), int(after("--port"))
     comm = socket.create_server((host, port))
+    role, secure = "DASK_DISTRIBUTED__COMM__TLS__SCHEDULER__", None
+    if role + "CERT" in os.environ:
+        secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        secure.load_cert_chain(os.environ[role + "CERT"], os.environ[role + "KEY"])
+        secure.load_verify_locations(os.environ["DASK_DISTRIBUTED__COMM__TLS__CA_FILE"])
+        secure.verify_mode = ssl.CERT_REQUIRED
     def text_of(value):
         return b"\xdb" + struct.pack(">I", len(value)) + value
     def exchange(link):
+        link = secure.wrap_socket(link, server_side=True) if secure else link
         with link, link.makefile("rb") as requests:
             while True:
                 message = requests.read(struct.unpack("<Q", requests.read(8))[0])

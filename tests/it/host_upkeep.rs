@@ -408,7 +408,7 @@ fn what_is_on_other_hosts_is_shown_while_one_is_down() {
     fs::write(two.folder.path().join("n2.down"), "").unwrap();
     let said = two.run(&["status"], &given).expect(1);
     assert!(
-        said.out.contains("dask_cluster.work") && said.out.contains("scheduler at tcp://"),
+        said.out.contains("dask_cluster.work") && said.out.contains("scheduler at tls://"),
         "{}{}",
         said.out,
         said.err

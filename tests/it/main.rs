@@ -82,6 +82,7 @@ mod real_scheduler_job;
 mod real_slurm;
 mod real_smoke;
 mod real_ssh;
+mod real_tls;
 mod real_truth;
 mod real_turns;
 mod real_versions;

@@ -10,6 +10,7 @@ use crate::real::{Part, needs};
 use crate::real_hosts::{self, Here};
 use crate::real_slurm::{self, Login};
 use crate::real_ssh::{Lab, sshd_is_there};
+use crate::real_tls::certified;
 use crate::served::until;
 
 /// A client that computes while the number of workers goes up and down, a step for each line that it is sent.
@@ -69,12 +70,19 @@ with Client(sys.argv[1]) as client:
 
 impl Client {
     pub(crate) fn start(python: &Path, port: u16) -> Self {
-        Self::at(python, &format!("tcp://127.0.0.1:{port}"))
+        Self::with(python, &format!("tcp://127.0.0.1:{port}"), Vec::new())
     }
 
-    pub(crate) fn at(python: &Path, scheduler: &str) -> Self {
+    /// Connects by the line of `connect --json`.
+    pub(crate) fn connected(python: &Path, said: &str) -> Self {
+        let connected: Value = serde_json::from_str(said).unwrap();
+        Self::with(python, connected["client"].as_str().unwrap(), certified(&connected))
+    }
+
+    fn with(python: &Path, scheduler: &str, variables: Vec<(String, String)>) -> Self {
         let mut child = Command::new(python)
             .args(["-c", PROGRAM, scheduler])
+            .envs(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -254,7 +262,7 @@ fn workers_of_several_hosts_follow_the_work() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     lab.run(&["status"]).expect(0).says("0 of 0 workers registered, adapts");
-    let mut client = Client::start(&real_hosts::python(), lab.dask[0]);
+    let mut client = Client::connected(&real_hosts::python(), &lab.run(&["connect", "--json"]).out);
     assert_eq!(client.says("up 60 0.5"), "4");
     lab.nothing_to_do();
     let logs = lab.run(&["logs", "work", "-c", "adapter", "--tail", "-1"]).expect(0);
@@ -290,7 +298,7 @@ fn jobs_follow_the_work_and_no_result_is_lost() {
     login.apply().expect(0);
     login.nothing_to_do();
     assert_eq!(login.jobs(), Vec::<String>::new());
-    let mut client = Client::start(&real_slurm::python(), login.ports[0]);
+    let mut client = Client::connected(&real_slurm::python(), &login.run(&["connect", "--json"]).out);
     assert_eq!(client.says("up 200 1"), "10");
     login.nothing_to_do();
     assert_eq!(client.says("held"), squares(&[200]));
@@ -314,7 +322,7 @@ fn what_the_queue_does_not_give_is_not_asked_for_twice() {
         "",
     );
     login.apply().expect(0);
-    let mut client = Client::start(&real_slurm::python(), login.ports[0]);
+    let mut client = Client::connected(&real_slurm::python(), &login.run(&["connect", "--json"]).out);
     client.tell("up 120 0.5");
     let mut most = 0;
     until("all are asked for", || {

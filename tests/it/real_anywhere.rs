@@ -16,6 +16,7 @@ use tokio::task::block_in_place;
 use crate::real::{Cluster, ControlPlane, Kubelet, Operator, Part, free_ports, needs, operated};
 use crate::real_connect::Killed;
 use crate::real_ssh::{Lab, sshd_is_there};
+use crate::real_tls::certified;
 use crate::served::{Said, User, until};
 
 const BASE: &str = r#"
@@ -74,10 +75,9 @@ trait Place {
     /// What its stack says beside the base.
     fn target(&self) -> String;
     fn run(&mut self, words: &[&str]) -> Said;
-    /// Where a client reaches the scheduler.
-    fn scheduler(&mut self) -> String {
-        let connected = self.run(&["connect", "--json"]).expect(0).out;
-        serde_json::from_str::<Value>(&connected).unwrap()["client"].as_str().unwrap().to_owned()
+    /// The line of `connect --json`.
+    fn connected(&mut self) -> Value {
+        serde_json::from_str(&self.run(&["connect", "--json"]).expect(0).out).unwrap()
     }
     /// What is left after it was destroyed.
     fn left(&mut self) -> Vec<String>;
@@ -90,9 +90,13 @@ struct Client {
 }
 
 impl Client {
-    fn new(scheduler: &str) -> Self {
+    fn new(connected: &Value) -> Self {
         let mut command = Command::new(python());
-        command.args(["-c", CLIENT, scheduler]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.envs(certified(connected));
+        command
+            .args(["-c", CLIENT, connected["client"].as_str().unwrap()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let ask = process.stdin.take().unwrap();
         let answers = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -129,7 +133,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     let applied = applied.says("check.sum").says("total 45");
     assert!(!applied.err.contains("warning"), "{name}: {}", applied.err);
     place.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    let mut client = Client::new(&place.scheduler());
+    let mut client = Client::new(&place.connected());
     assert_eq!(client.says(), TOLD, "{name}");
     assert_eq!(client.computes(), "40425 45 2", "{name}: before");
     for (number, all) in [("3", 4), ("1", 2)] {
@@ -270,11 +274,11 @@ impl Place for Kubernetes {
     }
 
     /// Through the API server, for as long as this goes on.
-    fn scheduler(&mut self) -> String {
+    fn connected(&mut self) -> Value {
         let connected = self.run(&["connect", "--background", "--json"]).expect(0).out;
         let connected: Value = serde_json::from_str(&connected).unwrap();
         self.connecting = Some(Killed(u32::try_from(connected["pid"].as_u64().unwrap()).unwrap()));
-        connected["client"].as_str().unwrap().to_owned()
+        connected
     }
 
     fn left(&mut self) -> Vec<String> {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::host_faults::{at_reboot, crontab_in, tool};
 use crate::real::{Part, free_ports, needs};
+use crate::real_tls::{certified, computes, keys_are_kept, late_worker, strangers_are_refused};
 use crate::served::{Said, User, things_in, until};
 
 /// Python with `distributed`, as `tests/real/build` makes it for the operator.
@@ -319,6 +320,69 @@ fn what_cannot_start_says_why() {
     command.env("XDG_STATE_HOME", here.state.path()).env("DASK_INFRA_PYTHON", "/nowhere/python3");
     Said::of(&command.output().unwrap()).expect(1).says("DI0701").says("DASK_INFRA_PYTHON");
     here.run(&["--sandbox=sandbox", "plan"]).expect(1).says("no sandbox imitates");
+}
+
+#[test]
+fn only_who_has_the_certificates_connects() {
+    needs!(&[Part::Operator]);
+    let here = Here::new("replicas = 1", "[check.sum]\nrun = \"dask-sum\"\n");
+    here.user.edit("[local]\n", "[local]\ntls = true\n");
+    here.run(&["plan", "--out", "saved"]).expect(0).says("with TLS");
+    here.apply().expect(0).says("check.sum");
+    here.nothing_to_do();
+    let connected = || -> Value {
+        let said = here.run(&["connect", "--json"]).expect(0).out;
+        serde_json::from_str(&said).unwrap()
+    };
+    let first = connected();
+    let (python, at) = (python(), first["client"].as_str().unwrap());
+    assert_eq!(at, format!("tls://127.0.0.1:{}", here.ports[0]));
+    here.run(&["connect"]).expect(0).says("import Client, Security").says("require_encryption=True");
+    strangers_are_refused(&python, &first);
+    keys_are_kept(here.state.path(), &[here.user.path()]);
+    // Without them others are made, and everything is started again.
+    let folder = Path::new(first["security"]["tls_ca_file"].as_str().unwrap()).parent().unwrap();
+    let kept = here.user.path().join("kept");
+    fs::rename(folder, &kept).unwrap();
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("its certificates are gone");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    let second = connected();
+    assert_ne!(second["security"], first["security"]);
+    assert_eq!(computes(&python, at, &certified(&second)), Ok("45".to_owned()));
+    // Those that end soon are renewed.
+    let object = noted_in(here.state.path()).join("objects/clusters/_/work.json");
+    let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
+    live["internal"]["tls"]["begins"] = "2000-01-01T00:00:00Z".into();
+    fs::write(&object, live.to_string()).unwrap();
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("its certificates end on");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    let third = connected();
+    assert_ne!(third["security"], second["security"]);
+    computes(&python, at, &certified(&second)).unwrap_err();
+    // Who has those from before does not get in, and a worker that was started with them does not join.
+    let mut before = first.clone();
+    let files = [("tls_ca_file", "ca.pem"), ("tls_client_cert", "cert.pem"), ("tls_client_key", "key.pem")];
+    for (option, file) in files {
+        before["security"][option] = kept.join(file).to_str().unwrap().into();
+    }
+    computes(&python, at, &certified(&before)).unwrap_err();
+    let of_workers =
+        certified(&before).into_iter().map(|(name, value)| (name.replace("CLIENT", "WORKER"), value));
+    let mut worker = late_worker(&python, at, here.user.path());
+    let ended = worker.args(["--protocol", "tls"]).envs(of_workers).output().unwrap();
+    assert!(!String::from_utf8_lossy(&ended.stderr).contains("Registered to"), "{ended:?}");
+    here.run(&["status"]).expect(0).says("1 of 1 workers registered");
+    // Without TLS it is another scheduler, with consent.
+    here.user.edit("tls = true\n", "");
+    here.apply().expect(3);
+    let allow = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"];
+    here.run(&allow).expect(0);
+    here.nothing_to_do();
+    assert!(!folder.parent().unwrap().exists());
+    here.is_gone();
+    assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
 
 /// Cron and systemd run on few machines that build software: what stands in their place notes what it is told.

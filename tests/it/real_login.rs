@@ -41,7 +41,7 @@ fn a_scheduler_that_is_a_job_is_reached_through_the_login_node() {
     lab.run(&["apply", "--auto-approve"]).expect(0).says("check.sum");
     lab.nothing_to_do();
     assert_eq!(cluster.jobs().len(), 2);
-    let connected: Value = serde_json::from_str(&lab.run(&["connect", "--json"]).expect(0).out).unwrap();
+    let mut connected: Value = serde_json::from_str(&lab.run(&["connect", "--json"]).expect(0).out).unwrap();
     let forward: Vec<&str> = connected["forward"].as_str().unwrap().split(' ').collect();
     assert_eq!(forward[..3], ["ssh", "-N", "-L"], "{forward:?}");
     // The port itself is taken here: the node is this machine, too.
@@ -50,7 +50,8 @@ fn a_scheduler_that_is_a_job_is_reached_through_the_login_node() {
     tunnel.args(["-N", "-L", &format!("{ours}:{theirs}")]).args(&forward[6..]);
     let mut tunnel = tunnel.stdin(Stdio::null()).spawn().unwrap();
     until("the tunnel is there", || TcpStream::connect(("127.0.0.1", ours)).is_ok());
-    let mut client = Client::at(&Part::Slurm.program("python"), &format!("tcp://127.0.0.1:{ours}"));
+    connected["client"] = format!("tls://127.0.0.1:{ours}").into();
+    let mut client = Client::connected(&Part::Slurm.program("python"), &connected.to_string());
     assert_eq!(client.says("up 20 0"), "1");
     assert_eq!(client.says("sum"), squares(&[20]));
     drop(client);
@@ -77,7 +78,7 @@ fn a_login_node_is_reached_by_ssh() {
     assert_eq!(cluster.jobs().len(), 2);
     lab.run(&["status"]).expect(0).says("2 of 2 workers");
     lab.run(&["logs", "work"]).expect(0).says("work-worker-1").says("Registered to");
-    lab.run(&["connect"]).expect(0).says(&format!("tcp://127.0.0.1:{scheduler}"));
+    lab.run(&["connect"]).expect(0).says(&format!("tls://127.0.0.1:{scheduler}"));
     // It refuses: what runs is unknown, and goes on.
     lab.end(0);
     lab.run_anew(&["plan"]).expect(1).says("login1 cannot be used").says("Connection refused");

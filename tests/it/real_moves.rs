@@ -9,7 +9,7 @@ use crate::real_ssh::{Lab, sshd_is_there};
 /// Whoever has handed twelve numbers to the workers, which nobody else has.
 fn client(lab: &Lab) -> Client {
     let mut client =
-        Client::at(&Part::Operator.program("python"), &format!("tcp://127.0.0.1:{}", lab.dask[0]));
+        Client::connected(&Part::Operator.program("python"), &lab.run(&["connect", "--json"]).expect(0).out);
     assert_eq!(client.says("put 12"), "put");
     client
 }

@@ -15,8 +15,7 @@ const REPLACE: [&str; 4] = ["apply", "--auto-approve", "--allow", "replace:dask_
 
 /// A client of the scheduler, wherever it is.
 fn client(login: &Login) -> Client {
-    let connected: Value = serde_json::from_str(&login.run(&["connect", "--json"]).expect(0).out).unwrap();
-    Client::at(&python(), connected["client"].as_str().unwrap())
+    Client::connected(&python(), &login.run(&["connect", "--json"]).expect(0).out)
 }
 
 /// A job that leaves no room on the only node of a partition.
@@ -45,7 +44,7 @@ fn a_scheduler_that_is_a_job_computes_and_goes() {
     {
         assert!(script.contains(line), "{line} in {script}");
     }
-    login.run(&["status"]).expect(0).says("2 of 2 workers").says("scheduler at tcp://");
+    login.run(&["status"]).expect(0).says("2 of 2 workers").says("scheduler at tls://");
     login.run(&["logs", "work", "-c", "scheduler", "--tail", "-1"]).expect(0).says("Scheduler at");
     login.run(&["why", "work"]).expect(0).says("ready");
     let mut computes = client(&login);

@@ -9,6 +9,7 @@ use crate::host_agent::script;
 use crate::real::{Cluster, Part, free_ports, needs};
 use crate::real_adapted::{Client, squares};
 use crate::real_hosts::noted_in;
+use crate::real_tls::{keys_are_kept, strangers_are_refused};
 use crate::served::{Said, User, until};
 
 pub(crate) fn python() -> PathBuf {
@@ -101,10 +102,13 @@ impl Login {
             fs::read_dir(self.state.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(files, Vec::<PathBuf>::new());
         let here = self.state.path().display().to_string();
+        // Clients of a test have the paths of certificates.
+        let of_test = format!("PPid:\t{}\n", std::process::id());
         let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter_map(|entry| {
             let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
             let text = String::from_utf8_lossy(&[read("cmdline"), read("environ")].concat()).into_owned();
-            text.contains(&here).then_some(text)
+            let is_client = String::from_utf8_lossy(&read("status")).contains(&of_test);
+            (text.contains(&here) && !is_client).then_some(text)
         });
         // Those that are only being reaped have neither.
         assert_eq!(processes.collect::<Vec<_>>(), Vec::<String>::new());
@@ -134,7 +138,11 @@ fn a_stack_is_up_computes_and_goes() {
     login.nothing_to_do();
     assert_eq!(login.jobs(), ["work-large-worker-0", "work-worker-0", "work-worker-1"]);
     login.run(&["status"]).expect(0).says("2 of 2 workers").says("1 of 1 workers");
-    login.run(&["connect"]).expect(0).says(&format!("tcp://127.0.0.1:{}", login.ports[0]));
+    let connected: Value = serde_json::from_str(&login.run(&["connect", "--json"]).expect(0).out).unwrap();
+    assert_eq!(connected["client"], format!("tls://127.0.0.1:{}", login.ports[0]));
+    strangers_are_refused(&python(), &connected);
+    keys_are_kept(login.state.path(), &[login.user.path()]);
+    login.nothing_to_do();
     login.run(&["logs", "work"]).expect(0).says("work-worker-0").says("Registered to");
     let script = fs::read_to_string(login.folder().join("scripts/work-worker-0.sh")).unwrap();
     for line in [
@@ -175,7 +183,7 @@ fn a_scaled_cluster_loses_no_result() {
     needs!(&[Part::Slurm]);
     let login = Login::new("partition = \"cpu\"", "replicas = 1", "");
     login.apply().expect(0);
-    let mut client = Client::start(&python(), login.ports[0]);
+    let mut client = Client::connected(&python(), &login.run(&["connect", "--json"]).out);
     assert_eq!(client.says("up 50 0"), "1");
     let mut submitted = vec![50];
     for number in ["3", "1"] {

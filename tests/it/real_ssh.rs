@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::real::{Part, free_ports, needs};
+use crate::real_tls::{keys_are_kept, strangers_are_refused};
 use crate::served::{Said, User, things_below, until};
 
 /// Privileged programs are not on every `PATH`.
@@ -112,6 +113,11 @@ impl Lab {
         self.at(&format!("state{index}"))
     }
 
+    /// The state of who applies.
+    fn applier(&self) -> PathBuf {
+        self.at("applier")
+    }
+
     /// What of a host is there.
     pub fn left(&self, index: usize) -> Vec<PathBuf> {
         things_below(&self.state(index))
@@ -125,6 +131,8 @@ impl Lab {
             (0..self.ports.len()).flat_map(|index| self.left(index)).collect::<Vec<_>>(),
             Vec::<PathBuf>::new()
         );
+        // Nor is a copy of certificates.
+        assert_eq!(things_below(&self.applier()), Vec::<PathBuf>::new());
     }
 
     /// Starts the server of a host, which answers when this returns.
@@ -219,6 +227,7 @@ impl Lab {
     fn command_of(&self, user: &User, connections: &Path, words: &[&str]) -> Command {
         let mut command = user.command(words);
         command.env("DASK_INFRA_SSH", self.at("ssh")).env("XDG_RUNTIME_DIR", connections);
+        command.env("XDG_STATE_HOME", self.applier());
         command.stdin(Stdio::null());
         command
     }
@@ -266,7 +275,13 @@ fn a_stack_is_spread_over_hosts_computes_and_goes() {
     lab.nothing_to_do();
     lab.run(&["status"]).expect(0).says("3 of 3 workers").says("1 of 1 workers");
     lab.run(&["logs", "work"]).expect(0).says("work_n2-worker-0");
-    lab.run(&["connect"]).expect(0).says(&format!("tcp://127.0.0.1:{}", lab.dask[0]));
+    let connected: Value = serde_json::from_str(&lab.run(&["connect", "--json"]).expect(0).out).unwrap();
+    assert_eq!(connected["client"], format!("tls://127.0.0.1:{}", lab.dask[0]));
+    strangers_are_refused(&Part::Operator.program("python"), &connected);
+    for host in [lab.state(0), lab.state(1), lab.state(2), lab.applier()] {
+        keys_are_kept(&host, &[lab.user.path()]);
+    }
+    lab.nothing_to_do();
     // A worker of one host ends; the others go on.
     lab.kill(1, "work_n2-worker-0");
     lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 3 workers not running");

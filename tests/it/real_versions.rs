@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::real::{Cluster, Part, free_ports, needs, versions};
 use crate::real_hosts::{Here, noted_in};
 use crate::real_ssh::{Lab, sshd_is_there};
+use crate::real_tls::certified;
 use crate::served::{Applying, Said, User, things_below, until};
 
 /// `dask==V distributed==V`, as packages of an environment.
@@ -241,7 +242,8 @@ fn on_workers(connected: &Said) -> Vec<(String, String)> {
                    print(json.dumps(sorted([str(workers[at]['name']), said] for at, said in client.run(look).items())))\n";
     let connected: Value = serde_json::from_str(&connected.out).unwrap();
     let mut python = Command::new(crate::real_hosts::python());
-    let asked = python.args(["-c", program, connected["client"].as_str().unwrap()]).output().unwrap();
+    python.args(["-c", program, connected["client"].as_str().unwrap()]).envs(certified(&connected));
+    let asked = python.output().unwrap();
     assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
     serde_json::from_slice(&asked.stdout).unwrap()
 }

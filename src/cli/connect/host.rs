@@ -8,9 +8,10 @@ use crate::cli::session::Link;
 use crate::cli::settings::Failure;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::hosts::api;
-use crate::kinds::hosts::cluster::JOB;
+use crate::kinds::hosts::cluster::{JOB, TLS};
 use crate::kinds::versions::Versions;
 use crate::live::dask::is_version;
+use crate::live::hosts::{CERTIFICATES, keep_for_clients};
 use crate::live::{Class, LiveApi as _, Request};
 use crate::report::connect::Connected;
 use crate::resource::{Api, Host, ObjectId, Reach};
@@ -79,12 +80,17 @@ impl One<'_> {
             None => is_job && matches!(host.way, Reach::Ssh { .. }),
         };
         let forward = target.hosts.iter().find(by).and_then(|host| forward(host, scheduler));
+        let security = match live["spec"]["scheduler"]["protocol"] == TLS {
+            true => Some(self.security(link, target.hosts.first()).await?),
+            false => None,
+        };
         Ok(Connected {
             address: self.address.to_string(),
             target: target.to_string(),
             simulated: target.simulated,
-            python: Some(format!("Client({})", python_string(&client))),
+            python: Some(python(&client, security.as_ref())),
             client: Some(client),
+            security,
             dashboard: said::dashboard(&scheduler["dashboard"]),
             versions,
             interpreter: interpreter(&environment["status"]),
@@ -96,6 +102,23 @@ impl One<'_> {
         })
     }
 
+    /// Copies the certificates to this machine where its scheduler is on another one.
+    async fn security(&self, link: &Link, home: Option<&Host>) -> Result<Value, Failure> {
+        let service = &self.endpoint.service;
+        let request = Request::get(Api::Kubernetes, format!("{}/{CERTIFICATES}", service.path()));
+        let found = link.api().send(request).await.map_err(|error| self.session.refused(&error))?;
+        let kept = match home {
+            Some(home) => keep_for_clients(home, &service.name, &found),
+            None => Err("the stack has no host".to_owned()),
+        };
+        kept.map_err(|why| {
+            let what = format!("there are no certificates for clients: {why}");
+            let help =
+                "they are kept below `$XDG_STATE_HOME/dask-infra/clients`, by default in `~/.local/state`";
+            self.session.fails(Diagnostic::error(Code::CannotWrite, what).help(help))
+        })
+    }
+
     async fn read(&self, link: &Link, object: &ObjectId) -> Result<Option<Value>, Failure> {
         match link.api().send(Request::get(Api::Kubernetes, object.path())).await {
             Ok(live) => Ok(Some(live)),
@@ -103,6 +126,17 @@ impl One<'_> {
             Err(error) => Err(self.session.refused(&error)),
         }
     }
+}
+
+/// The line for Python.
+fn python(client: &str, security: Option<&Value>) -> String {
+    let client = python_string(client);
+    let Some(options) = security.and_then(Value::as_object) else { return format!("Client({client})") };
+    let options = options.iter().map(|(name, value)| match value {
+        Value::String(path) => format!("{name}={}", python_string(path)),
+        _ => format!("{name}=True"),
+    });
+    format!("Client({client}, security=Security({}))", options.collect::<Vec<_>>().join(", "))
 }
 
 /// Forwards the ports of a scheduler, as its own host reaches them.

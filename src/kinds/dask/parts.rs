@@ -62,8 +62,8 @@ pub struct Worker {
     /// With `[ssh]`: the hosts that they are spread over; `gpu[1-4]` is `gpu1` to `gpu4`. Default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// On a host: what scheduler and workers speak: `"tcp"`, the default, or `"ucx"` for InfiniBand and NVLink, which needs
-    /// `distributed-ucxx` in the environment.
+    /// On a host: what scheduler and workers speak: `"tls"`, the default with `[ssh]` and `[slurm]`, `"tcp"`, the default with `[local]`, or
+    /// `"ucx"` for InfiniBand and NVLink, which needs `distributed-ucxx` in the environment and has no TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// How their processes run.

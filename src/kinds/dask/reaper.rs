@@ -549,6 +549,7 @@ mod tests {
             dask: Vec::new(),
             slurm: None,
             environments: Vec::new(),
+            tls: false,
             queues: Vec::new(),
             newer_kueue: false,
             operator_namespace: None,

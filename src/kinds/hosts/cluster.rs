@@ -8,7 +8,7 @@ use crate::kinds::dask::api::CLUSTER_LABEL;
 use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
 use crate::kinds::dask::idle::IdleTimeout;
 use crate::kinds::dask::replicas::Writer;
-use crate::kinds::json::count;
+use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
 use crate::kinds::kubernetes::object::pods_labelled;
 use crate::kinds::kubernetes::requests::trial_call;
@@ -35,17 +35,22 @@ pub const PIP_INSTALL: &str = "pipInstall";
 const INSTALLED: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
      are restarted, which loses what only they hold in memory";
 
+/// The effect of a change of the protocol.
+const SPEAKS: &str = "the scheduler is started again, and all workers with it; what they hold in memory is lost, and with `tls` clients need \
+     the certificates that `connect` names";
+
 /// Dask's own default port of the dashboard.
 pub const DASHBOARD_PORT: u16 = 8787;
 
-/// What schedulers and workers speak when nothing is said.
+/// The protocols of schedulers and workers: without TLS, the default of `[local]`, and with it.
 pub const TCP: &str = "tcp";
+pub const TLS: &str = "tls";
 
 pub const KIND: Kind = Kind {
     rank: 60,
     compare: Compare::Kubernetes(effect),
     program,
-    amiss: |context| workers::amiss(context).or_else(|| forgotten(context)),
+    amiss: |context| uncertified(context).or_else(|| workers::amiss(context)).or_else(|| forgotten(context)),
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
     about,
@@ -75,14 +80,29 @@ pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
     scheduler.host.as_deref().unwrap_or_else(own)
 }
 
+/// The protocol of a section's scheduler and workers; `tls` is the default of the target.
+pub fn protocol(cluster: &DaskCluster, tls: bool) -> &str {
+    cluster.worker.protocol.as_deref().unwrap_or(if tls { TLS } else { TCP })
+}
+
 /// Where workers, checks and clients reach the scheduler.
 /// The agent says it for one that listens on an interface, whose address it alone knows.
-pub fn scheduler_address(cluster: &DaskCluster, hosts: &[Host]) -> String {
+pub fn scheduler_address(cluster: &DaskCluster, hosts: &[Host], tls: bool) -> String {
     let scheduler = &cluster.scheduler;
     let host = scheduler.interface.as_deref().unwrap_or_else(|| host(scheduler, hosts));
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let protocol = cluster.worker.protocol.as_deref().unwrap_or(TCP);
-    format!("{protocol}://{host}:{}", scheduler.port.unwrap_or(PORT))
+    format!("{}://{}:{}", protocol(cluster, tls), url_host(host), scheduler.port.unwrap_or(PORT))
+}
+
+fn url_host(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// The place of the protocol in the stack: `protocol` of the section, or `tls` of the target.
+pub(super) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &Scope) -> FieldPath {
+    match section.worker.protocol {
+        Some(_) => worker.key("protocol"),
+        None => FieldPath::keys([scope.target.hosts_section(), "tls"]),
+    }
 }
 
 /// Where the parts of a Dask cluster are, in the order of the hosts.
@@ -119,8 +139,9 @@ pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     if let (Some(own), Some(base)) = (slurm, &scope.slurm) {
         scheduler[JOB] = own.over(base).asks(&workers::limits(keys));
     }
-    if let Some(protocol) = section.worker.protocol.as_ref().filter(|protocol| *protocol != TCP) {
-        scheduler["protocol"] = json!(protocol);
+    match protocol(section, scope.tls) {
+        TCP => {}
+        protocol => scheduler["protocol"] = json!(protocol),
     }
     if !keys.env.is_empty() {
         scheduler["env"] = workers::variables(&keys.env);
@@ -203,7 +224,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         (FieldPath::keys(["spec", IDLE]), origin.key("idle_timeout")),
         (FieldPath::keys(["spec", TTL]), origin.key("ttl")),
         (place.clone(), origin.key("scheduler")),
-        (place.key("protocol"), origin.key("worker").key("protocol")),
+        (place.key("protocol"), protocol_from(&origin.key("worker"), section, scope)),
         (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
         (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
@@ -227,6 +248,29 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         .map(|(group_key, group)| group::lower(&cluster, name, section, group_key, group, scope))
         .collect();
     std::iter::once(cluster).chain(groups).collect()
+}
+
+/// Certificates that are gone, that end soon, or that a host does not have: with others everything is started again.
+fn uncertified(context: &ChangeContext) -> Option<Amiss> {
+    let status = &context.live?["status"];
+    let tls = status["scheduler"].get("tls").filter(|_| status["converging"] == false)?;
+    let what = if tls["lost"] == true {
+        "its certificates are gone".to_owned()
+    } else if tls["due"] == true {
+        format!("its certificates end on {}", text(&tls["ends"]).split('T').next().unwrap_or_default())
+    } else if tls["differs"] == true {
+        "its hosts have different certificates".to_owned()
+    } else {
+        return None;
+    };
+    Some(Amiss {
+        why: format!(
+            "{what}: others are made, and the scheduler and all workers are started again; what they hold in memory is lost, and clients \
+             `connect` again"
+        ),
+        steps: Vec::new(),
+        alone: context.action == Action::Keep,
+    })
 }
 
 /// What would start it after a reboot of its hosts was taken away.
@@ -266,6 +310,9 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", PIP_INSTALL]).contains(path) {
         return (Effect::InPlace, Some(INSTALLED));
     }
+    if FieldPath::keys(["spec", "scheduler", "protocol"]).contains(path) {
+        return (Effect::Replace, Some(SPEAKS));
+    }
     workers::effect(path).unwrap_or((
         Effect::Replace,
         Some("the scheduler is started again, and all workers with it; what they hold in memory is lost"),
@@ -275,9 +322,17 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 fn about(resource: &Resource) -> Vec<String> {
     let spec = &resource.body["spec"];
     let restarts = spec.get("restart").map(|_| "started again after a reboot".to_owned());
-    let scheduler = match spec["scheduler"].get(JOB) {
-        Some(_) => "scheduler as a job of SLURM".to_owned(),
-        None => format!("scheduler on port {}", count(&spec["scheduler"]["port"])),
+    let scheduler = &spec["scheduler"];
+    let with = if scheduler["protocol"] == TLS { " with TLS" } else { "" };
+    let scheduler = match (scheduler.get(JOB), scheduler["interface"].as_str(), text(&scheduler["host"])) {
+        (Some(_), ..) => format!("scheduler as a job of SLURM{with}"),
+        (None, None, AUTO) => {
+            format!("scheduler on port {} of the login node{with}", count(&scheduler["port"]))
+        }
+        (None, interface, host) => {
+            let at = url_host(interface.unwrap_or(host));
+            format!("scheduler on {at}:{}{with}", count(&scheduler["port"]))
+        }
     };
     let parts = [scheduler, workers::about(&spec["worker"])];
     let ends = ends(&resource.body).map(|ends| format!("ends {ends}"));

@@ -163,7 +163,7 @@ fn provenance(
         (place(&["scheduler"]), from(section.scheduler.is_some()).key("scheduler")),
         // On another host it would run once more, whoever says so.
         (place(&["scheduler", "on"]), origin.clone()),
-        (place(&["scheduler", "protocol"]), worker.key("protocol")),
+        (place(&["scheduler", "protocol"]), cluster::protocol_from(&worker, own, scope)),
         (place(&["scheduler", "dashboardPort"]), from(true).key("scheduler").key("dashboard_port")),
         (place(&["worker", "replicas"]), job::number_from(origin, section)),
         (place(&["program", "args"]), origin.key("args")),

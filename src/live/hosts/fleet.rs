@@ -12,7 +12,7 @@ use super::parts::{
     share, told_by, uid_on, without,
 };
 use super::turns::{self, Turns};
-use super::{Agent, Places};
+use super::{Agent, CERTIFICATES, Places, certificates};
 use crate::live::kube::BytesAsTheyCome;
 use crate::live::shape::Place;
 use crate::live::{ApiError, Class, MANAGER, Request};
@@ -209,17 +209,26 @@ impl Fleet {
     /// # Errors
     /// As [`Agent::send`], with the name of the host.
     pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let place = Place::of_path(path);
+        if let Some(Place { plural: "clusters" | "jobs", name: Some(name), .. }) = place
+            && request.method == Method::Delete
+            && !request.path.contains("dryRun=")
+        {
+            certificates::forget_for_clients(&self.home().host, name);
+        }
         if self.is_local {
             return self.home().send(request).await;
         }
-        let path = request.path.split('?').next().unwrap_or_default();
-        let place = Place::of_path(path);
         let Some(place) = place.filter(|place| is_shared(place.plural)) else {
             return self.home_answers(request).await;
         };
         match (request.method, place.name, place.subresource) {
             (Method::Get, None, _) => self.list(request, place.plural).await,
             (_, Some(name), below) if place.plural == "pods" => self.pod(request, name, below).await,
+            (Method::Get, Some(name), Some(CERTIFICATES)) => {
+                self.certificates(request, &format!("{HOSTS}/{}/{name}", place.plural)).await
+            }
             (Method::Get, Some(_), _) => {
                 self.whole(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
             }
@@ -245,6 +254,30 @@ impl Fleet {
             (_, Some(_), _) => self.apply(request).await,
             _ => self.home_answers(request).await,
         }
+    }
+
+    /// The certificates that the host of a scheduler has for its Dask cluster.
+    async fn certificates(&self, request: &Request, path: &str) -> Result<Value, ApiError> {
+        let look = Request::get(request.api, path);
+        let parts = self.everywhere(|_| Some(look.clone())).await?;
+        let leader = led(&parts).and_then(|part| leader(part, &names_of(&part["spec"]["hosts"])));
+        let leader = leader.ok_or_else(|| absent(request))?;
+        self.on(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
+    }
+
+    /// Has the hosts of a Dask cluster write the certificates that the one of its scheduler has.
+    async fn certified(
+        &self,
+        request: &Request,
+        leader: Option<&str>,
+        place: (&str, &str),
+    ) -> Result<(), ApiError> {
+        let (plural, name) = place;
+        let found = self.certificates(request, &format!("{HOSTS}/{plural}/{name}")).await?;
+        for (_, agent) in self.all().iter().filter(|(host, _)| Some(host.as_str()) != leader) {
+            agent.certificates.keep(plural, name, found.clone());
+        }
+        Ok(())
     }
 
     async fn home_answers(&self, request: &Request) -> Result<Value, ApiError> {
@@ -406,6 +439,12 @@ impl Fleet {
             parts.extend(self.everywhere(begins).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
             write.told = told_by(&write.body, part);
+            if write.hosts.len() > 1
+                && !write.words.contains("dryRun=")
+                && let Some((plural, name)) = certificates::written(request)
+            {
+                self.certified(request, Some(first.as_str()), (&plural, &name)).await?;
+            }
         }
         let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
         let is_next = |host: &str| write.has(host) && first.as_deref() != Some(host) && !waits(host);
@@ -467,6 +506,9 @@ impl Fleet {
                 "{host} has a Dask cluster {cluster} of another stack: give one of the two another `name`"
             );
             return Err(request.failed(Class::Invalid, message));
+        }
+        if base["spec"]["scheduler"]["protocol"] == certificates::TLS {
+            self.certified(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
         }
         // What others have is not taken from them, whatever the group's own change may.
         let words: Vec<&str> = write.words.split('&').filter(|word| !word.starts_with("force=")).collect();

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+mod certificates;
 mod fleet;
 mod parts;
 mod remedies;
@@ -22,6 +23,7 @@ pub mod shape;
 mod ssh;
 mod turns;
 
+pub use self::certificates::{CERTIFICATES, keep_for_clients};
 pub use self::fleet::Fleet;
 
 use super::answer::{Answer, LARGEST};
@@ -44,6 +46,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/fields.py"),
     include_str!("agent/store.py"),
     include_str!("agent/schedulers.py"),
+    include_str!("agent/certificates.py"),
     include_str!("agent/comm.py"),
     include_str!("agent/slurm.py"),
     include_str!("agent/environments.py"),
@@ -100,6 +103,7 @@ pub struct Agent {
     host: Host,
     slot: Mutex<Slot>,
     places: Places,
+    certificates: certificates::Given,
 }
 
 #[derive(Default)]
@@ -123,7 +127,7 @@ struct Running {
 
 impl Agent {
     fn of(host: Host, places: Places) -> Self {
-        Self { host, slot: Mutex::default(), places }
+        Self { host, slot: Mutex::default(), places, certificates: certificates::Given::default() }
     }
 
     /// Sends one request, once.
@@ -191,9 +195,12 @@ impl Agent {
         };
         running.last += 1;
         let id = running.last;
-        let line = json!({
+        let mut line = json!({
             "id": id, "method": request.method.as_str(), "path": path, "body": request.body, "slurm": self.host.slurm,
         });
+        if let Some(certificates) = self.certificates.with(request) {
+            line["certificates"] = certificates;
+        }
         // An answer that was given up by a command that ended leaves the slot empty: the next request starts anew.
         // One that is given up ends with its agent: whatever it waited for, it is not done later.
         let answer = tokio::time::timeout(ANSWER, running.ask(&format!("{line}\n"))).await;

@@ -256,6 +256,18 @@ fn status(parts: &[(String, Value)]) -> Value {
         }
         status["converging"] = json!(parts.iter().any(|(_, part)| part["status"]["converging"] == true));
     }
+    if status["scheduler"]["tls"].is_object() {
+        let of = |field: &'static str| {
+            parts.iter().map(move |(_, part)| &part["status"]["scheduler"]["tls"][field])
+        };
+        let own = &base["status"]["scheduler"]["tls"]["fingerprint"];
+        let differs = of("fingerprint").any(|other| other != own);
+        if of("lost").any(|lost| lost == true) {
+            status["scheduler"]["tls"]["lost"] = json!(true);
+        } else if differs {
+            status["scheduler"]["tls"]["differs"] = json!(true);
+        }
+    }
     if status["boot"].is_string() && parts.iter().any(|(_, part)| part["status"]["boot"].is_null()) {
         status["boot"] = Value::Null;
     }
@@ -326,6 +338,23 @@ pub(super) mod tests {
             "workers": { "running": 1, "present": 1, "registered": registered },
         });
         (host.to_owned(), part)
+    }
+
+    #[test]
+    fn certificates_that_a_host_does_not_have_are_told_of() {
+        let with = |host: &str, tls: Value| {
+            let (name, mut part) = live(host, 1);
+            part["status"]["scheduler"]["tls"] = tls;
+            (name, part)
+        };
+        let own = || with("b", json!({ "fingerprint": "f1", "ends": "e" }));
+        for (other, told) in [
+            (json!({ "fingerprint": "f1" }), json!({ "fingerprint": "f1", "ends": "e" })),
+            (json!({ "fingerprint": "f2" }), json!({ "fingerprint": "f1", "ends": "e", "differs": true })),
+            (json!({ "lost": true }), json!({ "fingerprint": "f1", "ends": "e", "lost": true })),
+        ] {
+            assert_eq!(status(&[own(), with("a", other)])["scheduler"]["tls"], told);
+        }
     }
 
     #[test]

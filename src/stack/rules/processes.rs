@@ -256,11 +256,8 @@ fn of_protocol(protocol: &str, place: &FieldPath, on_hosts: bool, findings: &mut
     };
     let is_word = protocol.starts_with(|c: char| c.is_ascii_lowercase())
         && protocol.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    if protocol == "tls" {
-        let why = "certificates cannot be given to processes of a stack";
-        say(format!("`{place}` cannot be `tls`: {why}"), "use `tcp` in a network that you trust");
-    } else if !is_word {
-        say(format!("`{protocol}` is not a protocol of Dask"), "`tcp` and `ucx` are");
+    if !is_word {
+        say(format!("`{protocol}` is not a protocol of Dask"), "`tls`, `tcp` and `ucx` are");
     } else if !on_hosts && protocol != TCP {
         let why = "the Dask operator gives workers a `tcp://` address";
         say(

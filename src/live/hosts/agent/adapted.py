@@ -337,6 +337,7 @@ def adapt(base, cluster, address):
     from dask.utils import parse_timedelta
     from distributed.core import rpc
     from distributed.deploy.adaptive import Adaptive
+    from distributed.security import Security
 
     host = Host(base)
     host.is_beside = True
@@ -391,7 +392,7 @@ def adapt(base, cluster, address):
         return True
 
     async def run():
-        scheduler = rpc(address)
+        scheduler = rpc(address, connection_args=Security().get_connection_args("client"))
         # Turns are taken here.
         decides = OfProcesses(scheduler, interval=0)
         pause = parse_timedelta(dask.config.get("distributed.adaptive.interval"))

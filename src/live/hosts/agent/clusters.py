@@ -30,7 +30,7 @@ class Clusters:
             wanted[cluster + "-scheduler"] = {
                 "component": "scheduler", "group": "", "environment": live["spec"]["environment"],
                 # Wherever its job comes to run.
-                "scheduler": live["spec"]["scheduler"] if "slurm" in terms else terms,
+                "scheduler": with_certificates(live["spec"]["scheduler"], terms) if "slurm" in terms else terms,
             }
             if live["spec"].get("idleTimeout"):
                 wanted[cluster + "-scheduler"]["idle"] = live["spec"]["idleTimeout"]
@@ -377,6 +377,7 @@ class Clusters:
             self.store.remove("follow", cluster)
             if left:
                 self.keep_boot()
+        self.forget_certificates(cluster)
 
     def retire(self, cluster, leader, names, is_strict, is_once=False):
         """Has a scheduler move what workers hold; says which may end. Each that it retired is a key of its answer. Those that it does
@@ -437,7 +438,7 @@ class Clusters:
         until = time.monotonic() + UP
         while self.is_wanted(live):
             known = heard(live, ANSWER)
-            if known.get("id") and is_at(live, known.get("address")):
+            if known.get("id") and is_at(live, known.get("address")) and is_certified(live):
                 with self.store.locked():
                     self.store.write(self.store.at("schedulers", cluster), {"id": known["id"]})
                 return

@@ -80,10 +80,11 @@ def unpacked(data):
     return one()
 
 
-def dask_asks(host, port, questions, patience):
-    """The answers of a scheduler, whatever it does within so many seconds."""
+def dask_asks(terms, questions, patience):
+    """The answers of a scheduler with these terms, whatever it does within so many seconds."""
     until = time.monotonic() + patience
-    with socket.create_connection((host, port), patience) as link:
+    address = listens(terms), int(terms["port"])
+    with wrapped(socket.create_connection(address, patience), terms) as link:
         def bounded():
             left = until - time.monotonic()
             if left <= 0:
@@ -120,7 +121,7 @@ def versions_at(cluster, workers, patience):
         return None
     told = {"op": "broadcast", "msg": {"op": "versions"}, "workers": sorted(workers), "on_error": "ignore"}
     try:
-        answers = dask_asks(listens(terms), int(terms["port"]), [{"op": "versions"}, told], patience)
+        answers = dask_asks(terms, [{"op": "versions"}, told], patience)
         # One that goes at this moment tells nothing.
         of_workers = {at: packages_of(one) for at, one in answers[1].items() if isinstance(one, dict) and "packages" in one}
         return packages_of(answers[0]), of_workers
@@ -128,16 +129,28 @@ def versions_at(cluster, workers, patience):
         return None
 
 
+def is_certified(cluster):
+    """Returns true for a scheduler with the certificates of its cluster: one with those from before ends."""
+    terms = terms_of(cluster)
+    if terms.get("protocol") == ENCRYPTED:
+        try:
+            # It answers only who has them.
+            dask_asks(terms, [], ANSWER)
+        except NO_ANSWER:
+            return False
+    return True
+
+
 def is_spoken(terms):
     """Whether a scheduler with these terms can be asked here."""
-    return terms.get("protocol", "tcp") == "tcp"
+    return terms.get("protocol", "tcp") in ("tcp", ENCRYPTED)
 
 
 def retired_at(cluster, workers, patience):
     """The addresses of the workers that a scheduler retired, of those that it is asked to retire."""
     terms = terms_of(cluster)
     question = {"op": "retire_workers", "workers": sorted(workers)}
-    answer = dask_asks(listens(terms), int(terms["port"]), [question], patience)[0]
+    answer = dask_asks(terms, [question], patience)[0]
     if not isinstance(answer, dict):
         raise ValueError("that is no answer")
     return set(workers).intersection(answer)

@@ -243,6 +243,7 @@ class Jobs:
             raise Refused(500, "Failed", message % (program["args"][0], spec["environment"]["name"]))
         terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
         variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: contact(terms)}, **self.with_secrets(program))
+        variables.update(security(terms.get("tls")))
         if "container" not in environment["status"]:
             variables.setdefault("PATH", path_with(environment["status"]["python"]))
         if pod["internal"].get("gpus"):
@@ -251,7 +252,8 @@ class Jobs:
             pod["internal"]["restarts"] = pod["internal"].get("restarts", 0) + 1
         command = [found] + program["args"][1:]
         command, variables = self.in_environment(
-            pod, environment["status"], command, variables, gpus=bool(pod["internal"].get("gpus")))
+            pod, environment["status"], command, variables, gpus=bool(pod["internal"].get("gpus")),
+            folders=[terms["tls"]] if "tls" in terms else [])
         pod["spec"]["containers"][0]["command"] = command
         self.store.remove("logs", exit_name(name))
         self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)

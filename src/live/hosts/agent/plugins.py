@@ -149,6 +149,7 @@ class Plugins:
             "restart": not set(old) <= set(wanted),
         }
         given = dict(os.environ, **{MARK: leader["metadata"]["uid"]})
+        given.update(security(terms.get("tls")))
         try:
             run = subprocess.run(
                 [python, "-c", REGISTER, json.dumps(asked)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

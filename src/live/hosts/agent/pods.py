@@ -60,6 +60,7 @@ class Pods:
             if is_of_slurm(what) and not worker:
                 # Where its scheduler file goes.
                 folders.append(os.path.dirname(self.scheduler_file(name)))
+            folders.append(what["scheduler"].get("tls"))
             given["folders"] = [os.path.expanduser(folder) for folder in folders if folder]
             status = self.environment(what["environment"]["name"])["status"]
             command, variables = self.in_environment(pod, status, command, variables, **given)
@@ -132,15 +133,17 @@ class Pods:
             raise Refused(500, "Failed", "the environment %s is not ready" % what["environment"]["name"])
         python = environment["status"]["python"]
         scheduler = what["scheduler"]
+        encrypted = security(scheduler.get("tls"))
         if what["component"] == ADAPTER:
             words = [python, "-u", "-c", START, "adapt", self.store.base, what["cluster"], contact(scheduler)]
-            return words, self.around(self.with_secrets(scheduler))
+            return words, dict(self.around(self.with_secrets(scheduler)), **encrypted)
         protocol = scheduler.get("protocol")
         spoken = ["--protocol", protocol] if protocol else []
         schedules = [python, "-c", SCHEDULES, "distributed.cli.dask_scheduler"]
         own = self.with_secrets(scheduler) if what["component"] == "scheduler" else {}
         if what.get("idle"):
             own["DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT"] = "%ds" % what["idle"]
+        own.update(encrypted)
         if what["component"] == "scheduler" and is_of_slurm(what):
             return schedules + scheduler_options(scheduler, self.scheduler_file(name)) + spoken, own
         host, port, pages = listens(scheduler), int(scheduler["port"]), int(scheduler["dashboardPort"])
@@ -191,7 +194,7 @@ class Pods:
         if worker.get("resources"):
             pairs = ["%s=%s" % pair for pair in sorted(worker["resources"].items())]
             command += ["--resources", ",".join(pairs)]
-        return command, variables
+        return command, dict(variables, **encrypted)
 
     def with_secrets(self, asked):
         """The variables of a process, with those whose values are in a Secret."""
@@ -293,7 +296,14 @@ class Pods:
                 self.store.put("pods", pod)
                 return
         command = [python] + container["command"][1:]
-        command, variables = self.in_environment(pod, environment["status"], command, variables)
+        folder = terms_of(live).get("tls")
+        try:
+            variables.update(security(folder))
+        except Refused as why:
+            internal["error"] = why.message
+            self.store.put("pods", pod)
+            return
+        command, variables = self.in_environment(pod, environment["status"], command, variables, folders=[folder] if folder else [])
         self.spawn(pod, command, variables)
 
     def keep_log(self, pod):

@@ -29,7 +29,14 @@ def terms_of(cluster):
     terms.update(internal.get("place", {}))
     if spec.get("reach"):
         terms["host"] = spec["reach"]
+    if is_encrypted(cluster) and internal.get("tls"):
+        terms["tls"] = internal["tls"]["folder"]
     return terms
+
+
+def with_certificates(scheduler, terms):
+    """The terms of a scheduler wherever its job comes to run."""
+    return dict(scheduler, tls=terms["tls"]) if "tls" in terms else scheduler
 
 
 def listens(terms):

@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
+class Host(Slurm, Environments, Containers, Gpus, Plugins, Certificates, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # What could not be done before that is tried once more.
@@ -17,7 +17,7 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         url = urllib.parse.urlsplit(request["path"])
         asked = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query, keep_blank_values=True).items()}
         parts = [urllib.parse.unquote(part) for part in url.path.split("/") if part]
-        self.asked = []
+        self.asked, self.offered = [], request.get("certificates")
         plural, name = kind_and_name(parts)
         self.prepare(plural, name, request.get("body"), request.get("slurm", True))
         if plural == "environments":
@@ -63,6 +63,11 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
             raise Refused(422, "Invalid", "%r is not a name" % name)
         if below == "log" and plural == "pods" and method == "GET":
             return self.log(name, namespace, asked)
+        if below == "certificates" and plural in LED and method == "GET":
+            live = self.store.get(plural, name)
+            if live is None:
+                raise not_found(plural, name)
+            return self.certificates(name, live)
         if below == "scale" and plural in ("clusters", "workergroups") and method == "PUT":
             return self.scale(plural, name, asked, body)
         if below:
@@ -156,6 +161,8 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Clusters, Adapted, Jo
         if asked.get("dryRun"):
             self.check_ports(plural, live)
             return self.seen(plural, live) if plural != "environments" else live
+        if plural in LED and not has_ended(live):
+            self.take_certificates(live)
         self.store.put(plural, live)
         self.act(plural, live)
         return self.seen(plural, self.store.get(plural, name, namespace))

@@ -89,6 +89,8 @@ class Status:
             status["versions"] = versions
         if plural in LED:
             scheduler = terms_of(live)
+            if is_encrypted(live):
+                status["scheduler"]["tls"] = self.certificates_status(live)
             try:
                 if "slurm" not in scheduler or has_place(scheduler):
                     status["scheduler"]["host"] = listens(scheduler)
