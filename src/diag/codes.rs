@@ -256,6 +256,12 @@ codes! {
      but for those by which a container is found again. Workers that are jobs of SLURM need a runtime without a daemon."
     => "[environment.main]\ncontainer = { image = \"ghcr.io/dask/dask:2026.8.0-py3.12\", runtime = \"podman\", mounts = [\"/data\"] }"
 
+    OpenScheduler "DI0139" "a scheduler on the network without TLS"
+    "Dask has no passwords. Without TLS, anyone who reaches a scheduler runs code on its workers, as the user of \
+     the hosts. `[ssh]` and `[slurm]` speak TLS by default: each Dask cluster has an authority and certificates of its own, and \
+     a client without them cannot connect. `tls = true` gives `[local]` the same. `ucx` has no TLS."
+    => "[local]\ntls = true"
+
     Target "DI0201" "no target, or two targets"
     "A stack needs exactly one target: `[gke]` with project and location, `[kubernetes]` with an existing cluster, `[local]` for \
      processes on this machine, `[ssh]` for processes on other hosts, or `[slurm]` for jobs. With two of them nothing else in the \

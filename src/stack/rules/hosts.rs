@@ -17,7 +17,7 @@ use crate::kinds::short::host_names;
 use crate::stack::{CheckRun, Environment, Replicas, Stack};
 
 /// The section that names the target.
-fn section_of(stack: &Stack) -> &'static str {
+pub(super) fn section_of(stack: &Stack) -> &'static str {
     match (&stack.slurm, &stack.ssh) {
         (Some(_), _) => "slurm",
         (None, Some(_)) => "ssh",

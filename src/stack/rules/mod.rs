@@ -28,6 +28,7 @@ mod machines;
 mod manifests;
 mod names;
 mod notebooks;
+mod open;
 mod pip_install;
 mod processes;
 mod queues;
@@ -61,6 +62,7 @@ const RULES: &[Rule] = &[
     processes::processes_fit,
     hosts::hosts_are_there,
     hosts::environments_are_there,
+    open::schedulers_are_not_open,
     pip_install::pip_install_is_for_prototypes,
     container::containers_can_run,
     container::containers_have_numbers,
