@@ -48,7 +48,11 @@ impl Given {
     pub(super) fn with(&self, request: &Request) -> Option<Value> {
         let place = written(request)?;
         let known = self.all().get(&place).cloned();
-        known.or_else(|| made(Timestamp::now()))
+        // Others than those of the scheduler would be of no use to a host without it.
+        let spec = &request.body.as_ref()?["spec"];
+        let on = &spec["scheduler"]["on"];
+        let leads = spec["host"].is_null() || on.is_null() || *on == spec["host"];
+        known.or_else(|| if leads { made(Timestamp::now()) } else { None })
     }
 }
 
@@ -193,6 +197,13 @@ mod tests {
         let made = given.with(&write(TLS)).unwrap();
         assert!(made["key"].as_str().unwrap().starts_with("-----BEGIN PRIVATE KEY-----"));
         assert_ne!(given.with(&write(TLS)).unwrap()["authority"], made["authority"]);
+        let mut elsewhere = write(TLS);
+        elsewhere.body = elsewhere.body.map(|mut body| {
+            body["spec"]["host"] = json!("n2");
+            body["spec"]["scheduler"]["on"] = json!("n1");
+            body
+        });
+        assert_eq!(given.with(&elsewhere), None);
         given.keep("clusters", "c", json!({ "key": "of the scheduler's host" }));
         assert_eq!(given.with(&write(TLS)).unwrap()["key"], "of the scheduler's host");
     }
