@@ -47,7 +47,7 @@ impl Made {
     fn gone(self) -> &'static str {
         match self {
             Self::Job => "the job has run and was deleted",
-            Self::IdleCluster => "the operator deletes it after 3600 s without work",
+            Self::IdleCluster => "and the operator deletes it",
         }
     }
 

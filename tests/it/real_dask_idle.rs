@@ -32,8 +32,7 @@ async fn a_cluster_that_went_for_want_of_work_stays_away_until_it_is_asked_for()
 
     let (code, plan) = stand.plan();
     assert_eq!(code, 0, "{plan}");
-    for words in ["DI0363", "deletes it after 20 s without work", "`--replace dask_cluster.d`", "No changes"]
-    {
+    for words in ["DI0363", "and the operator deletes it", "`--replace dask_cluster.d`", "No changes"] {
         assert!(plan.contains(words), "no {words:?} in: {plan}");
     }
     stand.run(&["apply", "--auto-approve"]).expect(0);
