@@ -110,6 +110,8 @@ fn changes() -> Vec<Change> {
     let more = json!({ "requests": { "cpu": "1" }, "limits": { "cpu": "1" } });
     let toleration = json!([{ "key": "reserved", "operator": "Exists" }]);
     let env = json!([{ "name": "COLOUR", "value": "red" }]);
+    let unconfined = json!({ "seccompProfile": { "type": "Unconfined" } });
+    let escalates = json!({ "allowPrivilegeEscalation": true });
     let metadata = json!({ "labels": { "tier": "new" }, "annotations": { "tier": "new" } });
     let container_port = json!([{ "name": "tcp-comm", "containerPort": 9786, "protocol": "TCP" }]);
     vec![
@@ -132,6 +134,9 @@ fn changes() -> Vec<Change> {
         fixed("spec.scheduler.spec.nodeSelector", json!({ "zone": "b" })),
         fixed("spec.scheduler.spec.affinity", affinity.clone()),
         fixed("spec.scheduler.spec.tolerations", toleration.clone()),
+        fixed("spec.scheduler.spec.automountServiceAccountToken", json!(true)),
+        fixed("spec.scheduler.spec.securityContext", unconfined.clone()),
+        fixed("spec.scheduler.spec.containers[0].securityContext", escalates.clone()),
         fixed("spec.worker.metadata", metadata),
         fixed("spec.worker.spec.containers[0].image", json!("demo:2")),
         fixed("spec.worker.spec.containers[0].imagePullPolicy", json!("Always")),
@@ -142,6 +147,9 @@ fn changes() -> Vec<Change> {
         fixed("spec.worker.spec.nodeSelector", json!({ "zone": "b" })),
         fixed("spec.worker.spec.affinity", affinity),
         fixed("spec.worker.spec.tolerations", toleration),
+        fixed("spec.worker.spec.automountServiceAccountToken", json!(true)),
+        fixed("spec.worker.spec.securityContext", unconfined),
+        fixed("spec.worker.spec.containers[0].securityContext", escalates),
         change(Effect::InPlace, Seen::Scaled)("spec.worker.replicas", json!(2)),
         change(Effect::InPlace, Seen::Ended)("spec.idleTimeout", json!(1)),
     ]
