@@ -23,6 +23,7 @@ mod dask;
 mod gke;
 mod hosts;
 mod jobs;
+mod kueue;
 mod ladder;
 mod machines;
 mod manifests;
@@ -162,7 +163,7 @@ const RULES: &[Rule] = &[
     queues::gangs_fit_their_queue,
     queues::work_has_nodes,
     queues::objects_are_of_the_newer_version,
-    queues::objects_name_what_is_there,
+    kueue::objects_name_what_is_there,
     booked::workers_can_be_booked,
     requests::requests_have_pods,
     requests::requests_have_a_queued_pool,

@@ -5,8 +5,6 @@
 use serde_json::{Value, json};
 
 use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, fill};
-use super::super::run::quantity::milli;
-use super::super::status::Cause;
 use super::super::strategy::Cell::{Of, Text};
 use super::super::strategy::{AGE, Column, NAME, Selectable, Strategy, column, number, put};
 use super::pod_spec;
@@ -44,7 +42,6 @@ pub const STRATEGIES: &[Strategy] = &[
             put(&mut claim["metadata"], "finalizers", json!([CLAIM_IN_USE]));
             fill(&mut claim["status"], &json!({"phase": "Pending"}));
         },
-        validate_update: claim_update,
         ..Strategy::of("", "PersistentVolumeClaim")
     },
     Strategy {
@@ -96,55 +93,6 @@ const fn counting(group: &'static str, kind: &'static str) -> Strategy {
     Strategy { generation: true, ..Strategy::of(group, kind) }
 }
 
-/// Source: `ValidatePersistentVolumeClaimUpdate`, of a claim that is bound: nothing binds claims here, and on GKE they are.
-fn claim_update(live: &Value, object: &Value, causes: &mut Vec<Cause>) {
-    let fixed = |claim: &Value| {
-        let mut spec = claim["spec"].clone();
-        if let Some(fields) = spec.as_object_mut() {
-            fields.remove("volumeAttributesClassName");
-            // The binder writes it.
-            if live["spec"]["volumeName"].is_null() {
-                fields.remove("volumeName");
-            }
-        }
-        if let Some(resources) = spec["resources"].as_object_mut() {
-            resources.remove("requests");
-        }
-        spec
-    };
-    if fixed(live) != fixed(object) {
-        let what = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        causes.push(Cause::forbidden("spec", what));
-    }
-    let storage = |claim: &Value| milli(&claim["spec"]["resources"]["requests"]["storage"]);
-    if storage(object) < storage(live) {
-        let what = "field can not be less than status.capacity";
-        causes.push(Cause::forbidden("spec.resources.requests.storage", what));
-    }
-}
-
 fn is_default(class: &Value) -> bool {
     class["globalDefault"] == true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_grows_and_is_otherwise_as_it_was() {
-        let claim = |size: &str, mode: &str| json!({"spec": {"accessModes": [mode], "resources": {"requests": {"storage": size}}}});
-        let live = claim("10Gi", "ReadWriteOnce");
-        for (object, refused) in [
-            (claim("10240Mi", "ReadWriteOnce"), 0),
-            (claim("20Gi", "ReadWriteOnce"), 0),
-            (claim("9Gi", "ReadWriteOnce"), 1),
-            (claim("10Gi", "ReadWriteMany"), 1),
-            (claim("1Gi", "ReadWriteMany"), 2),
-        ] {
-            let mut causes = Vec::new();
-            claim_update(&live, &object, &mut causes);
-            assert_eq!(causes.len(), refused, "{object}");
-        }
-    }
 }
