@@ -247,8 +247,8 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
     Ok(lines.map(|(name, value)| format!("export {name}={}\n", quoted(&value))).concat())
 }
 
-/// What a sandbox keeps in its folder, its state last: a reset that was interrupted is done again while that is there. Nothing else
-/// is deleted.
+/// The files of a sandbox, in the order in which a reset deletes them. Its state is last, so that an interrupted reset can be repeated.
+/// No other file is deleted.
 const KEPT: [&str; 7] =
     ["ca.pem", "ca.key", "serve.json", "kubeconfig", TOKEN, "sandbox.redb.new", "sandbox.redb"];
 

@@ -1,5 +1,7 @@
 //! Reading of JSON whose shape a server decides.
 
+use schemars::{Schema, json_schema};
+use serde::de::{Deserialize as _, Deserializer, Error as _};
 use serde_json::Value;
 
 /// Text of a JSON string, empty for anything else.
@@ -26,4 +28,18 @@ pub fn is_going(live: &Value) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
+}
+
+/// Reads a table in Kubernetes' own words, whose fields a rule checks.
+///
+/// # Errors
+/// It is no table; `what` is what was expected.
+pub(crate) fn table<'de, D: Deserializer<'de>>(deserializer: D, what: &str) -> Result<Value, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    if value.is_object() { Ok(value) } else { Err(D::Error::custom(what)) }
+}
+
+/// The schema of such a table.
+pub(crate) fn table_schema(description: &str) -> Schema {
+    json_schema!({ "description": description, "type": "object", "additionalProperties": {} })
 }

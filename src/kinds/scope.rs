@@ -23,9 +23,9 @@ pub const KUEUE: &str = "kueue";
 /// at most 53 characters, it fits into the 63 of a label's name.
 pub const CLIENT_OF: &str = "dask-infra.dev/client-of-";
 
-/// Puts that label into the `metadata` of a pod, or of its template.
-pub fn let_in(pod: &mut Value, cluster: &str) {
-    pod["metadata"]["labels"][format!("{CLIENT_OF}{cluster}")] = json!("true");
+/// Puts that label into the metadata of a pod, or of its template.
+pub fn let_in(metadata: &mut Value, cluster: &str) {
+    metadata["labels"][format!("{CLIENT_OF}{cluster}")] = json!("true");
 }
 
 /// The API group of Kueue.
@@ -184,6 +184,11 @@ impl Scope {
             (None, [only]) => Some(only),
             (None, _) => None,
         }
+    }
+
+    /// The Dask cluster of the section with this address.
+    pub fn dask_of(&self, section: &Address) -> Option<&DaskFacts> {
+        self.dask_cluster(Some(section.as_str().strip_prefix("dask_cluster.")?))
     }
 
     /// The address of a section, when the file has it.

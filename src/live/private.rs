@@ -5,11 +5,22 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use super::environment::environment;
 use crate::shell::quoted;
 
 /// Modes that let other users enter a folder, and that let them write into it.
 const ENTER: u32 = 0o077;
 const WRITE: u32 = 0o022;
+
+/// The path that a variable of the environment names; a relative one counts for nothing.
+pub fn named(variable: &str) -> Option<PathBuf> {
+    environment(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// The folder with the state of this user's programs. Source: XDG Base Directory Specification.
+pub fn state() -> Option<PathBuf> {
+    named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")))
+}
 
 /// Creates a folder for the user alone, with its parents, or takes the one that is there. Links and folders that others own or can
 /// enter are refused.

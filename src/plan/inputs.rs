@@ -95,7 +95,7 @@ pub struct Inputs<'a> {
     pub desired: Arc<[Resource]>,
     /// What others own and the stack reads.
     pub external: Vec<External>,
-    /// Every way of those that can be had in several.
+    /// Node pools with `capacity`, each with all its ways.
     pub ladders: Vec<Ladder>,
     /// What is live.
     pub world: &'a World,

@@ -300,7 +300,7 @@ pub struct Plan {
     /// The file's word on what was compared otherwise, for planning again.
     #[serde(default, skip_serializing_if = "InFile::is_empty")]
     pub in_file: InFile,
-    /// Every way of those that can be had in several.
+    /// Node pools with `capacity`, each with all its ways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ladders: Vec<Ladder>,
     /// What others own, for planning again.

@@ -146,7 +146,7 @@ impl<'a> Planner<'a> {
         self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
     }
 
-    /// An object that the record names and others have made anew, or taken: it stays, and the record that names it goes.
+    /// Notes of objects in the record that others have recreated or taken over: they stay, and leave the record.
     fn left_behind(&self) -> Vec<Note> {
         let Inputs { world, owner, .. } = self.seen.inputs;
         let mut notes = Vec::new();

@@ -105,7 +105,7 @@ pub enum Reason {
     Emptied,
     /// It is taken away for now.
     Stopped(Stop),
-    /// Names the command that the plan is for.
+    /// It is stopped by the command that the plan is for.
     WillBeStopped,
     /// It was, until now.
     Started,

@@ -17,7 +17,7 @@ pub struct Lowered {
     pub resources: Arc<[Resource]>,
     /// Resources that others own (`manage = false`).
     pub external: Vec<External>,
-    /// Every way of those that can be had in several.
+    /// Node pools with `capacity`, each with all its ways.
     pub ladders: Vec<Ladder>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use crate::apply::lock::Liveness;
 use crate::cli::{Exit, holder};
 use crate::diag::{Code, Diagnostic};
-use crate::live::environment::environment;
 use crate::live::private;
 use crate::report::connect::Connected;
 
@@ -95,12 +94,10 @@ impl Notes {
     /// # Errors
     /// Why no folder can be used.
     pub fn open() -> Result<Self, String> {
-        let set = |name: &str| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
         // In a shell of `su` the variable may name the folder of another user.
-        let session = set("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
-        let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+        let session = private::named("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
         let mut why = "neither XDG_RUNTIME_DIR nor HOME is set".to_owned();
-        for base in [session, state].into_iter().flatten() {
+        for base in [session, private::state()].into_iter().flatten() {
             let own = base.join("dask-infra");
             match private::parent(&own).and_then(|_| private::folder(&own.join("connect"))) {
                 Ok(folder) => return Ok(Self(folder)),

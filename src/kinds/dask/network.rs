@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::api::CLUSTER_LABEL;
 use crate::address::{Address, FieldPath};
+use crate::kinds::json::{table, table_schema};
 use crate::kinds::kubernetes::object::{gvk, made};
-use crate::kinds::scope::{CLIENT_OF, DaskFacts, OPERATOR_NAME, Scope};
+use crate::kinds::scope::{CLIENT_OF, OPERATOR_NAME, Scope};
 use crate::resource::{KindId, Life, Resource};
 
 /// The label of a namespace that has its name. Source: the admission of Kubernetes sets it, since 1.21.
@@ -21,16 +22,16 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Clients that may connect to the pods of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Network {
-    /// Whoever the Kubernetes cluster lets.
+    /// All that the Kubernetes cluster admits.
     #[default]
     Open,
-    /// Those that the cluster works with.
+    /// The pods of the Dask cluster, its operator, and its clients in the stack.
     Closed,
-    /// These as well.
+    /// Peers that the section names as well.
     ClosedBut(NetworkTable),
 }
 
-/// Who else may connect to the pods of a Dask cluster.
+/// Further clients of the pods of a Dask cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkTable {
@@ -45,12 +46,7 @@ pub struct Peer(pub Value);
 
 impl<'de> Deserialize<'de> for Peer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        if value.is_object() {
-            Ok(Self(value))
-        } else {
-            Err(D::Error::custom("a NetworkPolicyPeer as a table"))
-        }
+        table(deserializer, "a NetworkPolicyPeer as a table").map(Self)
     }
 }
 
@@ -60,11 +56,7 @@ impl JsonSchema for Peer {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A NetworkPolicyPeer.",
-            "type": "object",
-            "additionalProperties": {},
-        })
+        table_schema("A NetworkPolicyPeer.")
     }
 }
 
@@ -116,7 +108,7 @@ impl JsonSchema for Network {
 }
 
 impl Network {
-    /// Tells whether the pods are open to whoever the Kubernetes cluster lets.
+    /// Returns true when no policy protects the pods.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
     }
@@ -149,8 +141,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
     let own = json!({ CLUSTER_LABEL: name });
     let client = json!({ format!("{CLIENT_OF}{name}"): "true" });
     let mut from = vec![pods(own.clone()), pods(client.clone())];
-    let is_own = |facts: &&DaskFacts| Address::of("dask_cluster", &facts.key) == cluster.address;
-    let visited_from = scope.dask.iter().find(is_own).into_iter().flat_map(|facts| &facts.visited_from);
+    let visited_from = scope.dask_of(&cluster.address).into_iter().flat_map(|facts| &facts.visited_from);
     from.extend(visited_from.map(|namespace| of_namespace(Some(namespace), client.clone())));
     // It asks the scheduler who may go, and whether it works.
     let operator = json!({ "app.kubernetes.io/name": OPERATOR_NAME });

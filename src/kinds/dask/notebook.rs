@@ -200,7 +200,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     if let Some((key, like)) =
         section.like.as_ref().zip(like).filter(|(_, like)| !like.network_policy.is_open())
     {
-        let_in(&mut deployment["template"], like.live_name(key));
+        let_in(&mut deployment["template"]["metadata"], like.live_name(key));
     }
     section.keys.lay(&mut deployment["template"], &place, &origin, &mut provenance);
     let service = json!({

@@ -20,7 +20,7 @@ use crate::kinds::kind::{Compare, Halt, Kind};
 use crate::kinds::kubernetes::kueue::{gang, workload_of};
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::kubernetes::requests::object_program;
-use crate::kinds::scope::{DaskFacts, Scope, let_in};
+use crate::kinds::scope::{Scope, let_in};
 use crate::kinds::short::{seconds, text_or_table};
 use crate::kinds::status::StatusLine;
 use crate::resource::{Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Readiness, Resource};
@@ -316,10 +316,9 @@ impl Making<'_> {
                 "template": { "spec": self.pod(after) },
             } },
         });
-        let is_own = |facts: &&DaskFacts| Address::of("dask_cluster", &facts.key) == self.cluster.address;
-        let closed = self.scope.dask.iter().find(is_own).is_some_and(|facts| facts.closed);
+        let closed = self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.closed);
         if closed && matches!(self.asks, Asks::Scheduler(_)) {
-            let_in(&mut spec["jobTemplate"]["spec"]["template"], &self.of.name);
+            let_in(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
         }
         let follows =
             self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();

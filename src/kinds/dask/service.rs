@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::address::FieldPath;
-use crate::kinds::json::is_false;
+use crate::kinds::json::{is_false, table, table_schema};
 use crate::kinds::pod;
 use crate::schema;
 
@@ -60,12 +60,7 @@ pub struct ServiceSpec(pub Value);
 
 impl<'de> Deserialize<'de> for ServiceSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        if value.is_object() {
-            Ok(Self(value))
-        } else {
-            Err(D::Error::custom("parts of a ServiceSpec as a table"))
-        }
+        table(deserializer, "parts of a ServiceSpec as a table").map(Self)
     }
 }
 
@@ -75,11 +70,7 @@ impl JsonSchema for ServiceSpec {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "Parts of a ServiceSpec.",
-            "type": "object",
-            "additionalProperties": {},
-        })
+        table_schema("Parts of a ServiceSpec.")
     }
 }
 

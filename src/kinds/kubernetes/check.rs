@@ -16,7 +16,7 @@ use crate::kinds::confined;
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Kind, Where};
 use crate::kinds::machines::{ACCELERATOR_LABEL, Machines};
-use crate::kinds::scope::{CLIENT_OF, DaskFacts, POOL_LABEL, PoolFacts, Scope};
+use crate::kinds::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, let_in};
 use crate::kinds::section::{Head, Live, Naming, Section};
 use crate::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
@@ -148,7 +148,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     follows.extend(depends_on.iter().map(Address::new));
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     if let Some(facts) = cluster.filter(|facts| facts.closed) {
-        metadata["labels"][format!("{CLIENT_OF}{}", facts.name)] = json!("true");
+        let_in(&mut metadata, &facts.name);
     }
     if !annotations.is_null() {
         metadata["annotations"] = annotations;

@@ -9,8 +9,8 @@ use crate::kinds::confined;
 use crate::record::Passes;
 use crate::resource::{Life, Resource};
 
-/// What its own section says, without what is copied from others and the bounds of its pods, and however it is spelled: what a
-/// comparison takes for one value has one digest.
+/// The digest of the fields of its own section, without those copied from other sections and without the bounds of its pods. Values
+/// that a comparison takes for equal have one digest, however they are spelled.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     of(&same::canonical(&own(resource, Bounds::Out), schema.as_ref()))

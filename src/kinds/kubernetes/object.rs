@@ -79,7 +79,7 @@ pub(crate) fn bare(body: &Value) -> Value {
     bare
 }
 
-/// What a section says of an object that others own: everything but the labels of our objects and the bounds of our pods.
+/// The fields of a section for an unmanaged object: all but the labels of our objects and the bounds of our pods.
 pub(crate) fn unmarked(mut resource: Resource) -> Resource {
     confined::strip(&mut resource.body);
     let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);

@@ -113,9 +113,7 @@ const OF_CLIENTS: [(&str, &str, &str); 3] = [
 
 /// The folder of this user with copies of the certificates of a Dask cluster, and those that it is in, the innermost first.
 fn folders_for_clients(host: &Host, cluster: &str) -> Option<[PathBuf; 3]> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
-    let base = state.join("dask-infra");
+    let base = private::state()?.join("dask-infra");
     let clients = base.join("clients");
     Some([clients.join(name_for_clients(host, cluster)), clients, base])
 }

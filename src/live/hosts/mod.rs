@@ -164,8 +164,8 @@ impl Agent {
     /// A success of the shape that was asked for, or a refusal.
     fn checked(&self, request: &Request, path: &str, answer: (u16, Value)) -> Result<(u16, Value), ApiError> {
         let (status, body) = &answer;
-        if let Err(why) = shape::check(path, body)
-            && (200..300).contains(status)
+        if (200..300).contains(status)
+            && let Err(why) = shape::check(path, body)
         {
             let class = if request.writes() { Class::Lost } else { Class::Unreadable };
             let message =

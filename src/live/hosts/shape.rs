@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
+use super::CERTIFICATES;
 use crate::live::shape::Place;
 
 /// Bytes of the longest message: the agent sends 20 lines of a log at most.
@@ -156,6 +157,27 @@ struct Scheduler {
     versions: Option<Versions>,
     queue: Option<Queue>,
     workers_on: Option<BTreeMap<Word, Count>>,
+    tls: Option<Tls>,
+}
+
+/// The state of the certificates of a Dask cluster.
+#[derive(Deserialize)]
+struct Tls {
+    fingerprint: Option<Name>,
+    ends: Option<Word>,
+    lost: Option<bool>,
+    due: Option<bool>,
+}
+
+/// The certificates of a Dask cluster, which become files of whoever connects.
+#[derive(Deserialize)]
+struct Certificates {
+    authority: Text,
+    certificate: Text,
+    key: Text,
+    begins: Word,
+    ends: Word,
+    folder: Word,
 }
 
 #[derive(Deserialize)]
@@ -216,6 +238,7 @@ pub fn check(path: &str, answer: &Value) -> Result<(), String> {
     let Some(Place { plural, name, subresource, .. }) = Place::of_path(path) else { return Ok(()) };
     match subresource {
         Some("log") if path.contains("offset=") => return is::<Logged>(answer),
+        Some(CERTIFICATES) => return is::<Certificates>(answer),
         Some(_) => return Ok(()),
         None => {}
     }
@@ -263,7 +286,7 @@ mod tests {
             "metadata": { "name": "d", "uid": "1", "labels": { "a": "b" } }, "spec": { "worker": {} },
             "status": {
                 "converging": false, "workers": { "running": 1, "registered": 1 },
-                "scheduler": { "running": true, "port": 8786, "host": "127.0.0.1", "versions": { "dask-cuda": null, "dask": "2026.8.0" } },
+                "scheduler": { "running": true, "tls": { "fingerprint": "0a", "ends": "2028-01-01T00:00:00Z" }, "port": 8786, "host": "127.0.0.1", "versions": { "dask-cuda": null, "dask": "2026.8.0" } },
             },
         });
         assert_eq!(check(&format!("{CLUSTERS}/d"), &cluster), Ok(()));
@@ -276,6 +299,11 @@ mod tests {
             ("/status/scheduler/port", json!(70_000), "`status.scheduler.port` is of another type"),
             ("/status/scheduler/versions/dask", json!("1 `id`"), "is not a version"),
             ("/status/scheduler/host", json!("a\u{1b}[2J"), "is not a word"),
+            (
+                "/status/scheduler/tls/fingerprint",
+                json!("../x"),
+                "`status.scheduler.tls.fingerprint` is not a name",
+            ),
             ("/spec", json!("x"), "`spec` is of another type"),
         ] {
             let mut other = cluster.clone();
@@ -288,5 +316,14 @@ mod tests {
         long["status"]["message"] = json!("x".repeat(1 << 20));
         assert!(check(&format!("{CLUSTERS}/d"), &long).unwrap_err().contains("is not a text of at most"));
         assert!(check(CLUSTERS, &json!({})).is_err());
+        let pem = "-----BEGIN CERTIFICATE-----\n";
+        let mut certificates = json!({
+            "authority": pem, "certificate": pem, "key": pem, "begins": "2026-01-01T00:00:00Z", "ends": "2028-01-01T00:00:00Z",
+            "fingerprint": "0a", "folder": "/state/certificates/d/0a",
+        });
+        let path = format!("{CLUSTERS}/d/certificates");
+        assert_eq!(check(&path, &certificates), Ok(()));
+        certificates["key"] = json!("x".repeat(1 << 20));
+        assert_eq!(check(&path, &certificates), Err("`key` is not a text of at most 64 KiB".to_owned()));
     }
 }

@@ -221,6 +221,7 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
         context.say(Diagnostic::warning(Code::PublicScheduler, what).at_value(place, "").help(help));
     }
 }
+
 /// A NetworkPolicy that nothing enforces, and a service whose clients it keeps out.
 pub(super) fn policies_are_followed(context: &mut Context<'_>) {
     let stack = context.stack;
@@ -258,7 +259,7 @@ pub(super) fn policies_are_followed(context: &mut Context<'_>) {
     }
 }
 
-/// Tells whether GKE follows NetworkPolicies in a cluster, as far as its section says; of a cluster of others nobody knows here.
+/// Returns true when GKE enforces NetworkPolicies in a cluster, as far as its section says, and for an unmanaged one.
 fn enforces_policies(cluster: &Cluster) -> bool {
     let says = |field: &str| cluster.api.contains_key(field);
     !cluster.manage.is_managed()

@@ -344,16 +344,7 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
 
 pub fn imported(bytes: &[u8], _: &Path) -> Result<(), String> {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
-    let mut found = Found {
-        place: Place::Kubeconfig { path: None, context: Some("kind".into()) },
-        endpoint: Endpoint::Auto,
-        cluster: Value::Null,
-        pools: BTreeMap::new(),
-        sizes: BTreeMap::new(),
-        objects: BTreeMap::new(),
-        strangers: Vec::new(),
-        unread: Vec::new(),
-    };
+    let mut found = nothing(Place::Kubeconfig { path: None, context: Some("kind".into()) });
     let Identity::Object(object) = identity(&value) else { return Ok(()) };
     found.objects.insert(object, value.clone());
     if value["metadata"].is_null() {
@@ -361,6 +352,25 @@ pub fn imported(bytes: &[u8], _: &Path) -> Result<(), String> {
         found.pools.insert("p".into(), value.clone());
         found.cluster = value;
     }
-    let text = import::import(&found, &Owner { stack: "h".into(), id: "h".into() }).text;
+    reads_back(&found)
+}
+
+/// A place where nothing is.
+pub fn nothing(place: Place) -> Found {
+    Found {
+        place,
+        endpoint: Endpoint::Auto,
+        cluster: Value::Null,
+        pools: BTreeMap::new(),
+        sizes: BTreeMap::new(),
+        objects: BTreeMap::new(),
+        strangers: Vec::new(),
+        unread: Vec::new(),
+    }
+}
+
+/// Checks that an imported stack is a stack.
+pub fn reads_back(found: &Found) -> Result<(), String> {
+    let text = import::import(found, &Owner { stack: "h".into(), id: "h".into() }).text;
     load(Path::new(""), &text).map_err(|why| format!("{why}\n{text}"))
 }

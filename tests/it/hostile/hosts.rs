@@ -1,26 +1,21 @@
 //! Answers of the agent of a host, and what is read out of those that have the right shape.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use dask_infra::import::{self, Found, Hosts, Place};
+use dask_infra::import::{Hosts, Place};
 use dask_infra::live::hosts::shape;
-use dask_infra::resource::{Endpoint, Gvk, ObjectId, Owner};
+use dask_infra::resource::{Gvk, ObjectId};
 use serde_json::{Value, json};
 
-use super::answers::judge;
+use super::answers::{judge, nothing, reads_back};
 use super::steady;
-use super::texts::load;
-
-/// The stack whose things they are.
-const STACK: &str = "h";
 
 fn object(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "hosts.dask-infra.dev/v1", "kind": kind,
         "metadata": {
             "name": name, "uid": "1f0a", "resourceVersion": "7", "creationTimestamp": "2026-11-01T00:00:00Z",
-            "labels": { "dask-infra/stack": STACK },
+            "labels": { "dask-infra/stack": "h" },
             "managedFields": [{ "manager": "dask-infra/h", "operation": "Apply", "fieldsV1": { "f:spec": {} } }],
         },
         "spec": spec, "status": status,
@@ -36,7 +31,7 @@ pub fn lives() -> Vec<Vec<u8>> {
     let scheduler = json!({
         "running": true, "answers": true, "host": "127.0.0.1", "port": 8786, "dashboardPort": 8787,
         "address": "tcp://127.0.0.1:8786", "dashboard": "http://127.0.0.1:8787/status", "versions": versions, "queue": queue,
-        "workersOn": { "n1": 2 },
+        "workersOn": { "n1": 2 }, "tls": { "fingerprint": "0a", "ends": "2028-11-01T00:00:00Z" },
     });
     let terms = json!({
         "environment": { "name": "h-main" }, "hosts": ["n1"], "host": "n1",
@@ -81,7 +76,7 @@ pub fn lives() -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// What is of the right shape is judged and imported; an error repeats nothing that steers a terminal.
+/// Judges and imports answers of the right shape. An error about another one has nothing that steers a terminal.
 pub fn live(bytes: &[u8], place: &Path) -> Result<(), String> {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let kind = value["kind"].as_str().unwrap_or("Cluster");
@@ -96,16 +91,7 @@ pub fn live(bytes: &[u8], place: &Path) -> Result<(), String> {
         return if why.contains('`') { steady(&why) } else { Err(format!("no place: {why}")) };
     }
     judge(bytes, place)?;
-    let mut found = Found {
-        place: Place::Hosts(Hosts::Local),
-        endpoint: Endpoint::Auto,
-        cluster: Value::Null,
-        pools: BTreeMap::new(),
-        sizes: BTreeMap::new(),
-        objects: BTreeMap::new(),
-        strangers: Vec::new(),
-        unread: Vec::new(),
-    };
+    let mut found = nothing(Place::Hosts(Hosts::Local));
     if kind == "Stranger" {
         found.strangers.push(value);
     } else {
@@ -114,6 +100,5 @@ pub fn live(bytes: &[u8], place: &Path) -> Result<(), String> {
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         found.objects.insert(ObjectId { gvk, namespace: None, name }, value);
     }
-    let text = import::import(&found, &Owner { stack: STACK.into(), id: STACK.into() }).text;
-    load(Path::new(""), &text).map_err(|why| format!("{why}\n{text}"))
+    reads_back(&found)
 }

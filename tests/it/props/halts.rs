@@ -11,7 +11,7 @@ use super::player::{Player, paused};
 use super::script::{Adopt, Command, Kill, Scale, Step};
 use super::stacks::{self, Change, Spec};
 
-/// What somebody types.
+/// A command.
 #[derive(Clone, Debug)]
 enum Typed {
     Stop,
