@@ -87,10 +87,10 @@ pub struct PodKeys {
     /// A PodSpec, or parts of one, merged over the result of the other keys: a table, or the name of a YAML file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
-    /// `false`: the pods run with what their image and the cluster give them. Default `true`: they get no token of a service
-    /// account unless `pod` names one (`serviceAccountName`) or says `automountServiceAccountToken = true`, cannot gain
-    /// privileges (`sudo`), make the system calls that the runtime allows (seccomp), and have no capabilities where the image is one of Dask or RAPIDS
-    /// and installs no packages with apt or conda when it starts.
+    /// `false` turns the security defaults of the pods off. With `true`, the default, they have no service account token unless `pod`
+    /// names an account (`serviceAccountName`) or sets `automountServiceAccountToken = true`. They cannot escalate privileges (`sudo`)
+    /// and use the runtime's seccomp profile. With a Dask or RAPIDS image they have no capabilities, unless it installs packages with
+    /// apt or conda at start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confined: Option<bool>,
 }

@@ -284,7 +284,7 @@ impl Planner<'_> {
         true
     }
 
-    /// Says of Dask clusters that this plan creates that whoever reaches them is the account of their nodes.
+    /// Warns of Dask clusters that this plan creates on nodes whose metadata server gives pods the nodes' service account.
     pub(super) fn tell_node_accounts(&mut self) {
         let inputs = self.seen.inputs;
         let wanted = resource::by_identity(&inputs.desired);
@@ -320,8 +320,8 @@ impl Planner<'_> {
             let is_on = |pool: &&&str| own.iter().any(|own| own.is_none_or(|own| own == **pool));
             let pools: Vec<String> = exposed.iter().filter(is_on).map(|pool| format!("node_pool.{pool}")).collect();
             let message = format!(
-                "whoever reaches its scheduler is the Google service account of its nodes ({}); `workload_identity = true` in \
-                 `[cluster]` prevents that",
+                "anyone who can connect to its scheduler can use the Google service account of its nodes ({}); `workload_identity \
+                 = true` in `[cluster]` prevents that",
                 pools.join(", ")
             );
             (!pools.is_empty()).then(|| Note::of(Code::NodeAccount, &change.address, message))

@@ -162,10 +162,10 @@ pub struct DaskCluster {
     /// network), or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
     #[serde(default)]
     pub service: DaskService,
-    /// `true`: one NetworkPolicy admits to its pods only each other, the Dask operator, this stack's checks of it and notebooks
-    /// like it, and pods of its namespace with the label `dask-infra.dev/client-of-NAME = "true"`. `{ from = […] }` admits more.
-    /// `dask-infra connect` needs nothing. It holds where the Kubernetes cluster enforces such policies: on GKE with `dataplane_v2`
-    /// or `network_policy` of `[cluster]`. Default `false`.
+    /// `true` creates a NetworkPolicy: only its own pods, the Dask operator, this stack's checks and notebooks of it, and pods of its
+    /// namespace with the label `dask-infra.dev/client-of-NAME = "true"` can connect. `{ from = […] }` allows more. `dask-infra connect`
+    /// works without. The Kubernetes cluster must enforce policies: on GKE with `dataplane_v2` or `network_policy` of `[cluster]`.
+    /// Default `false`.
     #[serde(default, skip_serializing_if = "Network::is_open")]
     pub network_policy: Network,
     /// Labels; the operator copies them to everything it creates.

@@ -116,7 +116,8 @@ pub struct DaskJob {
     /// with what runs on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run_duration: Option<String>,
-    /// `true`: as that of a Dask cluster, for the pods of the job and of its cluster. Default as in `like`, else `false`.
+    /// `true` creates a NetworkPolicy for the pods of the job and of its cluster, as in `[dask_cluster]`. Default as in `like`, else
+    /// `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<Network>,
     /// What happens when the program fails. Default `never`: the job has failed.

@@ -161,15 +161,14 @@ impl Agent {
         }
     }
 
-    /// A success of the shape that was asked for, or a refusal.
+    /// Checks that a success has the shape that was asked for.
     fn checked(&self, request: &Request, path: &str, answer: (u16, Value)) -> Result<(u16, Value), ApiError> {
         let (status, body) = &answer;
         if (200..300).contains(status)
             && let Err(why) = shape::check(path, body)
         {
             let class = if request.writes() { Class::Lost } else { Class::Unreadable };
-            let message =
-                format!("the agent on {} answered something else than was asked for: {why}", self.host);
+            let message = format!("unexpected answer from the agent on {}: {why}", self.host);
             return Err(request.failed(class, message));
         }
         Ok(answer)

@@ -40,7 +40,7 @@ pub(super) fn schedulers_are_not_open(context: &mut Context<'_>) {
         }
         let at = if at == AUTO { "the login node" } else { at };
         let what = format!(
-            "anyone who reaches the scheduler of `{path}` on {at} runs code as you: `{speaks}` does not ask who connects"
+            "anyone who can connect to the scheduler of `{path}` on {at} can run code as you: `{speaks}` authenticates nobody"
         );
         let (place, help) = match own {
             Some(_) => (
