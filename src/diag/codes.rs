@@ -584,7 +584,8 @@ codes! {
     HelmMissing "DI0270" "helm cannot be run"
     "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or \
      DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no \
-     extra permissions. Get it from https://helm.sh/docs/intro/install; it is one file."
+     extra permissions. Get it from https://helm.sh/docs/intro/install; it is one file. Where a machine that deletes \
+     stacks has no `helm`, save the plan on another one: `plan --destroy --out FILE` there, `apply FILE` here."
     => "dask-infra --helm tools/helm plan"
 
     ChartNotFound "DI0271" "no such chart"
@@ -1007,6 +1008,13 @@ codes! {
      exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \
      anyway, with resources outside this stack and running work that cannot be listed. Load balancers and \
      disks created by its controllers may remain and cost money: check the project afterwards."
+
+    OutOfReach "DI0371" "resources on GKE that the stack no longer reads"
+    "The record names a GKE cluster or node pools, and the stack file has `[kubernetes]` or hosts in place of `[gke]`: such a stack \
+     sends no requests to GKE. They remain in the record, so that a file with `[gke]` finds them again. To delete them, go back to \
+     `[gke]` and run `destroy`, or remove their sections. To keep them without this stack, go back to `[gke]`, set `manage = false` in \
+     their sections, apply, and change the target then."
+    => "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\nmanage = false      # apply; then use [kubernetes]"
 
     Unready "DI0380" "a resource is not ready"
     "It would not be changed, but it is not ready. If the record says that it has not been ready since an \

@@ -4,7 +4,7 @@ use super::planner::Planner;
 use super::{Consent, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
-use crate::resource::{Elsewhere, Seen};
+use crate::resource::{Elsewhere, Identity, Seen};
 
 impl Inputs<'_> {
     pub(super) fn has_things(&self) -> bool {
@@ -137,7 +137,7 @@ impl Planner<'_> {
             ),
         ));
         for resource in inputs.desired.iter() {
-            if matches!(resource.identity, crate::resource::Identity::Object(_)) {
+            if matches!(resource.identity, Identity::Object(_)) {
                 self.protected(resource, "delete");
             }
         }
@@ -175,5 +175,27 @@ impl Planner<'_> {
         };
         let note = |message: String| Note::of(Code::RecordLost, &Address::new("stack"), message);
         lost.into_iter().chain(unlisted).map(note).collect()
+    }
+
+    /// GKE clusters and node pools in the record of a stack that has no `[gke]` any more: nothing looks at them.
+    pub(super) fn out_of_reach(&self) -> Vec<Note> {
+        let Inputs { world, target, .. } = self.seen.inputs;
+        if target.gke.is_some() {
+            return Vec::new();
+        }
+        let recorded = world.record.iter().flat_map(|record| &record.inventory);
+        let of_gke = recorded
+            .filter(|entry| matches!(entry.identity, Identity::Cluster(_) | Identity::NodePool { .. }))
+            .map(|entry| entry.identity.to_string());
+        let things: Vec<String> = of_gke.collect();
+        if things.is_empty() {
+            return Vec::new();
+        }
+        let message = format!(
+            "earlier applies created {}, and a stack without `[gke]` neither reads, changes nor deletes them: they \
+             remain, and cost money while they run",
+            diag::listed(things.iter().map(String::as_str), "and")
+        );
+        vec![Note::of(Code::OutOfReach, &Address::new("stack"), message)]
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::along::{NAMED, empties, owner, rolls, runs_on, shrinks};
 use super::cascade::{Cascade, is_pod, pods_of_pool};
 use super::planner::Planner;
 use super::{Action, Change, Note};
 use crate::diag::Code;
-use crate::resource::{Identity, ObjectId};
+use crate::resource::{Identity, KindId, ObjectId};
 
 /// What happens to the nodes of a pool.
 #[derive(Clone, Copy, PartialEq)]
@@ -103,7 +105,8 @@ impl Planner<'_> {
         left.is_empty() && !comes
     }
 
-    /// The Pods that go with what they were made for.
+    /// The Pods that go with what they were made for, and those of the CronJobs of `ttl` and `idle_stop`, which lose nothing: the next
+    /// one looks again.
     fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
         let inputs = self.seen.inputs;
         let manager = inputs.owner.field_manager();
@@ -111,7 +114,12 @@ impl Planner<'_> {
         let along = cascade.all(&gone.iter().cloned().collect::<Vec<_>>());
         let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
         let inside = inputs.world.inside.live().into_iter().flatten();
-        let goes = inside.filter(|(object, live)| is_pod(object) && cascade.has_owner(live, is_gone));
+        let is_reaper = |owner: &ObjectId, _: &Value| {
+            self.seen.known.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
+        };
+        let goes = inside.filter(|(object, live)| {
+            is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.made_for(live, &is_reaper))
+        });
         goes.map(|(object, _)| object.clone()).collect()
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::Value;
 
 use super::planner::Planner;
+use super::reason::Reason;
 use super::{Action, Mode, Note};
 use crate::address::Address;
 use crate::diag::Code;
@@ -20,6 +21,22 @@ impl Planner<'_> {
         notes.extend(self.hosts_elsewhere());
         notes.extend(self.left_without_workers());
         notes
+    }
+
+    /// Dask clusters that are replaced while no process of theirs runs have nothing to lose.
+    pub(super) fn tell_idle_replacements(&mut self) {
+        let world = self.seen.inputs.world;
+        for change in &mut self.changes {
+            if change.action == Action::Replace && change.kind == KindId::HostCluster {
+                let status = world.find(&change.identity).map(|live| &live["status"]);
+                let is_idle = |status: &Value| {
+                    status["scheduler"]["running"] == false && status["workers"]["running"] == 0
+                };
+                if status.is_some_and(is_idle) {
+                    change.reasons.push(Reason::NothingRuns);
+                }
+            }
+        }
     }
 
     fn recorded_hosts(&self) -> impl Iterator<Item = &Host> {

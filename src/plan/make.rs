@@ -145,9 +145,11 @@ fn propose(planner: &mut Planner<'_>) {
     }
     planner.goes_along();
     planner.empties();
+    planner.tell_idle_replacements();
     planner.notes.extend(planner.drained());
     planner.notes.extend(planner.requests_of_pools());
     planner.notes.extend(planner.what_cannot_be_known());
+    planner.notes.extend(planner.out_of_reach());
     planner.notes.extend(planner.hosts_in_doubt());
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::of(change.kind).rank;

@@ -99,6 +99,8 @@ pub enum Reason {
     NoMachines {
         by: String,
     },
+    /// No process of a Dask cluster on hosts runs: it did not start, or has ended.
+    NothingRuns,
     /// The file no longer has the way that it was made by.
     OtherWays,
     /// Its nodes go first: GKE switches queued provisioning on for an empty pool only.
@@ -147,7 +149,10 @@ pub enum Holder {
 impl Reason {
     /// Whether what goes because of it had nothing that could be lost.
     pub fn takes_nothing(&self) -> bool {
-        matches!(self, Self::NoMachines { .. } | Self::AskedAgain { .. } | Self::NodesUsed)
+        matches!(
+            self,
+            Self::NoMachines { .. } | Self::AskedAgain { .. } | Self::NodesUsed | Self::NothingRuns
+        )
     }
 
     /// Returns true where the marks do not say that what goes is this stack's alone: `destroy` needs consent to it by address.
@@ -250,6 +255,7 @@ impl fmt::Display for Reason {
             Self::Emptied => f.write_str(
                 "all its nodes are deleted first: GKE enables queued provisioning on an empty pool only",
             ),
+            Self::NothingRuns => f.write_str("nothing of it runs"),
             Self::Stopped(stop) => stop.fmt(f),
             Self::WillBeStopped => f.write_str("will be stopped"),
             Self::Started => f.write_str("stopped until now"),

@@ -31,6 +31,9 @@ pub struct Connected {
     /// The scheduler's dashboard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard: Option<String>,
+    /// The package that the scheduler's environment lacks for its dashboard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_lacks: Option<String>,
     /// Jupyter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notebook: Option<String>,
@@ -103,7 +106,13 @@ impl Connected {
 
     fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows: Vec<(&'static str, String)> = Vec::new();
-        rows.extend(self.dashboard.iter().map(|url| ("dashboard", paint(Tint::Run, url))));
+        let lacks = self.dashboard_lacks.as_ref();
+        let lacks =
+            lacks.map(|package| format!(" has no pages: add `{package}` to the packages of the environment"));
+        let lacks = lacks.map(|why| paint(Tint::Change, &why)).unwrap_or_default();
+        rows.extend(
+            self.dashboard.iter().map(|url| ("dashboard", format!("{}{lacks}", paint(Tint::Run, url)))),
+        );
         rows.extend(self.notebook.iter().map(|url| ("notebook", paint(Tint::Run, url))));
         let also = if self.security.is_some() { ", Security" } else { "" };
         let imported = |line: &String| format!("from dask.distributed import Client{also}; client = {line}");
@@ -241,6 +250,10 @@ mod tests {
         );
         let other = Connected { misfit: Some("has no distributed".into()), ..scheduler() };
         assert!(plain(&other).contains("\n  python3   has no distributed\n\n"), "{}", plain(&other));
+        let bare = Connected { dashboard_lacks: Some("bokeh".into()), ..scheduler() };
+        let line =
+            "http://127.0.0.1:8787/status has no pages: add `bokeh` to the packages of the environment\n";
+        assert!(plain(&bare).contains(line), "{}", plain(&bare));
         let there = Connected { background: true, already: true, versions: BTreeMap::new(), ..scheduler() };
         let text = plain(&there);
         assert!(text.starts_with("dask_cluster.rapids is connected already on demo"), "{text}");

@@ -440,7 +440,7 @@ fn remote_chart(
 fn cannot_run(trouble: &Trouble) -> Diagnostic {
     let get = "install Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm \
          --classic`, or one file from https://github.com/helm/helm/releases), or give its path: `--helm PATH`, \
-         or DASK_INFRA_HELM";
+         or DASK_INFRA_HELM. `apply FILE` of a saved plan, also one of `plan --destroy --out FILE`, does not need it";
     let (what, help) = match trouble {
         Trouble::NoProgram(program) => (format!("`{program}` was not found"), get.to_owned()),
         Trouble::TooOld { program, version } => {

@@ -24,16 +24,7 @@ fn the_pods_of_a_stacks_own_controllers_are_no_strangers() {
     let user = User::at(&served, format!("{ON_GKE}{STACK}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
 
-    // A replaced Dask cluster takes its workers along: none of them is recreated on another node.
-    user.edit(
-        "machine_type = \"e2-standard-8\"\n\n[dask_operator]",
-        "machine_type = \"e2-standard-4\"\n\n[dask_operator]",
-    );
-    user.edit("image = \"demo:1\"", "image = \"demo:2\"");
-    let said = user.run(&["plan", "--detailed-exitcode"]).expect(2).says("image");
-    assert!(!said.out.contains("DI0435") && !said.err.contains("DI0435"), "{}", said.out);
-
-    // A look of `ttl` runs on a node that is stopped. In the sandbox a worker does not end by itself.
+    // A look of `ttl` runs on a node that is recreated, and stopped. In the sandbox a worker does not end by itself.
     let jobs = "/apis/batch/v1/namespaces/default";
     let cron = served.get(&format!("{jobs}/cronjobs/d-ttl"));
     let owner = json!({
@@ -58,5 +49,16 @@ fn the_pods_of_a_stacks_own_controllers_are_no_strangers() {
             pod["metadata"]["ownerReferences"][0]["name"] == "look" && pod["spec"]["nodeName"].is_string()
         })
     });
+
+    // A replaced Dask cluster takes its workers along: none of them is recreated on another node, and neither
+    // is the look.
+    user.edit(
+        "machine_type = \"e2-standard-8\"\n\n[dask_operator]",
+        "machine_type = \"e2-standard-4\"\n\n[dask_operator]",
+    );
+    user.edit("image = \"demo:1\"", "image = \"demo:2\"");
+    let said = user.run(&["plan", "--detailed-exitcode"]).expect(2).says("image");
+    assert!(!said.out.contains("DI0435") && !said.err.contains("DI0435"), "{}", said.out);
+
     user.run(&["stop", "node_pool.work", "--auto-approve"]).expect(0).says("Stop complete");
 }

@@ -142,6 +142,8 @@ fn a_stack_is_up_computes_and_goes() {
     let connected: Value = serde_json::from_str(&connected).unwrap();
     assert_eq!(connected["client"], format!("tcp://127.0.0.1:{}", here.ports[0]));
     assert_eq!(connected["interpreter"].as_str(), python().to_str());
+    // The packages of these tests have none.
+    assert_eq!(connected["dashboard_lacks"], "bokeh");
     here.run(&["connect"]).expect(0).says("Nothing has to stay");
     here.run(&["logs", "work", "-c", "scheduler", "--tail", "-1"]).expect(0).says("Scheduler at");
     here.run(&["logs", "work"]).expect(0).says("[process/work-worker-1]");

@@ -54,6 +54,8 @@ impl One<'_> {
         let name = text(&live["spec"]["environment"]["name"]).unwrap_or_default();
         let environment = ObjectId { gvk: api::environment(), namespace: None, name };
         let environment = self.read(link, &environment).await?.unwrap_or_default();
+        // Environments that an earlier version made do not tell.
+        let lacks_bokeh = environment["status"]["extras"].get("bokeh").is_some_and(Value::is_null);
         // What it runs; what its environment has, where it does not tell.
         let running = &scheduler["versions"];
         let versions = if running.is_object() { running } else { &live["status"]["versions"] };
@@ -92,6 +94,7 @@ impl One<'_> {
             client: Some(client),
             security,
             dashboard: said::dashboard(&scheduler["dashboard"]),
+            dashboard_lacks: lacks_bokeh.then(|| "bokeh".to_owned()),
             versions,
             interpreter: interpreter(&environment["status"]),
             on_host: true,

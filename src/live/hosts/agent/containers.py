@@ -228,7 +228,7 @@ class Containers:
             message = "the image %s has no package `distributed` for its `%s`: install `dask[distributed]` in the image, or name " \
                 "another interpreter in it with `python`, by its whole path"
             raise Refused(500, "Failed", message % (image, python))
-        extras = {one: versions.pop(one) for one in ("dask-cuda",) if one in versions}
+        extras = extras_of(versions)
         by_hand, _ = contained(container, [python], {})
         return {"python": python, "versions": versions, "extras": extras, "container": container,
                 "run": " ".join(map(shlex.quote, by_hand))}

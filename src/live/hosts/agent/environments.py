@@ -2,7 +2,7 @@
 
 
 # Has a Python tell its versions.
-ABOUT_PROGRAM = "NAMES = %r%s" % (["dask-cuda"] + [name for name in RULES if name != "python"], HERE)
+ABOUT_PROGRAM = "NAMES = %r%s" % (["dask-cuda", "bokeh"] + [name for name in RULES if name != "python"], HERE)
 
 
 # Where the installers of uv and of conda put them. A shell that is not interactive has few of these on its PATH.
@@ -18,6 +18,13 @@ LOOKED = "The PATH and the usual folders (~/.local/bin, ~/miniforge3/bin, ~/mini
 def find_program(name):
     """The file of a program that installs packages: of the PATH, or where it usually is."""
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(os.path.expanduser, USUAL)))
+
+
+def extras_of(versions):
+    """Takes what no client has to match out of the versions of an environment. Without bokeh, which pages of the dashboard are made
+    with, its value is null: what is not named was not looked for."""
+    extras = {name: versions.pop(name) for name in ("dask-cuda", "bokeh") if name in versions}
+    return dict({"bokeh": None}, **extras)
 
 
 class InstallFailed(Refused):
@@ -239,8 +246,7 @@ class Environments:
             raise Broken("%s does not run: it said %r" % (python, asked.stdout[-100:])) from None
         if "distributed" not in versions:
             raise Refused(500, "Failed", "%s has no package `distributed`" % python)
-        extras = {name: versions.pop(name) for name in ("dask-cuda",) if name in versions}
-        return {"python": python, "versions": versions, "extras": extras}
+        return {"python": python, "versions": versions, "extras": extras_of(versions)}
 
     def collect(self):
         """Takes away folders of environments that nothing uses; to be called with the lock."""
