@@ -29,7 +29,7 @@ def is_alive(process):
 
 
 def marked(uid):
-    """Processes with a mark in their environment."""
+    """Processes of this user with a mark in their environment: SLURM shows marks to everybody, and root reads every environment."""
     wanted = ("%s=%s" % (MARK, uid)).encode()
     found = []
     for entry in os.listdir("/proc"):
@@ -38,7 +38,8 @@ def marked(uid):
         process = this_process(int(entry))
         try:
             with open("/proc/%s/environ" % entry, "rb") as file:
-                if wanted in file.read().split(b"\0") and process["start"] is not None:
+                own = os.fstat(file.fileno()).st_uid == os.geteuid()
+                if own and wanted in file.read().split(b"\0") and process["start"] is not None:
                     found.append(process)
         except OSError:
             continue
