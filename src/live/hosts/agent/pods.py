@@ -48,7 +48,8 @@ class Pods:
         if worker.get("processes") or worker.get("gpus"):
             pod["internal"]["processes"] = int(worker.get("gpus") or worker["processes"])
         try:
-            scratch = self.scratch(name, uid, worker) if what["component"] == "worker" and not is_of_slurm(what) else None
+            has_scratch = what["component"] in ("scheduler", "worker") and not is_of_slurm(what)
+            scratch = self.scratch(name, uid, worker) if has_scratch else None
             if scratch and worker.get("localDirectory"):
                 pod["internal"]["scratch"] = scratch
             command, variables = self.command(name, what, scratch)
@@ -57,9 +58,9 @@ class Pods:
                 variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
             given = {"gpus": bool(worker.get("gpus")), "job": is_of_slurm(what)}
             folders = [scratch or worker.get("localDirectory")]
-            if is_of_slurm(what) and not worker:
-                # Where its scheduler file goes.
-                folders.append(os.path.dirname(self.scheduler_file(name)))
+            if is_of_slurm(what):
+                # For a scheduler, where its file goes, too.
+                folders += [SCRATCH] if worker else [SCRATCH, os.path.dirname(self.scheduler_file(name))]
             folders.append(what["scheduler"].get("tls"))
             given["folders"] = [os.path.expanduser(folder) for folder in folders if folder]
             status = self.environment(what["environment"]["name"])["status"]
@@ -73,8 +74,7 @@ class Pods:
         pod["spec"]["containers"][0]["command"] = command
         if is_of_slurm(what):
             pod["internal"]["slurm"] = True
-            own = worker or what["scheduler"]
-            self.submit(pod, own["slurm"], command, variables, own.get("secrets", {}))
+            self.submit(pod, worker or what["scheduler"], command, variables)
             return
         if worker.get("localDirectory"):
             # First the note, then the folder: one outside of the own ones would be nobody's.
@@ -151,6 +151,8 @@ class Pods:
         if what["component"] == "scheduler":
             for one in (port, pages):
                 check_free(host, one)
+            # Dask imports from this folder, and otherwise takes one in /tmp that any user may have made.
+            own.setdefault("DASK_TEMPORARY_DIRECTORY", scratch)
             listening = ["--host", host, "--port", str(port), "--dashboard-address", "%s:%d" % (at, pages)]
             return schedules + listening + spoken, own
         worker = what["worker"]

@@ -130,13 +130,27 @@ def value_of(text):
     return text if re.fullmatch(r"[\w./:@%+,=-]+", text) else '"%s"' % text.replace("\\", "\\\\").replace('"', '\\"')
 
 
+# In words of a job's command: the folder that its script finds.
+SCRATCH = "@dask-infra-scratch@"
+
+
+def scratch_lines(above):
+    """Lines of a script that find a folder on the node for what Dask spills. It reads that back as pickles and imports from it: one that
+    another user made is not taken."""
+    above = shlex.quote(os.path.expanduser(above)) if above else '"${DASK_TEMPORARY_DIRECTORY:-${TMPDIR:-/tmp}}"'
+    return [
+        "scratch=%s/dask-infra-scratch-$(id -u)" % above,
+        'mkdir -p -m 700 "$scratch" 2> /dev/null',
+        '[ -d "$scratch" ] && [ -O "$scratch" ] && [ ! -L "$scratch" ] || scratch=$(mktemp -d "$scratch-XXXXXXXX") || exit 1',
+        'export DASK_TEMPORARY_DIRECTORY="$scratch"',
+    ]
+
+
 def worker_options(worker):
     """Options of a worker that is a job."""
-    options = ["--dashboard-address", ":0", "--death-timeout", str(DEATH_TIMEOUT)]
+    options = ["--dashboard-address", ":0", "--death-timeout", str(DEATH_TIMEOUT), "--local-directory", SCRATCH]
     if worker.get("interface"):
         options += ["--interface", worker["interface"]]
-    if worker.get("localDirectory"):
-        options += ["--local-directory", os.path.expanduser(worker["localDirectory"])]
     limits = worker["slurm"]
     # `dask cuda worker` has no such option: SLURM ends it at the limit. Source: `cli.py` of dask-cuda 26.10.
     if limits.get("lifetime") and not worker.get("gpus"):
@@ -154,7 +168,7 @@ def scheduler_options(scheduler, file):
     return options + ["--scheduler-file", file]
 
 
-def job_script(name, comment, log, slurm, command, variables, private=None):
+def job_script(name, comment, log, slurm, command, variables, private=None, above=None):
     """A script that can be read and submitted by hand."""
     for key in variables:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
@@ -169,9 +183,9 @@ def job_script(name, comment, log, slurm, command, variables, private=None):
     lines += ["export %s=%s" % (key, shlex.quote(str(value))) for key, value in sorted(variables.items())]
     # SLURM keeps the script, and its administrators can read it.
     lines += [". " + shlex.quote(private)] if private else []
-    lines += slurm.get("prologue", [])
+    lines += slurm.get("prologue", []) + scratch_lines(above)
     # SLURM signals the script's process, and a worker that is not this process would outlive its job.
-    lines.append("exec " + " ".join(map(shlex.quote, command)))
+    lines.append("exec " + " ".join(shlex.quote(word).replace(SCRATCH, '"$scratch"') for word in command))
     return "\n".join(lines) + "\n"
 
 
@@ -319,9 +333,10 @@ class Slurm:
             while time.monotonic() < rests and is_wanted():
                 time.sleep(min(0.5, pause))
 
-    def submit(self, pod, slurm, command, variables, secrets=()):
-        """To be called with the lock."""
+    def submit(self, pod, asked, command, variables):
+        """Submits the job that a worker or a scheduler is; to be called with the lock."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        slurm, secrets = asked["slurm"], asked.get("secrets", {})
         cluster = pod["metadata"]["labels"][CLUSTER_LABEL]
         for folder in ("logs", "scripts"):
             os.makedirs(self.store.at(folder), mode=0o700, exist_ok=True)
@@ -340,7 +355,8 @@ class Slurm:
                 own.writelines("export %s=%s\n" % (key, shlex.quote(variables[key])) for key in sorted(secrets))
         shown = {key: value for key, value in variables.items() if key not in secrets}
         with open(file, "w") as script:
-            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, shown, private))
+            above = asked.get("localDirectory")
+            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, shown, private, above))
         home = os.path.expanduser("~")
         words = ["--parsable", "--chdir", home if os.path.isdir(home) else "/", file]
         given = {key: value for key, value in os.environ.items() if is_contained(pod) and key.startswith(OF_JOBS)}
