@@ -469,6 +469,8 @@ pub struct Amiss {
     pub steps: Vec<Step>,
     /// Whether nothing else of the thing differs, so that it is not written itself.
     pub alone: bool,
+    /// Whether only another one in its place mends it, which needs the consent that a replacement needs.
+    pub replaces: bool,
 }
 
 impl<'a> ChangeContext<'a> {

@@ -162,7 +162,7 @@ impl Planner<'_> {
         if matches!(action, Action::Keep | Action::Update)
             && let Some(amiss) = self.seen.looked_over(resource, kind, live, action)
         {
-            action = Action::Update;
+            action = if amiss.replaces { Action::Replace } else { Action::Update };
             reasons.push(Reason::Amiss(amiss.why.clone()));
             self.amiss.insert(resource.address.clone(), amiss);
         }

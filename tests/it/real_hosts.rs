@@ -346,9 +346,15 @@ fn only_who_has_the_certificates_connects() {
     let folder = Path::new(first["security"]["tls_ca_file"].as_str().unwrap()).parent().unwrap();
     let kept = here.user.path().join("kept");
     fs::rename(folder, &kept).unwrap();
-    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("its certificates are gone");
-    here.apply().expect(0);
-    here.nothing_to_do();
+    let renewed = |why: &str| {
+        here.run(&["plan", "--detailed-exitcode"]).expect(2).says(why).says("replace:dask_cluster.work");
+        let before = here.pid("work-scheduler");
+        here.apply().expect(3);
+        assert_eq!(here.pid("work-scheduler"), before, "what it holds is lost with consent only");
+        here.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"]).expect(0);
+        here.nothing_to_do();
+    };
+    renewed("its certificates are gone");
     let second = connected();
     assert_ne!(second["security"], first["security"]);
     assert_eq!(computes(&python, at, &certified(&second)), Ok("45".to_owned()));
@@ -357,9 +363,10 @@ fn only_who_has_the_certificates_connects() {
     let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
     live["internal"]["tls"]["begins"] = "2000-01-01T00:00:00Z".into();
     fs::write(&object, live.to_string()).unwrap();
-    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("its certificates end on");
-    here.apply().expect(0);
-    here.nothing_to_do();
+    // Another change does not come with it: a scheduler that runs keeps those that it has.
+    here.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
+    assert_eq!(connected()["security"], second["security"]);
+    renewed("its certificates end on");
     let third = connected();
     assert_ne!(third["security"], second["security"]);
     computes(&python, at, &certified(&second)).unwrap_err();

@@ -250,27 +250,31 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     std::iter::once(cluster).chain(groups).collect()
 }
 
-/// Certificates that are gone, that end soon, or that a host does not have: with others everything is started again.
+/// Certificates that are gone, that end soon, or that a host does not have. Schedulers and workers load them when they start: where the
+/// scheduler runs, others are another Dask cluster. One that does not run gets others with its next start.
 fn uncertified(context: &ChangeContext) -> Option<Amiss> {
     let status = &context.live?["status"];
-    let tls = status["scheduler"].get("tls").filter(|_| status["converging"] == false)?;
-    let what = if tls["lost"] == true {
-        "its certificates are gone".to_owned()
+    let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
+    let tls = status["scheduler"].get("tls").filter(|_| is_settled)?;
+    let (what, replaces) = if tls["lost"] == true {
+        ("its certificates are gone".to_owned(), true)
     } else if tls["due"] == true {
-        format!("its certificates end on {}", text(&tls["ends"]).split('T').next().unwrap_or_default())
+        let day = text(&tls["ends"]).split('T').next().unwrap_or_default();
+        (format!("its certificates end on {day}"), true)
     } else if tls["differs"] == true {
-        "its hosts have different certificates".to_owned()
+        ("some of its hosts do not have the certificates of its scheduler".to_owned(), false)
     } else {
         return None;
     };
-    Some(Amiss {
-        why: format!(
-            "{what}: others are made, and the scheduler and all workers are started again; what they hold in memory is lost, and clients \
+    let then = match replaces {
+        true => {
+            "others are made, and the scheduler and all workers are started again; what they hold in memory is lost, and clients \
              `connect` again"
-        ),
-        steps: Vec::new(),
-        alone: context.action == Action::Keep,
-    })
+        }
+        false => "they get them, and workers there are started again",
+    };
+    let alone = context.action == Action::Keep;
+    Some(Amiss { why: format!("{what}: {then}"), steps: Vec::new(), alone, replaces })
 }
 
 /// What would start it after a reboot of its hosts was taken away.
@@ -280,6 +284,7 @@ fn forgotten(context: &ChangeContext) -> Option<Amiss> {
         why: "nothing starts it again after a reboot any more; that is set up again".to_owned(),
         steps: Vec::new(),
         alone: context.action == Action::Keep,
+        replaces: false,
     })
 }
 

@@ -211,7 +211,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let status = &context.live?["status"];
     let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
     let why = format!("it is not complete: {why}");
-    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
+    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false })
 }
 
 /// The cure of hosts that differ.

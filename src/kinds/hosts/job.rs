@@ -227,7 +227,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
         }
         State::Runs => return None,
     };
-    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
+    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false })
 }
 
 fn readiness(wait: &Await, live: &Value) -> Readiness {

@@ -242,7 +242,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else {
         return None;
     };
-    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
+    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false })
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.

@@ -260,11 +260,10 @@ fn status(parts: &[(String, Value)]) -> Value {
         let of = |field: &'static str| {
             parts.iter().map(move |(_, part)| &part["status"]["scheduler"]["tls"][field])
         };
-        let own = &base["status"]["scheduler"]["tls"]["fingerprint"];
-        let differs = of("fingerprint").any(|other| other != own);
-        if of("lost").any(|lost| lost == true) {
-            status["scheduler"]["tls"]["lost"] = json!(true);
-        } else if differs {
+        let own = &base["status"]["scheduler"]["tls"];
+        let differs = of("fingerprint").any(|other| *other != own["fingerprint"]);
+        // Those of the scheduler are what others get.
+        if own["lost"] != true && (differs || of("lost").any(|lost| lost == true)) {
             status["scheduler"]["tls"]["differs"] = json!(true);
         }
     }
@@ -351,7 +350,10 @@ pub(super) mod tests {
         for (other, told) in [
             (json!({ "fingerprint": "f1" }), json!({ "fingerprint": "f1", "ends": "e" })),
             (json!({ "fingerprint": "f2" }), json!({ "fingerprint": "f1", "ends": "e", "differs": true })),
-            (json!({ "lost": true }), json!({ "fingerprint": "f1", "ends": "e", "lost": true })),
+            (
+                json!({ "fingerprint": "f1", "lost": true }),
+                json!({ "fingerprint": "f1", "ends": "e", "differs": true }),
+            ),
         ] {
             assert_eq!(status(&[own(), with("a", other)])["scheduler"]["tls"], told);
         }

@@ -73,6 +73,9 @@ class Certificates:
             internal.pop("tls", None)
             return
         own, offered = internal.get("tls"), self.offered
+        if own and leads(live) and self.has_scheduler(live["metadata"]["name"]):
+            # It has loaded them, and with others everything is started again: who asks for that has it replaced.
+            return
         if own and has_certificates(own):
             if leads(live) and not self.is_due(own):
                 return
@@ -93,6 +96,10 @@ class Certificates:
                 out.flush()
                 os.fsync(out.fileno())
         internal["tls"] = dict({key: offered[key] for key in ("begins", "ends")}, fingerprint=fingerprint, folder=folder)
+
+    def has_scheduler(self, cluster):
+        leader = self.store.get("pods", cluster + "-scheduler", "default")
+        return leader is not None and self.lives(leader)
 
     def is_due(self, noted):
         """Returns true for certificates that end soon."""
