@@ -100,6 +100,7 @@ mod sandbox_kube;
 mod sandbox_token;
 mod saved_plans;
 mod scale;
+mod second_user;
 mod served;
 mod stack_cases;
 mod stale;

@@ -10,6 +10,7 @@ use crate::real::{Cluster, Part, free_ports, needs};
 use crate::real_adapted::{Client, squares};
 use crate::real_hosts::noted_in;
 use crate::real_tls::{keys_are_kept, strangers_are_refused};
+use crate::second_user::SecondUser;
 use crate::served::{Said, User, until};
 
 pub(crate) fn python() -> PathBuf {
@@ -24,6 +25,8 @@ pub(crate) struct Login {
     pub(crate) ports: [u16; 2],
     /// Programs of the user, before others.
     tools: Option<PathBuf>,
+    /// Variables of the commands.
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Login {
@@ -38,8 +41,14 @@ impl Login {
 
     pub(crate) fn of(slurm: &str, scheduler: &str, worker: &str, more: &str) -> Self {
         let (cluster, ports) = (Cluster::start(), free_ports::<2>());
-        let login =
-            Self { user: User::empty(), state: tempfile::tempdir().unwrap(), cluster, ports, tools: None };
+        let login = Self {
+            user: User::empty(),
+            state: tempfile::tempdir().unwrap(),
+            cluster,
+            ports,
+            tools: None,
+            variables: Vec::new(),
+        };
         let text = format!(
             "[stack]\nname = \"hpc\"\n\n[slurm]\n{slurm}\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
              scheduler = {{ {scheduler} }}\nworker = {{ memory = \"300Mi\", {worker} }}\n\n{more}",
@@ -70,6 +79,7 @@ impl Login {
         let folders = self.tools.iter().cloned().chain(std::env::split_paths(&path));
         command.env("PATH", std::env::join_paths(folders).unwrap());
         command.env("XDG_STATE_HOME", self.state.path()).env("SLURM_CONF", self.cluster.configuration());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         Said::of(&command.output().unwrap())
     }
 
@@ -128,11 +138,17 @@ fn a_stack_is_up_computes_and_goes() {
     needs!(&[Part::Slurm]);
     let more = "[dask_cluster.work.group.large]\nreplicas = 1\ncpu = \"2\"\nresources = { LARGE = 1 }\nslurm = { time_limit = \"2h\" }\n\n\
                 [check.sum]\nrun = \"dask-sum\"\n";
-    let login = Login::new(
+    let mut login = Login::new(
         "partition = \"cpu\"\ntime_limit = \"1h\"\ndirectives = [\"--nice=5\"]",
-        "replicas = 2, env = { WHO = \"it's me\" }",
+        "replicas = 2, env = { WHO = \"it's me\", TOKEN = { secret = \"env:TOKEN\" } }",
         more,
     );
+    let mut second = SecondUser::new();
+    login.variables = vec![("TOKEN", "canary-of-the-first-user".into())];
+    if let Some(second) = &second {
+        login.variables.push(("TMPDIR", second.shared()));
+        second.made_state_folders(&login);
+    }
     login.run(&["plan", "-v"]).expect(0).says("--partition=cpu").says("--nice=5").says("--time=120");
     login.apply().expect(0).says("check.sum");
     login.nothing_to_do();
@@ -142,8 +158,14 @@ fn a_stack_is_up_computes_and_goes() {
     assert_eq!(connected["client"], format!("tls://127.0.0.1:{}", login.ports[0]));
     strangers_are_refused(&python(), &connected);
     keys_are_kept(login.state.path(), &[login.user.path()]);
-    login.nothing_to_do();
     login.run(&["logs", "work"]).expect(0).says("work-worker-0").says("Registered to");
+    if let Some(second) = &mut second {
+        second.is_not_imported(&connected);
+        second.looks(&[login.state.path(), login.user.path()], &["canary-of-the-first-user"]);
+        second.connects(&connected);
+        second.forges(&login, "work-worker-1");
+    }
+    login.nothing_to_do();
     let script = fs::read_to_string(login.folder().join("scripts/work-worker-0.sh")).unwrap();
     for line in [
         "#SBATCH --time=60\n",
@@ -175,6 +197,9 @@ fn a_stack_is_up_computes_and_goes() {
     assert_eq!(seen.trim(), "1:30:00");
     assert_eq!(login.cluster.job("work-large-worker-0"), kept, "its own limit is as it was");
     login.is_gone();
+    if let Some(second) = &mut second {
+        second.kept_all(&login);
+    }
 }
 
 /// A client computes before, while and after the number of workers goes up and down, and holds the results.

@@ -149,15 +149,31 @@ fn an_environment_that_drifts_between_hosts_is_refused() {
 
 /// What workers of a cluster say when they import a package.
 fn imported(here: &Here) -> Vec<String> {
-    let interpreter: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
+    let interpreter: Value =
+        serde_json::from_str(&here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out).unwrap();
     let program = "import json, sys\nfrom distributed import Client\ndef look():\n    try:\n        import more_itertools\n        \
                    return more_itertools.__version__\n    except ImportError:\n        return 'none'\n\
                    with Client(sys.argv[1]) as client:\n    print(json.dumps(sorted(client.run(look).values())))\n";
     let python = interpreter["interpreter"].as_str().unwrap();
-    let asked = Command::new(python).args(["-c", program, interpreter["client"].as_str().unwrap()]).output();
-    let asked = asked.unwrap();
+    let mut asked = Command::new(python);
+    asked.args(["-c", program, interpreter["client"].as_str().unwrap()]);
+    let asked = asked.envs(certified(&interpreter)).output().unwrap();
     assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
     serde_json::from_slice(&asked.stdout).unwrap()
+}
+
+/// Has a scheduler find in a moment that it had no work since 1970.
+fn idles(here: &Here) {
+    let said = here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out;
+    let connected: Value = serde_json::from_str(&said).unwrap();
+    let program = "import sys\nfrom distributed import Client\ndef idle(dask_scheduler):\n    from tornado.ioloop import IOLoop\n    \
+                   dask_scheduler.idle_since = 1\n    \
+                   dask_scheduler._idle_transition_counter = dask_scheduler.transition_counter\n    \
+                   IOLoop.current().call_later(0.5, dask_scheduler.check_idle)\n\
+                   with Client(sys.argv[1]) as client:\n    client.run_on_scheduler(idle)\n";
+    let mut asked = Command::new(connected["interpreter"].as_str().unwrap());
+    asked.args(["-c", program, connected["client"].as_str().unwrap()]).envs(certified(&connected));
+    assert!(asked.status().unwrap().success());
 }
 
 /// Takes a package out of the environment by hand, as no pip did.
@@ -169,7 +185,8 @@ fn lost(here: &Here) {
 }
 
 /// Workers that run, that come later and that a new scheduler gets have the packages; those that are taken out are gone from workers and
-/// from the environment; what pip says of its failure is said; and the program of a job finds them.
+/// from the environment; what pip says of its failure is said; and the program of a job finds them. All of it with TLS, with which such a
+/// Dask cluster then ends by itself, too.
 #[test]
 fn workers_install_packages_when_they_start() {
     needs!(&[Part::Operator, Part::Wheels]);
@@ -177,6 +194,7 @@ fn workers_install_packages_when_they_start() {
     let env = by_wheels();
     let mut here = Here::new(&format!("replicas = 1, {env}"), "");
     here.variables = offline();
+    here.user.edit("[local]\n", "[local]\ntls = true\n");
     let path = format!("path = \"{}\"", crate::real_hosts::python().display());
     here.user.edit(&path, &format!("packages = {}\npip_install = [\"nothing-of-this-name\"]", release(&new)));
     here.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
@@ -225,6 +243,27 @@ fn workers_install_packages_when_they_start() {
     here.apply().expect(0);
     here.nothing_to_do();
     assert_eq!(imported(&here), ["none"]);
+    // Such Dask clusters end by themselves: one believes that it had no work for long, and of the other its creation is set back.
+    let [port, pages] = free_ports::<2>();
+    let brief = format!(
+        "\n[dask_cluster.brief]\nttl = \"1h\"\nscheduler = {{ port = {port}, dashboard_port = {pages} }}\nworker = {{ replicas = 0 }}\n"
+    );
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text + &brief).unwrap();
+    here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nidle_timeout = \"1h\"\nttl = \"1h\"\n");
+    here.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
+    here.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"]).expect(0);
+    assert_eq!(imported(&here), [version.as_str()]);
+    idles(&here);
+    let object = here.folder().join("objects/clusters/_/brief.json");
+    let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
+    live["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+    fs::write(&object, live.to_string()).unwrap();
+    until("both have ended", || {
+        here.run(&["status"]);
+        things_below(&here.folder().join("objects/clusters")).is_empty()
+    });
+    here.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0389").says("3600 s without work");
     here.is_gone();
     let left = Command::new("find")
         .arg(here.state.path())

@@ -125,10 +125,10 @@ impl Cluster {
         String::from_utf8(said.stdout).unwrap()
     }
 
-    /// Jobs that wait or run, or whose node has not cleaned up yet: `ID NAME STATE`.
+    /// Jobs of this user that wait or run, or whose node has not cleaned up yet: `ID NAME STATE`.
     pub fn jobs(&self) -> Vec<String> {
-        let all =
-            self.says("squeue", &["-h", "-t", "PENDING,CONFIGURING,RUNNING,COMPLETING", "-o", "%i %j %T"]);
+        let states = "PENDING,CONFIGURING,RUNNING,COMPLETING";
+        let all = self.says("squeue", &["-h", "-u", &user(), "-t", states, "-o", "%i %j %T"]);
         all.lines().map(str::to_owned).collect()
     }
 
@@ -143,7 +143,9 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         // What nodes have started does not end with them.
-        self.says("scancel", &["--full", "--signal=KILL", "--user", &user()]);
+        for user in [&user(), "nobody"] {
+            self.says("scancel", &["--full", "--signal=KILL", "--user", user]);
+        }
     }
 }
 
