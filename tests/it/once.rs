@@ -263,9 +263,12 @@ fn is_made_once(Case(events): &Case) -> Result<(), String> {
                 Event::AllButJob => {
                     Step::Apply(Command { exclude: vec![format!("dask_job.{key}")], ..quiet.clone() })
                 }
-                Event::Scale(number) => {
-                    Step::Scale(Scale { address: "node_pool.cpu".into(), number: *number, kill: None })
-                }
+                Event::Scale(number) => Step::Scale(Scale {
+                    address: "node_pool.cpu".into(),
+                    number: *number,
+                    kill: None,
+                    within: None,
+                }),
                 Event::Killed(write, after) => {
                     let kill = Some(Kill { write: *write, after: *after });
                     Step::Apply(Command { kill, process: 1, ..quiet.clone() })

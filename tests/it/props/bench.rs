@@ -1,6 +1,6 @@
 //! A sandbox in this process on tokio's paused clock, the engine pointed at it, and a look at what is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use dask_infra::live::connection::InProcess;
 use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use dask_infra::plan::scale::{Wish, scale};
 use dask_infra::plan::{self, Consent, Halting, Inputs, Mode, Plan, Selection};
-use dask_infra::resource::{Api as Which, ClusterName, Identity, ObjectId, Resource, World};
+use dask_infra::resource::{ClusterName, Identity, ObjectId, Resource, World};
 use dask_infra::sandbox::faults::Rule;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use dask_infra::source::Sources;
@@ -64,6 +64,11 @@ impl Stack {
         &self.lowered.resources
     }
 
+    /// By which what was agreed to is known again.
+    pub fn digest(&self) -> blake3::Hash {
+        self.lowered.digest().unwrap()
+    }
+
     /// Addresses of what `start` would bring back.
     pub fn startable(&self, world: &World) -> Vec<&dask_infra::address::Address> {
         plan::halt::startable(&self.lowered.resources, &self.lowered.external, world)
@@ -93,6 +98,8 @@ pub enum Turn {
     DeathBefore,
     /// The request is done, and the program dies.
     DeathAfter,
+    /// The request is done, and its answer comes when the gate is opened. The program goes on with all else.
+    Held,
     /// There are no machines from then on, for two attempts: the operation fails, and GKE has some when it
     /// tries later.
     StockOut,
@@ -119,6 +126,20 @@ pub enum Moment {
         /// What happens.
         turn: Turn,
     },
+    /// At a write after the lock is taken.
+    UnderLock {
+        /// After so many others.
+        skip: usize,
+        gate: Arc<Gate>,
+    },
+}
+
+/// Where a program is held.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// The program has come to it.
+    pub reached: Notify,
+    pub opens: Notify,
 }
 
 /// The connection, with a clock that follows tokio's, a list of what was asked, and a moment at which
@@ -157,9 +178,8 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
 }
 
 impl Api {
-    fn of(sandbox: &Sandbox, stack: &Stack, moment: Option<Moment>) -> Arc<Self> {
-        let clock = Arc::new(Mutex::new(Instant::now()));
-        Self::at(sandbox, stack.lowered.target.gke.clone(), moment, clock)
+    pub(super) fn of(bench: &Bench, stack: &Stack) -> Arc<Self> {
+        Self::at(&bench.sandbox, stack.lowered.target.gke.clone(), None, bench.clock())
     }
 
     fn to(sandbox: &Sandbox, cluster: Option<ClusterName>, moment: Option<Moment>) -> Arc<Self> {
@@ -202,6 +222,12 @@ impl Api {
             Some(Moment::Write { skip, turn }) => {
                 let writes = || asked.iter().filter(|other| other.writes()).count();
                 (request.writes() && *skip == writes()).then_some(*turn)
+            }
+            Some(Moment::UnderLock { skip, .. }) => {
+                let writes = asked.iter().filter(|other| other.writes());
+                let lock = |other: &&Request| !other.path.contains("/configmaps/dask-infra-");
+                let since = writes.skip_while(lock).count();
+                (request.writes() && since == *skip + 1).then_some(Turn::Held)
             }
         };
         asked.push(request.clone());
@@ -252,6 +278,10 @@ impl LiveApi for Api {
                     self.written.lock().unwrap().push(request);
                 }
                 self.follow();
+                if let (Some(Turn::Held), Some(Moment::UnderLock { gate, .. })) = (turn, &self.moment) {
+                    gate.reached.notify_one();
+                    gate.opens.notified().await;
+                }
                 if turn != Some(Turn::DeathAfter) {
                     return result;
                 }
@@ -323,6 +353,10 @@ pub struct Bench {
     pub sandbox: Sandbox,
     /// Whether a world in which one thing is twice is refused.
     pub strict: bool,
+    /// How long a change of an apply waits for capacity.
+    pub capacity: Duration,
+    /// The clock that processes of one time share, while there are several.
+    pub(super) together: Option<Seconds>,
 }
 
 /// How a refusal of a world begins in which one thing has two identities.
@@ -373,9 +407,34 @@ fn twice(world: &World) -> Option<String> {
 
 impl Bench {
     pub fn empty() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// One of a sandbox with more options.
+    pub fn with(options: Options) -> Self {
         let start = "2026-11-21T09:00:00Z".parse().unwrap();
-        let options = Options { scale: SCALE, clock: Clock::Manual(start), ..Options::default() };
-        Self { sandbox: Sandbox::open(options).unwrap(), strict: false }
+        let options = Options { scale: SCALE, clock: Clock::Manual(start), ..options };
+        Self::of(Sandbox::open(options).unwrap(), false)
+    }
+
+    fn of(sandbox: Sandbox, strict: bool) -> Self {
+        Self { sandbox, strict, capacity: ApplyOptions::CAPACITY, together: None }
+    }
+
+    /// The same world for another process, at the same time. Both follow one clock from now on.
+    pub fn beside(&mut self) -> Self {
+        let together = Some(self.clock());
+        self.together.clone_from(&together);
+        Self { together, capacity: self.capacity, ..Self::of(self.sandbox.clone(), self.strict) }
+    }
+
+    /// Nobody else is there any more.
+    pub fn alone(&mut self) {
+        self.together = None;
+    }
+
+    fn clock(&self) -> Seconds {
+        self.together.clone().unwrap_or_else(|| Arc::new(Mutex::new(Instant::now())))
     }
 
     /// One with a GKE cluster that belongs to others.
@@ -396,7 +455,7 @@ impl Bench {
     pub fn copy(&self) -> Self {
         let clock = Clock::Manual(self.sandbox.now());
         let options = Options { scale: SCALE, clock, ..Options::default() };
-        Self { sandbox: self.sandbox.copy(options).unwrap(), strict: self.strict }
+        Self::of(self.sandbox.copy(options).unwrap(), self.strict)
     }
 
     /// Lets seconds pass.
@@ -424,7 +483,7 @@ impl Bench {
     /// # Errors
     /// What stands against it, as users see it.
     pub async fn plan_with(&self, stack: &Stack, mode: Mode, flags: &Flags) -> Result<Plan, String> {
-        let api = Api::of(&self.sandbox, stack, None);
+        let api = Api::of(self, stack);
         self.plan_over(&*api, stack, mode, flags).await
     }
 
@@ -464,7 +523,7 @@ impl Bench {
     /// # Errors
     /// What stands against it.
     pub async fn scale(&self, stack: &Stack, address: &str, number: u32) -> Result<Plan, String> {
-        let api = Api::of(&self.sandbox, stack, None);
+        let api = Api::of(self, stack);
         let world = self.read(&*api, stack).await?.world;
         let all = stack.resources();
         let resource = all.iter().find(|resource| resource.address.as_str() == address);
@@ -480,7 +539,7 @@ impl Bench {
     /// # Errors
     /// One thing is in it twice.
     pub async fn world_of(&self, stack: &Stack) -> Result<World, String> {
-        Ok(self.read(&*Api::of(&self.sandbox, stack, None), stack).await?.world)
+        Ok(self.read(&*Api::of(self, stack), stack).await?.world)
     }
 
     /// What is live, as the engine reads it. No thing is in it twice.
@@ -496,7 +555,7 @@ impl Bench {
 
     /// What planning again says of a saved plan; why there is no plan otherwise.
     pub async fn again(&self, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
-        self.again_over(&*Api::of(&self.sandbox, stack, None), stack, saved).await
+        self.again_over(&*Api::of(self, stack), stack, saved).await
     }
 
     async fn again_over(&self, api: &dyn LiveApi, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
@@ -522,7 +581,7 @@ impl Bench {
     /// Applies one plan under rules, until it ends or the program dies.
     pub async fn apply_one(&self, going: Going<'_>, rules: Vec<Rule>) -> Ended {
         self.sandbox.set_rules(rules).unwrap();
-        let clock = Arc::new(Mutex::new(Instant::now()));
+        let clock = self.clock();
         let ended = self.run(going, &clock).await;
         self.settle(&clock).await;
         self.sandbox.set_rules(Vec::new()).unwrap();
@@ -531,7 +590,7 @@ impl Bench {
 
     /// Applies plans at the same time, each as the commands do: under the lock, as it is made again there.
     pub async fn apply_beside(&self, going: Vec<Going<'_>>) -> Vec<Ended> {
-        let clock = Arc::new(Mutex::new(Instant::now()));
+        let clock = self.clock();
         let running = going.into_iter().map(|going| self.run(going, &clock));
         let ended = futures::future::join_all(running).await;
         self.settle(&clock).await;
@@ -598,13 +657,14 @@ impl Bench {
             return Err(stopped);
         }
         let now = again.get_or_init(|| now);
-        let options = ApplyOptions { lock: Some(lock), ..ApplyOptions::new(interrupt) };
+        let capacity = self.capacity;
+        let options = ApplyOptions { lock: Some(lock), capacity, ..ApplyOptions::new(interrupt) };
         Ok(apply::apply(now, live, options, |_: Event| {}).await)
     }
 
     /// Lets time pass, as the engine's clients see it too.
     pub async fn wait(&self, stack: &Stack, seconds: u64) {
-        let api = Api::of(&self.sandbox, stack, None);
+        let api = Api::of(self, stack);
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         api.follow();
     }
@@ -620,152 +680,14 @@ impl Bench {
     /// # Errors
     /// It was refused, or there is no cluster.
     pub async fn try_kubernetes(&self, stack: &Stack, request: Request) -> Result<Value, String> {
-        let api = Api::of(&self.sandbox, stack, None);
+        let api = Api::of(self, stack);
         api.send(request).await.map_err(|error| error.to_string())
     }
 
     /// A request of somebody else into the stack's cluster, which must succeed.
     pub async fn kubernetes(&self, stack: &Stack, request: Request) -> Value {
-        let api = Api::of(&self.sandbox, stack, None);
+        let api = Api::of(self, stack);
         let title = request.title();
         api.send(request).await.unwrap_or_else(|error| panic!("{title}: {error}"))
-    }
-
-    /// What is there, by path, without what differs from run to run; of things that a controller made only
-    /// how many there are.
-    pub async fn world(&self, stack: &Stack) -> BTreeMap<String, Value> {
-        let mut world = BTreeMap::new();
-        let mut autoscaled = BTreeSet::new();
-        let clusters = self.gke("GET", "/v1/projects/demo/locations/-/clusters", &Value::Null);
-        for mut cluster in clusters["clusters"].as_array().cloned().unwrap_or_default() {
-            let name = cluster["name"].as_str().unwrap().to_owned();
-            let pools = cluster["nodePools"].take();
-            for pool in pools.as_array().into_iter().flatten() {
-                let key = pool["name"].as_str().unwrap();
-                if pool["autoscaling"]["enabled"] == true {
-                    autoscaled.insert(key.to_owned());
-                }
-                world.insert(format!("{name}/{key}"), normal(pool));
-            }
-            // These echo the pool that happened to be made first.
-            for echo in ["nodeConfig", "nodePools", "initialNodeCount", "ipAllocationPolicy"] {
-                cluster.as_object_mut().unwrap().remove(echo);
-            }
-            if !autoscaled.is_empty() {
-                cluster.as_object_mut().unwrap().remove("currentNodeCount");
-            }
-            world.insert(name, normal(&cluster));
-        }
-        if world.contains_key(stack.cluster().rsplit('/').next().unwrap()) {
-            self.inside(stack, &autoscaled, &mut world).await;
-        }
-        world
-    }
-
-    async fn inside(
-        &self,
-        stack: &Stack,
-        autoscaled: &BTreeSet<String>,
-        world: &mut BTreeMap<String, Value>,
-    ) {
-        let api = Api::of(&self.sandbox, stack, None);
-        let get = async |path: &str| {
-            api.send(Request::get(Which::Kubernetes, path)).await.unwrap_or_else(|error| panic!("{error}"))
-        };
-        let groups = get("/apis").await;
-        let mut roots: Vec<String> = Vec::new();
-        for group in groups["items"].as_array().unwrap() {
-            let (name, version) = (&group["metadata"]["name"], &group["versions"][0]["version"]);
-            roots.push(format!("/apis/{}/{}", name.as_str().unwrap(), version.as_str().unwrap()));
-        }
-        roots.push("/api/v1".to_owned());
-        for root in roots {
-            let list = get(&root).await;
-            for kind in list["resources"].as_array().into_iter().flatten() {
-                let name = kind["name"].as_str().unwrap();
-                let lists = kind["verbs"].as_array().is_some_and(|verbs| verbs.contains(&json!("list")));
-                if !lists || name.contains('/') || PASSING.contains(&name) {
-                    continue;
-                }
-                let found = get(&format!("{root}/{name}")).await;
-                for item in found["items"].as_array().into_iter().flatten() {
-                    if !is_of_the_autoscaler(name, item, autoscaled) {
-                        note(world, name, item);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Kinds whose objects come and go by themselves.
-const PASSING: &[&str] = &["events", "leases", "endpointslices", "endpoints", "controllerrevisions"];
-
-/// Whether how many of these there are depends on when one looks: nodes of a pool that GKE scales, and what each node brings.
-fn is_of_the_autoscaler(kind: &str, item: &Value, autoscaled: &BTreeSet<String>) -> bool {
-    let metadata = &item["metadata"];
-    let pool = metadata.pointer("/labels/cloud.google.com~1gke-nodepool").and_then(Value::as_str);
-    let owner = metadata.pointer("/ownerReferences/0/kind").and_then(Value::as_str);
-    match kind {
-        "nodes" => pool.is_some_and(|pool| autoscaled.contains(pool)),
-        _ => matches!(owner, Some("DaemonSet" | "Node")) && !autoscaled.is_empty(),
-    }
-}
-
-/// Notes one object of a cluster.
-fn note(world: &mut BTreeMap<String, Value>, kind: &str, item: &Value) {
-    let metadata = &item["metadata"];
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (namespace, name) = (word(&metadata["namespace"]), word(&metadata["name"]));
-    let owner = metadata.pointer("/ownerReferences/0/kind").map(word);
-    let pool = metadata.pointer("/labels/cloud.google.com~1gke-nodepool").map(word);
-    if let Some(maker) = owner.or(pool) {
-        let count = world.entry(format!("{kind} {namespace} of {maker}")).or_insert(json!(0));
-        *count = json!(count.as_u64().unwrap() + 1);
-    } else if namespace == "dask-infra" {
-        // The record tells of times and numbers of applies; what it is for shows in the next plan.
-        world.insert(format!("{kind} {namespace}/{name}"), Value::Null);
-    } else {
-        let mut object = normal(item);
-        // A DaemonSet counts nodes, which are counted themselves.
-        if let ("daemonsets", Some(object)) = (kind, object.as_object_mut()) {
-            object.remove("status");
-        }
-        world.insert(format!("{kind} {namespace}/{name}"), object);
-    }
-}
-
-/// Without times, ids, addresses and certificates.
-fn normal(value: &Value) -> Value {
-    const PASSING: &[&str] = &[
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "generation",
-        "observedGeneration",
-        "time",
-        "createTime",
-        "etag",
-        "labelFingerprint",
-        "endpoint",
-        "publicEndpoint",
-        "privateEndpoint",
-        "id",
-        "clusterCaCertificate",
-        "ca.crt",
-        "instanceGroupUrls",
-        "clusterIP",
-        "clusterIPs",
-        "conditions",
-        "podIpv4RangeUtilization",
-    ];
-    match value {
-        Value::Object(fields) => fields
-            .iter()
-            .filter(|(key, _)| !PASSING.contains(&key.as_str()) && !key.ends_with("Time"))
-            .map(|(key, value)| (key.clone(), normal(value)))
-            .collect(),
-        Value::Array(items) => items.iter().map(normal).collect(),
-        other => other.clone(),
     }
 }

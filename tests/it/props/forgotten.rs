@@ -98,6 +98,7 @@ fn render(mut spec: Spec, events: &[Event]) -> Script {
                     address: counted[*which].to_owned(),
                     number: *number,
                     kill: None,
+                    within: None,
                 }));
             }
             Event::Adopt(at) => {

@@ -171,7 +171,8 @@ const SOON: Duration = Duration::from_secs(120);
 /// How long it took, and what did not come.
 pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
     let (Step::Apply(command) | Step::Destroy(command)) = step else { return Ok(()) };
-    let disturbed = command.kill.is_some() || command.meanwhile.is_some() || command.beside.is_some();
+    let others = command.meanwhile.is_some() || command.within.is_some() || command.beside.is_some();
+    let disturbed = command.kill.is_some() || others;
     if disturbed || done.took <= SOON {
         return Ok(());
     }
@@ -215,7 +216,10 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
     else {
         return Ok(());
     };
-    let alone = command.meanwhile.is_none() && command.beside.is_none() && command.during.is_empty();
+    let alone = command.meanwhile.is_none()
+        && command.beside.is_none()
+        && command.within.is_none()
+        && command.during.is_empty();
     if !done.is_whole() || !alone {
         return Ok(());
     }
@@ -246,7 +250,10 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
 pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
-    let alone = command.beside.is_none() && command.during.is_empty() && command.is_whole();
+    let alone = command.beside.is_none()
+        && command.within.is_none()
+        && command.during.is_empty()
+        && command.is_whole();
     let Some(stack) = player.stack.as_ref().filter(|_| alone && (nothing || done.is_whole())) else {
         return Ok(());
     };
@@ -439,6 +446,8 @@ impl Tally {
             Step::Start(_) => "start",
             Step::Scale(_) => "scale",
             Step::Adopt(_) => "adopt",
+            Step::Run(_) => "run",
+            Step::WhenCapacity(_) => "when capacity",
             Step::Others(_) => "others",
             Step::Wait(_) => return,
         };

@@ -27,6 +27,7 @@
 
 pub mod bench;
 mod calls;
+mod capacity;
 pub mod cases;
 mod forgotten;
 mod halts;
@@ -43,3 +44,4 @@ mod saved;
 pub mod script;
 pub mod stacks;
 mod versions;
+mod world;

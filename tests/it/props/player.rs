@@ -2,9 +2,11 @@
 //! and after each step.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use dask_infra::apply::{Outcome, Summary};
+use dask_infra::apply::{ApplyOptions, Outcome, Summary};
+use dask_infra::cli::Exit;
 use dask_infra::live::Request;
 use dask_infra::plan::adopt::{self, Agreed};
 use dask_infra::plan::{Action, Consent, Halting, Mode, Plan, Selection};
@@ -12,9 +14,11 @@ use dask_infra::record::Stop;
 use dask_infra::resource::{Api as Which, Identity, Method, Resource};
 use serde_json::Value;
 
-use super::bench::{Bench, Ended, Flags, Going, Moment, Process, Stack, Turn};
+use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
 use super::oracle::{Look, Thing};
-use super::script::{Adopt, Command, Consents, Edit, Others, Scale, Script, Step, Wait};
+use super::script::{
+    Adopt, Command, Consents, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity, Within,
+};
 
 /// What came of a step.
 pub struct Done {
@@ -35,6 +39,8 @@ pub struct Done {
     pub written: Vec<Request>,
     /// What other processes applied meanwhile, and what they agreed to.
     pub others: Vec<(Plan, Vec<Consent>)>,
+    /// What came of what a second person tried under this command's lock.
+    pub within: Vec<Self>,
 }
 
 impl Done {
@@ -67,14 +73,27 @@ pub struct Player {
     pub file: Edit,
     /// Whether a command has died.
     pub died: bool,
+    /// The number of the process that has the number 0 in a script.
+    pub process: u32,
     folder: tempfile::TempDir,
 }
+
+/// Why `--when-capacity` ends after an edit.
+pub const EDITED: &str = "the stack file has changed since this apply was agreed to";
+/// Seconds that each apply of `--when-capacity` waits for it, and those between two.
+const TRY: u64 = 10;
+const ASLEEP: u64 = 15;
 
 impl Player {
     /// Nothing is there yet.
     pub fn new() -> Self {
-        let bench = Bench { strict: true, ..Bench::empty() };
-        Self { bench, stack: None, file: Edit::default(), died: false, folder: tempfile::tempdir().unwrap() }
+        Self::on(Bench::empty())
+    }
+
+    /// At a world.
+    pub fn on(bench: Bench) -> Self {
+        let (bench, folder) = (Bench { strict: true, ..bench }, tempfile::tempdir().unwrap());
+        Self { bench, stack: None, file: Edit::default(), died: false, process: 0, folder }
     }
 
     /// A stack of a file, which stands beside the others.
@@ -123,6 +142,8 @@ impl Player {
             Step::Start(command) => self.start(command).await,
             Step::Scale(scale) => self.scale(scale).await,
             Step::Adopt(section) => self.adopt(section).await,
+            Step::Run(run) => self.run(run).await,
+            Step::WhenCapacity(command) => Box::pin(self.when_capacity(command)).await,
         };
         (done.before, done.after) = (before, Look::at(&self.bench.sandbox));
         done
@@ -227,7 +248,8 @@ impl Player {
 
     /// Applies a plan as far as it is agreed to.
     async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> Done {
-        let Command { consent, kill, process, beside, .. } = command;
+        let Command { consent, kill, process, within, beside, .. } = command;
+        let process = process + self.process;
         let missing = plan.missing_consents(&[]);
         let given: Vec<Consent> = match consent {
             Consents::Nothing => Vec::new(),
@@ -238,15 +260,20 @@ impl Player {
         if !left.is_empty() {
             return Done { plan: Some(plan), ..Done::refused(format!("approval required: {left:?}")) };
         }
-        let moment = kill.map(|kill| {
-            let turn = if kill.after { Turn::DeathAfter } else { Turn::DeathBefore };
-            Moment::Write { skip: kill.write, turn }
-        });
+        let gate = Arc::<Gate>::default();
+        let moment = match (within, kill) {
+            (Some(within), _) => Some(Moment::UnderLock { skip: within.write, gate: Arc::clone(&gate) }),
+            (None, Some(kill)) => {
+                let turn = if kill.after { Turn::DeathAfter } else { Turn::DeathBefore };
+                Some(Moment::Write { skip: kill.write, turn })
+            }
+            (None, None) => None,
+        };
         if plan.has_nothing_to_do() {
             return Done { plan: Some(plan), ..Done::nothing() };
         }
         plan.allowed.clone_from(&given);
-        let going = Going { process: Process::Number(*process), stack, plan: plan.clone(), moment };
+        let going = Going { process: Process::Number(process), stack, plan: plan.clone(), moment };
         let beside = match beside {
             Some(edit) => self.of_others(edit).await,
             None => None,
@@ -255,9 +282,29 @@ impl Player {
             let process = Process::Number(process + 200);
             Going { process, stack, plan: plan.clone(), moment: None }
         });
-        let mut ended = self.bench.apply_beside(std::iter::once(going).chain(second).collect()).await;
+        let other = within.as_ref().map(|within| (self.second(), within));
+        let applies = self.bench.apply_beside(std::iter::once(going).chain(second).collect());
+        let over = tokio::sync::Notify::new();
+        let applies = async {
+            let ended = applies.await;
+            over.notify_one();
+            ended
+        };
+        let within = async {
+            let Some((second, within)) = other else { return Vec::new() };
+            tokio::select! {
+                biased;
+                () = gate.reached.notified() => at(&gate, second, within).await,
+                () = over.notified() => Vec::new(),
+            }
+        };
+        let (mut ended, within) = futures::future::join(applies, within).await;
+        self.bench.alone();
         let second = ended.split_off(1).pop().and_then(|ended| ended.plan);
-        let others = second.zip(beside.map(|(_, _, given)| given)).into_iter().collect();
+        let others = second.zip(beside.map(|(_, _, given)| given)).into_iter();
+        let begun = within.iter().filter(|done| done.is_begun());
+        let begun = begun.filter_map(|done| Some((done.plan.clone()?, done.given.clone())));
+        let others = others.chain(begun).collect();
         let Some(Ended { summary, took, refused, plan: again, written, .. }) = ended.pop() else {
             return Done::nothing();
         };
@@ -272,15 +319,74 @@ impl Player {
             took,
             written,
             others,
+            within,
             ..Done::nothing()
         }
     }
 
-    async fn scale(&mut self, Scale { address, number, kill }: &Scale) -> Done {
+    /// A second person with the same file, in a folder of their own.
+    fn second(&mut self) -> Self {
+        let mut second = Self { process: self.process + 50, ..Self::on(self.bench.beside()) };
+        let edited = second.edit(&self.file);
+        assert_eq!(edited.refused, None);
+        second
+    }
+
+    /// As `cli/run.rs` does it.
+    async fn run(&mut self, Run { section, kill, within }: &Run) -> Done {
+        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+        let meant = stack.resources().iter().filter(|resource| {
+            resource.address.section() == section && dask_infra::kinds::of(resource.kind).ends
+        });
+        let meant: Vec<String> = meant.map(|resource| resource.address.to_string()).collect();
+        if meant.is_empty() {
+            return Done::refused(format!("`{section}` does not run to completion"));
+        }
+        let (target, replace, within) = (meant.clone(), meant, within.clone());
+        let command = Command { target, replace, kill: *kill, within, ..Command::default() };
+        self.command(Mode::Apply, Halting::Leave, &command).await
+    }
+
+    /// As `cli/when_capacity.rs` does it, but that it does not look at what waits: it sleeps for a while.
+    async fn when_capacity(&mut self, WhenCapacity { asleep, kill }: &WhenCapacity) -> Done {
+        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+        let (agreed, mut asleep, mut kill) = (stack.digest(), asleep.iter(), *kill);
+        let (mut written, mut others, mut within) = (Vec::new(), Vec::new(), Vec::new());
+        let done = loop {
+            self.bench.capacity = Duration::from_secs(TRY);
+            let command = Command { kill, ..Command::default() };
+            let mut done = self.command(Mode::Apply, Halting::Leave, &command).await;
+            self.bench.capacity = ApplyOptions::CAPACITY;
+            kill = kill.and_then(|Kill { write, after }| {
+                Some(Kill { write: write.checked_sub(done.written.len())?, after })
+            });
+            written.append(&mut done.written);
+            others.append(&mut done.others);
+            let exit = done.summary.as_ref().map(|summary| Exit::of_summary(summary, None));
+            if exit != Some(Exit::Queued) {
+                break done;
+            }
+            let Some(step) = asleep.next() else { break done };
+            let met = Box::pin(self.step(step)).await;
+            others.extend(met.plan.clone().filter(|_| met.is_begun()).map(|plan| (plan, met.given.clone())));
+            within.push(met);
+            let Some(stack) = &self.stack else { break done };
+            self.bench.wait(stack, ASLEEP).await;
+            if stack.digest() != agreed {
+                break Done { summary: None, ..Done::refused(EDITED.into()) };
+            }
+        };
+        Done { written, others, within, ..done }
+    }
+
+    async fn scale(&mut self, Scale { address, number, kill, within }: &Scale) -> Done {
         let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
         let done = match self.bench.scale(&stack, address, *number).await {
             Err(why) => Done::refused(why),
-            Ok(plan) => self.agreed(&stack, plan, &Command { kill: *kill, ..Command::default() }).await,
+            Ok(plan) => {
+                let within = within.clone();
+                self.agreed(&stack, plan, &Command { kill: *kill, within, ..Command::default() }).await
+            }
         };
         self.stack = Some(stack);
         done
@@ -339,12 +445,23 @@ impl Done {
             took: Duration::ZERO,
             written: Vec::new(),
             others: Vec::new(),
+            within: Vec::new(),
         }
     }
 
     fn refused(why: String) -> Self {
         Self { refused: Some(why), ..Self::nothing() }
     }
+}
+
+/// Returns what came of what a second person types while the first is at a gate, and opens it.
+async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<Done> {
+    let mut done = Vec::new();
+    for step in &within.steps {
+        done.push(Box::pin(second.step(step)).await);
+    }
+    gate.opens.notify_one();
+    done
 }
 
 /// Whether a consent is about nothing of others.

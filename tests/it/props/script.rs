@@ -36,6 +36,10 @@ pub enum Step {
     Scale(Scale),
     /// `adopt SECTION`.
     Adopt(Adopt),
+    /// `run SECTION`.
+    Run(Run),
+    /// `apply --when-capacity`.
+    WhenCapacity(WhenCapacity),
     /// A request of others, which may be refused.
     Others(Others),
     /// Nobody does anything.
@@ -78,6 +82,9 @@ pub struct Command {
     /// Whole commands of a second person, between this command's plan and its apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub during: Vec<Step>,
+    /// What a second person tries while this command holds the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
     /// What another process applies at the same time, with another stack file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Edit>,
@@ -121,6 +128,9 @@ pub struct Scale {
     /// When the program dies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
+    /// What a second person tries while it holds the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,6 +141,41 @@ pub struct Adopt {
     /// When the program dies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The section of a job or a check.
+    pub section: String,
+    /// When the program dies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
+    /// What a second person tries while it holds the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
+}
+
+/// An apply that stays until there is capacity.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WhenCapacity {
+    /// What happens while it sleeps, one step at a time. An edit is one of the file that it reads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asleep: Vec<Step>,
+    /// When the program dies, by the writes of all its applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
+}
+
+/// Between two writes of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Within {
+    /// Behind this write, from 0 on, of those after the lock is taken.
+    pub write: usize,
+    /// What is typed there, with a stack file of one's own.
+    pub steps: Vec<Step>,
 }
 
 /// A request of others: to GKE when its path begins with `/v1/`, into the stack's cluster otherwise.

@@ -1,0 +1,221 @@
+//! `apply --when-capacity`: killed at any write and typed again it comes to the same end as undisturbed. Between its applies nothing
+//! is locked, and nothing but what was agreed to is ever applied.
+
+use std::fmt;
+
+use dask_infra::sandbox::Options;
+use dask_infra::sandbox::kube::run::Scripts;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::bench::Bench;
+use super::cases::check;
+use super::halts::differ;
+use super::laws::{self, Tally};
+use super::player::{EDITED, Player, paused};
+use super::script::{Command, Edit, Kill, Step, Wait, WhenCapacity};
+use super::stacks::apply;
+
+const HEAD: &str = r#"[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "c"
+
+[node_pool.cpu]
+machine_type = "e2-standard-8"
+
+[node_pool.a100]
+machine_type = "a2-highgpu-2g"
+nodes = { min = 0, max = 8 }
+queued = true
+reservation = "none"
+location_policy = "any"
+
+[namespace.beside]
+"#;
+
+const JOBS: [&str; 2] = ["train", "tune"];
+
+/// What waits for machines.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    parallelism: u32,
+    /// Whether the apply waits until it has ended.
+    wait: bool,
+}
+
+/// What happens while the command sleeps.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// There are machines for a job, or another reason why there are none.
+    Machines(usize, &'static str),
+    /// A second person stops what waits.
+    Stop(usize),
+    /// A second person applies the same stack.
+    Apply,
+    Nothing,
+    Edit(Edited),
+}
+
+/// An edit of what was agreed to.
+#[derive(Clone, Copy, Debug)]
+enum Edited {
+    Project,
+    Cluster,
+    Id,
+    Ladder,
+    Handed,
+    Job,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    jobs: Vec<Job>,
+    events: Vec<Event>,
+    kill: Kill,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{self:#?}", self.stack(None).stack)
+    }
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let job = (1..3u32, any::<bool>()).prop_map(|(parallelism, wait)| Job { parallelism, wait });
+    let edited = prop::sample::select(vec![
+        Edited::Project,
+        Edited::Cluster,
+        Edited::Id,
+        Edited::Ladder,
+        Edited::Handed,
+        Edited::Job,
+    ]);
+    let event = prop_oneof![
+        4 => (0..2usize).prop_map(|job| Event::Machines(job, "there")),
+        1 => (0..2usize).prop_map(|job| Event::Machines(job, "quota")),
+        1 => (0..2usize).prop_map(Event::Stop),
+        1 => Just(Event::Apply),
+        1 => Just(Event::Nothing),
+        1 => edited.prop_map(Event::Edit),
+    ];
+    let kill = (0..24usize, any::<bool>()).prop_map(|(write, after)| Kill { write, after });
+    (prop::collection::vec(job, 1..3), prop::collection::vec(event, 1..5), kill)
+        .prop_map(|(jobs, events, kill)| Case { jobs, events, kill })
+}
+
+impl Case {
+    fn stack(&self, edited: Option<Edited>) -> Edit {
+        let mut stack = format!("[stack]\nname = \"team\"\n\n{HEAD}");
+        for (name, Job { parallelism, wait }) in JOBS.iter().zip(&self.jobs) {
+            stack += &format!(
+                "\n[job.{name}]\nimage = \"demo:1\"\ncommand = [\"python\", \"{name}.py\"]\ngpus = 2\npool = \"a100\"\n\
+                 parallelism = {parallelism}\nwait = {wait}\n\n[provisioning_request.{name}]\njob = \"{name}\"\nmax_run_duration = \"12h\"\n"
+            );
+        }
+        let with = |ways: &str| {
+            format!(
+                "\n[node_pool.more]\nmachine_type = \"n2-standard-4\"\nnodes = 1\nreservation = {{ name = \"some\" }}\ncapacity = [\"on-demand\", {ways}]\n"
+            )
+        };
+        let ladder = matches!(edited, Some(Edited::Ladder));
+        stack += &with(if ladder { "\"spot\", \"reservation\"" } else { "\"reservation\", \"spot\"" });
+        match edited {
+            None | Some(Edited::Ladder) => {}
+            Some(Edited::Project) => stack = stack.replace("\"demo\"", "\"other-team-prod\""),
+            Some(Edited::Cluster) => stack = stack.replace("name = \"c\"", "name = \"d\""),
+            Some(Edited::Id) => stack = stack.replace("\"team\"\n", "\"team\"\nid = \"other-id\"\n"),
+            Some(Edited::Handed) => stack = stack.replace("beside]\n", "beside]\nmanage = false\n"),
+            Some(Edited::Job) => stack = stack.replace("train.py", "again.py"),
+        }
+        Edit { stack, files: [].into() }
+    }
+
+    fn step(&self, event: Event) -> Step {
+        let name = |job: usize| JOBS[job % self.jobs.len()];
+        match event {
+            Event::Machines(job, what) => {
+                let name = name(job);
+                let path =
+                    format!("/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests/{name}");
+                let annotations = json!({ "sandbox.dask-infra.dev/capacity": what });
+                let body = json!({ "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest", "metadata": { "name": name, "annotations": annotations } });
+                Step::Others(apply(&path, &body))
+            }
+            Event::Stop(job) => {
+                let target = vec![format!("provisioning_request.{}", name(job))];
+                Step::Stop(Command { target, process: 50, ..Command::default() })
+            }
+            Event::Apply => Step::Apply(Command { process: 50, ..Command::default() }),
+            Event::Nothing => Step::Wait(Wait { seconds: 60 }),
+            Event::Edit(edited) => Step::Edit(self.stack(Some(edited))),
+        }
+    }
+
+    fn command(&self, kill: Option<Kill>) -> Step {
+        let asleep = self.events.iter().map(|event| self.step(*event)).collect();
+        Step::WhenCapacity(WhenCapacity { asleep, kill })
+    }
+
+    /// What a step has come to is judged, and whether the file is another one by now.
+    async fn judged(&self, player: &mut Player, step: &Step, tally: &Tally) -> Result<(bool, bool), String> {
+        let agreed = player.stack.as_ref().unwrap().digest();
+        let done = player.step(step).await;
+        tally.step(step, &done);
+        laws::honest(player, step, &done)?;
+        let locked = |why: &String| why.contains("Held(");
+        if let Some(why) =
+            done.within.iter().filter_map(|other| other.refused.as_ref()).find(|why| locked(why))
+        {
+            return Err(format!("asleep it holds the lock: {why}"));
+        }
+        let edited = player.file != self.stack(None);
+        let stopped = done.refused.as_deref() == Some(EDITED);
+        if edited != stopped || edited && agreed == player.stack.as_ref().unwrap().digest() {
+            return Err(format!("edited: {edited}, and it ended with {:?}", done.refused));
+        }
+        if stopped {
+            tally.count("ended by an edit");
+            player.step(&Step::Edit(self.stack(None))).await;
+        }
+        Ok((done.died, edited))
+    }
+}
+
+fn begun() -> Player {
+    let scripts = Scripts { no_capacity: true, ..Scripts::default() };
+    Player::on(Bench::with(Options { scripts, ..Options::default() }))
+}
+
+#[test]
+fn an_apply_that_stays_is_killed_and_typed_again() {
+    let tally = Tally::default();
+    check("when capacity", 2, case().boxed(), |case| {
+        paused(async {
+            let (mut calm, mut killed) = (begun(), begun());
+            for player in [&mut calm, &mut killed] {
+                let done = player.step(&Step::Edit(case.stack(None))).await;
+                if let Some(why) = done.refused {
+                    return Err(why);
+                }
+            }
+            case.judged(&mut calm, &case.command(None), &tally).await?;
+            let (died, _) = case.judged(&mut killed, &case.command(Some(case.kill)), &tally).await?;
+            if died {
+                case.judged(&mut killed, &case.command(None), &tally).await?;
+            }
+            differ(&calm, &killed).await.map_err(|why| format!("undisturbed and after a kill: {why}"))?;
+            // In the end there are machines for all.
+            let all = [0, 1].map(|job| case.step(Event::Machines(job, "there")));
+            for player in [&mut calm, &mut killed] {
+                let step = Step::WhenCapacity(WhenCapacity { asleep: all.to_vec(), kill: None });
+                let done = player.step(&step).await;
+                tally.step(&step, &done);
+                laws::honest(player, &step, &done)?;
+            }
+            differ(&calm, &killed).await.map_err(|why| format!("in the end: {why}"))
+        })
+    });
+}
