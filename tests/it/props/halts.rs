@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use dask_infra::plan::Action;
 use dask_infra::record::Record;
 use dask_infra::resource::Identity;
 use proptest::prelude::*;
@@ -12,9 +13,9 @@ use serde_json::{Value, json};
 use super::bench::Stack;
 use super::cases::check;
 use super::laws::{self, Tally};
-use super::player::{Player, paused};
-use super::script::{Adopt, Command, Kill, Run, Scale, Step};
-use super::stacks::{self, Change, Section, Slot, Spec};
+use super::player::{Done, Player, paused};
+use super::script::{Adopt, Command, Kill, Run, Scale, Step, Within};
+use super::stacks::{self, Change, Section, Slot, Spec, Tweak};
 
 /// A command.
 #[derive(Clone, Debug)]
@@ -268,4 +269,166 @@ impl fmt::Display for Second {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\nedit: {:?}\nstarts: {}", self.spec.render().stack, self.edit, self.starts)
     }
+}
+
+/// Two people, and the write of the first at which the second types.
+#[derive(Clone, Debug)]
+struct Two {
+    spec: Spec,
+    /// Whether the stack is stopped before.
+    stopped: bool,
+    first: Typed,
+    second: Typed,
+    kill: Kill,
+    /// Whether the first dies there.
+    dies: bool,
+}
+
+impl fmt::Display for Two {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{self:#?}", self.spec.render().stack)
+    }
+}
+
+fn two() -> impl Strategy<Value = Two> {
+    let maybe = [Slot::Job, Slot::Dask(1), Slot::Pool(2), Slot::Namespace(1)].map(Section::of).to_vec();
+    let spec = prop::sample::subsequence(maybe, 0..=3).prop_map(|mut sections| {
+        sections.extend([Slot::Operator, Slot::Dask(0)].map(Section::of));
+        let (keys, own_cluster) = (super::keys::Keys::new(), true);
+        let (regional, autopilot, labels, protect) = Default::default();
+        Spec { own_cluster, regional, autopilot, keys, labels, protect, sections }
+    });
+    // What both of them know, so that there is something to do.
+    let tweak = prop::sample::select(vec![Tweak::Variant, Tweak::Number(2), Tweak::Extra, Tweak::Labels]);
+    let edit = prop_oneof![
+        3 => tweak.prop_map(|tweak| Change::Tweak(Slot::Dask(0), tweak)),
+        1 => Just(Change::Remove(Slot::Dask(0))),
+        1 => stacks::change(),
+    ];
+    let first = prop_oneof![
+        2 => Just(Typed::Stop),
+        1 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
+        1 => Just(Typed::Run(0)),
+        3 => edit.clone().prop_map(Typed::Apply),
+    ];
+    let second = prop_oneof![
+        2 => Just(Typed::Stop),
+        1 => Just(Typed::Start),
+        1 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
+        3 => edit.prop_map(Typed::Apply),
+    ];
+    let people = (proptest::bool::weighted(0.25), first, second);
+    (spec, people, (0..5usize, any::<bool>()), any::<bool>()).prop_map(|(spec, people, kill, dies)| {
+        let (stopped, first, second) = people;
+        let first = if stopped { Typed::Start } else { first };
+        let kill = Kill { write: kill.0 * if dies { 2 } else { 1 }, after: kill.1 };
+        Two { spec, stopped, first, second, kill, dies }
+    })
+}
+
+impl Two {
+    /// The file and the command of a person. Each knows the file of before and what they edit themselves.
+    async fn steps(&self, player: &mut Player, typed: &Typed, kill: Option<Kill>) -> [Step; 2] {
+        let mut spec = self.spec.clone();
+        let step = step_of(player, &mut spec, typed, kill, false).await;
+        if let Typed::Apply(change) = typed {
+            spec.edit(change);
+        }
+        [Step::Edit(spec.render()), step]
+    }
+
+    /// What a person types.
+    async fn types(
+        &self,
+        player: &mut Player,
+        typed: &Typed,
+        process: u32,
+        kill: Option<Kill>,
+    ) -> Result<(Step, Done), String> {
+        let [edit, step] = self.steps(player, typed, kill).await;
+        player.process = process;
+        player.step(&edit).await;
+        let done = player.step(&step).await;
+        laws::honest(player, &step, &done)?;
+        Ok((step, done))
+    }
+
+    async fn begun(&self) -> Player {
+        let mut player = begun(&self.spec).await;
+        if self.stopped {
+            player.step(&Step::Stop(Command::default())).await;
+        }
+        player
+    }
+
+    /// The first dies, and the second goes on; then both type their commands again.
+    async fn over_a_dead_one(&self, tally: &Tally) -> Result<(), String> {
+        let mut player = self.begun().await;
+        self.types(&mut player, &self.first, 0, Some(self.kill)).await?;
+        let died = player.died;
+        for (typed, process) in [(&self.second, 50), (&self.first, 0), (&self.second, 50)] {
+            let (step, done) = self.types(&mut player, typed, process, None).await?;
+            tally.step(&step, &done);
+            let locked = done.refused.as_deref().is_some_and(|why| why.contains("Held("));
+            if locked {
+                return Err(format!("{typed:?} is locked out by a process that died ({died})"));
+            }
+            laws::quiet_again(&mut player, &step, &done).await?;
+            laws::as_wished(&player, &step, &done)?;
+        }
+        laws::nothing_forgotten(&mut player).await
+    }
+
+    /// The second is locked out while the first is under way, and comes to the same end when it is typed afterwards.
+    async fn under_a_lock(&self, tally: &Tally) -> Result<(), String> {
+        let (mut calm, mut player) = (self.begun().await, self.begun().await);
+        for (typed, process) in [(&self.first, 0), (&self.second, 50)] {
+            self.types(&mut calm, typed, process, None).await?;
+        }
+        let [edit, mut step] = self.steps(&mut player, &self.first, None).await;
+        let steps = self.steps(&mut player, &self.second, None).await.to_vec();
+        let within = Some(Within { write: self.kill.write, steps });
+        match &mut step {
+            Step::Stop(command) | Step::Start(command) | Step::Apply(command) => command.within = within,
+            Step::Scale(scale) => scale.within = within,
+            Step::Run(run) => run.within = within,
+            other => unreachable!("{other:?} is no first command"),
+        }
+        player.step(&edit).await;
+        let done = player.step(&step).await;
+        tally.step(&step, &done);
+        laws::honest(&player, &step, &done)?;
+        // With the cluster goes the place of the lock.
+        let goes = |change: &dask_infra::plan::Change| {
+            matches!(change.identity, Identity::Cluster(_))
+                && matches!(change.action, Action::Delete | Action::Replace)
+        };
+        if done.plan.iter().any(|plan| plan.changes.iter().any(goes)) {
+            return Ok(());
+        }
+        if let Some(tried) = done.within.last() {
+            let locked = tried.refused.as_deref().is_some_and(|why| why.contains("Held("));
+            tally.count(if locked { "locked out" } else { "not begun" });
+            if tried.is_begun() || !tried.written.is_empty() {
+                let written: Vec<String> =
+                    tried.written.iter().map(dask_infra::live::Request::title).collect();
+                return Err(format!("the second wrote under the lock of the first: {written:?}"));
+            }
+        }
+        self.types(&mut player, &self.second, 50, None).await?;
+        differ(&calm, &player).await.map_err(|why| format!("alone and beside another one: {why}"))
+    }
+}
+
+#[test]
+fn a_second_person_between_two_writes_is_locked_out_or_goes_on() {
+    let tally = Tally::default();
+    check("between two writes", 4, two().boxed(), |case| {
+        paused(async {
+            match case.dies {
+                true => case.over_a_dead_one(&tally).await,
+                false => case.under_a_lock(&tally).await,
+            }
+        })
+    });
 }
