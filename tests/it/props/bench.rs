@@ -12,7 +12,7 @@ use dask_infra::live::along::read_scope;
 use dask_infra::live::connection::InProcess;
 use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use dask_infra::plan::scale::{Wish, scale};
-use dask_infra::plan::{self, Consent, Halting, Inputs, Mode, Plan, Selection};
+use dask_infra::plan::{self, Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
 use dask_infra::resource::{ClusterName, Identity, ObjectId, Resource, World};
 use dask_infra::sandbox::faults::Rule;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
@@ -532,6 +532,18 @@ impl Bench {
             (dask_infra::kinds::of(resource.kind).scaled)(resource, all).ok_or("it has nothing to scale")?;
         let wish = Wish { address: &resource.address, scaled: &scaled, number, kept: false };
         make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
+    }
+
+    /// What `plan` and `plan --refresh-only` say of one reading.
+    ///
+    /// # Errors
+    /// Why they say nothing.
+    pub async fn told(&self, stack: &Stack) -> Result<(Plan, Drifted), String> {
+        let world = self.world_of(stack).await?;
+        let plan = make(stack, Mode::Apply, &Flags::default(), &world, plan::plan)?;
+        let inputs = Inputs::of(stack.lowered.clone(), Mode::Apply, &world, &stack.sources);
+        let drift = plan::drift(inputs);
+        Ok((plan, drift.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))?))
     }
 
     /// What is live, as the engine reads it.
