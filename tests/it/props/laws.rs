@@ -14,7 +14,7 @@ use super::calls;
 use super::keys;
 use super::oracle::{Look, Maker, Thing, Uid, is_ours};
 use super::player::{Done, Player, is, protected};
-use super::script::{Command, Consents, Step};
+use super::script::{Command, Consents, Run, Step};
 
 /// Every law that can be judged step by step.
 ///
@@ -170,7 +170,11 @@ const SOON: Duration = Duration::from_secs(120);
 /// # Errors
 /// How long it took, and what did not come.
 pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
-    let (Step::Apply(command) | Step::Destroy(command)) = step else { return Ok(()) };
+    let command = match step {
+        Step::Apply(command) | Step::Destroy(command) | Step::Stop(command) | Step::Start(command) => command,
+        Step::Run(Run { kill: None, within: None, .. }) => &Command::default(),
+        _ => return Ok(()),
+    };
     let others = command.meanwhile.is_some() || command.within.is_some() || command.beside.is_some();
     let disturbed = command.kill.is_some() || others;
     if disturbed || done.took <= SOON {

@@ -1,5 +1,5 @@
-//! Work in queues: several works in one namespace, with the work of others beside them. Whatever is replaced or deleted, no
-//! apply waits for what stays.
+//! Work in queues: several works in one namespace, with the work of others beside them. Whatever is replaced, stopped, started or
+//! deleted, no command waits for what stays.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::cases::check;
 use super::laws::{self, Tally};
 use super::player::{Player, paused, play};
-use super::script::{Command, Edit, Others, Script, Step};
+use super::script::{Command, Edit, Others, Run, Script, Step};
 use super::stacks::apply;
 use crate::golden::root;
 
-const CASES: u32 = 4;
+const CASES: u32 = 3;
 
 const HEAD: &str = r#"[stack]
 name = "team"
@@ -66,6 +66,34 @@ enum Event {
     NoGroup,
     Job,
     NoJob,
+    /// Commands that leave the file as it is: of one work, or of all.
+    Stop(Option<usize>),
+    Start(Option<usize>),
+    Replace(usize),
+    Run,
+}
+
+/// What the first two works and the job are called.
+const WORKS: [&str; 3] = ["dask_cluster.one", "dask_cluster.two", "dask_job.train"];
+
+impl Event {
+    /// The command that it is.
+    fn command(self) -> Option<Step> {
+        let of = |which: Option<usize>| Command {
+            target: which.map(|which| WORKS[which].to_owned()).into_iter().collect(),
+            ..Command::default()
+        };
+        match self {
+            Self::Stop(which) => Some(Step::Stop(of(which))),
+            Self::Start(which) => Some(Step::Start(of(which))),
+            Self::Replace(which) => {
+                let replace = vec![WORKS[which].to_owned()];
+                Some(Step::Apply(Command { replace, ..Command::default() }))
+            }
+            Self::Run => Some(Step::Run(Run { section: WORKS[2].to_owned(), kill: None, within: None })),
+            _ => None,
+        }
+    }
 }
 
 impl Works {
@@ -77,6 +105,7 @@ impl Works {
             Event::NoGroup => self.group = None,
             Event::Job => self.job = Some(self.job.map_or(0, |image| image + 1)),
             Event::NoJob => self.job = None,
+            Event::Stop(_) | Event::Start(_) | Event::Replace(_) | Event::Run => {}
         }
     }
 
@@ -117,6 +146,16 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// A command; most are about one of the works, while the other one stays.
+fn command() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        2 => proptest::option::weighted(0.8, 0..3usize).prop_map(Event::Stop),
+        2 => proptest::option::weighted(0.5, 0..3usize).prop_map(Event::Start),
+        2 => (0..2usize).prop_map(Event::Replace),
+        1 => Just(Event::Run),
+    ]
+}
+
 /// Work of others in the namespace of ours: a pod and a Job in the queue.
 fn of_others() -> Vec<Others> {
     let labels = json!({ "kueue.x-k8s.io/queue-name": "research" });
@@ -131,16 +170,21 @@ fn of_others() -> Vec<Others> {
 }
 
 fn script() -> impl Strategy<Value = Script> {
-    let others = prop::sample::subsequence(of_others(), 0..=2);
-    let rounds = prop::collection::vec(prop::collection::vec(event(), 1..3), 1..3);
-    (any::<bool>(), others, rounds).prop_map(|(group, others, rounds)| {
-        let mut works = Works { workers: [1, 1], group: group.then_some(0), ..Works::default() };
+    let others = prop::sample::subsequence(of_others(), 1..=2);
+    let round = (prop::collection::vec(event(), 0..3), prop::collection::vec(command(), 0..3));
+    let rounds = prop::collection::vec(round, 1..3);
+    (any::<bool>(), any::<bool>(), others, rounds).prop_map(|(group, job, others, rounds)| {
+        let (group, job) = (group.then_some(0), job.then_some(0));
+        let mut works = Works { workers: [1, 1], group, job, ..Works::default() };
         let mut steps = vec![Step::Edit(works.render()), Step::Apply(Command::default())];
         steps.extend(others.into_iter().map(Step::Others));
-        for round in rounds {
-            round.into_iter().for_each(|event| works.happens(event));
-            steps.push(Step::Edit(works.render()));
-            steps.push(Step::Apply(Command::default()));
+        for (edits, commands) in rounds {
+            if !edits.is_empty() {
+                edits.into_iter().for_each(|event| works.happens(event));
+                steps.push(Step::Edit(works.render()));
+                steps.push(Step::Apply(Command::default()));
+            }
+            steps.extend(commands.into_iter().filter_map(Event::command));
         }
         Script { steps, ..Script::default() }
     })
