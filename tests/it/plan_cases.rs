@@ -590,12 +590,12 @@ fn pods_of_sections_come_after_what_manifests_make_for_them() {
     }
 }
 
-/// Of the cases that were applied before every third, all of it deleted.
+/// Of the cases that were applied before every ninth, all of it deleted.
 #[test]
 fn where_everything_goes_nobody_looks_at_who_wrote_which_field() {
     let applied = cases("plan-").into_iter().filter(|folder| folder.join("before.toml").exists());
     let mut spared = 0;
-    for folder in applied.step_by(3) {
+    for folder in applied.step_by(9) {
         let Case { mut asked, mut world, wanted, sources } = Case::read(&folder);
         asked.destroy = true;
         let made = |world: &World| {
@@ -608,7 +608,7 @@ fn where_everything_goes_nobody_looks_at_who_wrote_which_field() {
         assert_eq!(made(&world), whole.0, "{}", folder.display());
         spared += usize::from(world != whole.1);
     }
-    assert!(spared >= 10, "{spared} cases with fields");
+    assert!(spared >= 4, "{spared} cases with fields");
 }
 
 /// In every case in which a Dask cluster changes that is checked.

@@ -392,11 +392,11 @@ impl World {
         if done {
             self.seen[number].clone_from(&seen);
         }
-        for stack in 0..STACKS.len() {
+        for (stack, name) in STACKS.iter().enumerate() {
             if self.files[stack].values().all(|section| section.says == Says::Nothing) {
                 continue;
             }
-            self.quiet(stack, &seen).await.map_err(|why| format!("stack {}: {why}", STACKS[stack]))?;
+            self.quiet(stack, &seen).await.map_err(|why| format!("stack {name}: {why}"))?;
         }
         Ok(done)
     }

@@ -9,7 +9,7 @@ ENCRYPTED = "tls"
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 PEMS = {"authority": AUTHORITY, "certificate": CERTIFICATE, "key": KEY}
 # Of the life of certificates: they are renewed when less than one part in so many is left.
-RENEWED = 3
+RENEWED = 12
 
 
 def is_encrypted(live):
