@@ -1010,11 +1010,19 @@ codes! {
      disks created by its controllers may remain and cost money: check the project afterwards."
 
     OutOfReach "DI0371" "resources on GKE that the stack no longer reads"
-    "The record names a GKE cluster or node pools, and the stack file has `[kubernetes]` or hosts in place of `[gke]`: such a stack \
-     sends no requests to GKE. They remain in the record, so that a file with `[gke]` finds them again. To delete them, go back to \
-     `[gke]` and run `destroy`, or remove their sections. To keep them without this stack, go back to `[gke]`, set `manage = false` in \
-     their sections, apply, and change the target then."
+    "The record names a GKE cluster or node pools, and the stack file has `[kubernetes]` in place of `[gke]`: such a stack sends no \
+     requests to GKE. They remain in the record until a file with `[gke]` finds them. To delete them, go back to `[gke]` and run \
+     `destroy`; node pools are also deleted when their sections are removed. To keep them without this stack, go back to `[gke]`, set \
+     `manage = false` in their sections, apply, and then change the target: the plan shows what removing the stack's labels from a node \
+     pool does."
     => "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\nmanage = false      # apply; then use [kubernetes]"
+
+    CertificatesEnd "DI0372" "certificates that end soon"
+    "The certificates of a Dask cluster on hosts end within two months, or their files are gone and `protect` keeps the Dask cluster. \
+     Dask loads certificates when it starts, so others need a replacement: the scheduler and all workers are started again, and what \
+     they hold in memory is lost. Choose a moment without work. When the certificates have ended, new clients and workers cannot connect, \
+     and the plan replaces the Dask cluster."
+    => "dask-infra apply --replace dask_cluster.work --allow replace:dask_cluster.work"
 
     Unready "DI0380" "a resource is not ready"
     "It would not be changed, but it is not ready. If the record says that it has not been ready since an \

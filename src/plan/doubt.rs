@@ -192,8 +192,8 @@ impl Planner<'_> {
             return Vec::new();
         }
         let message = format!(
-            "earlier applies created {}, and a stack without `[gke]` neither reads, changes nor deletes them: they \
-             remain, and cost money while they run",
+            "the record names {}, and a stack without `[gke]` neither reads, changes nor deletes them: they remain, and \
+             cost money while they run",
             diag::listed(things.iter().map(String::as_str), "and")
         );
         vec![Note::of(Code::OutOfReach, &Address::new("stack"), message)]

@@ -1,5 +1,5 @@
 //! What is lost on hosts without a word from anybody else: hosts of `[ssh]` that are not looked at, or that are others than at the last
-//! apply, while something of the stack is there; and what the last workers of a Dask cluster hold.
+//! apply, while something of the stack is there; what the last workers of a Dask cluster hold; and certificates that end.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,36 +7,85 @@ use serde_json::Value;
 
 use super::planner::Planner;
 use super::reason::Reason;
-use super::{Action, Mode, Note};
+use super::{Action, Inputs, Mode, Note};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::about::counted;
 use crate::kinds::hosts;
 use crate::kinds::kind::Kind;
-use crate::resource::{Effect, FieldChange, Host, KindId, ObjectId, Reach};
+use crate::resource::{Effect, FieldChange, Host, KindId, ObjectId, Reach, Resource};
 
 impl Planner<'_> {
     pub(super) fn hosts_in_doubt(&self) -> Vec<Note> {
         let mut notes = self.workers_elsewhere();
         notes.extend(self.hosts_elsewhere());
         notes.extend(self.left_without_workers());
+        notes.extend(self.certificates_that_end());
         notes
     }
 
-    /// Dask clusters that are replaced while no process of theirs runs have nothing to lose.
+    /// Marks the replacements of Dask clusters of which nothing runs: they have nothing to lose. Workers of groups, jobs that wait in a
+    /// queue and hosts that nobody looks at may be something.
     pub(super) fn tell_idle_replacements(&mut self) {
-        let world = self.seen.inputs.world;
+        let Inputs { world, target, .. } = self.seen.inputs;
+        let groups = hosts::api::group();
+        let grouped: BTreeSet<&str> = world
+            .inside
+            .live()
+            .into_iter()
+            .flatten()
+            .filter(|(object, _)| object.gvk == groups)
+            .filter_map(|(_, live)| live["spec"]["cluster"].as_str())
+            .collect();
         for change in &mut self.changes {
-            if change.action == Action::Replace && change.kind == KindId::HostCluster {
-                let status = world.find(&change.identity).map(|live| &live["status"]);
-                let is_idle = |status: &Value| {
-                    status["scheduler"]["running"] == false && status["workers"]["running"] == 0
-                };
-                if status.is_some_and(is_idle) {
-                    change.reasons.push(Reason::NothingRuns);
-                }
+            if change.action != Action::Replace || change.kind != KindId::HostCluster {
+                continue;
+            }
+            let (Some(object), Some(live)) = (change.identity.object(), world.find(&change.identity)) else {
+                continue;
+            };
+            let (status, worker) = (&live["status"], &live["spec"]["worker"]);
+            let is_idle = status["converging"] == false
+                && status["scheduler"]["running"] == false
+                && status["workers"]["running"] == 0;
+            let is_alone = target.gone.is_empty()
+                && worker.get("slurm").is_none()
+                && !grouped.contains(object.name.as_str());
+            if is_idle && is_alone {
+                change.reasons.push(Reason::NothingRuns);
             }
         }
+    }
+
+    /// Certificates of running Dask clusters that end soon, or that are gone where `protect` forbids a replacement.
+    fn certificates_that_end(&self) -> Vec<Note> {
+        let inputs = self.seen.inputs;
+        let replaced = |resource: &Resource| {
+            self.changes
+                .iter()
+                .any(|change| change.identity == resource.identity && change.action == Action::Replace)
+        };
+        let clusters = inputs.desired.iter().filter(|resource| resource.kind == KindId::HostCluster);
+        let mut notes = Vec::new();
+        for resource in clusters.filter(|resource| !replaced(resource)) {
+            let Some(live) = inputs.world.find(&resource.identity) else { continue };
+            let scheduler = &live["status"]["scheduler"];
+            let tls = &scheduler["tls"];
+            if scheduler["running"] != true {
+                continue;
+            }
+            let what = if tls["lost"] == true && resource.protect {
+                "its certificates are gone or have ended, and it is protected".to_owned()
+            } else if tls["due"] == true {
+                let ends = tls["ends"].as_str().unwrap_or_default();
+                format!("its certificates end on {}", ends.split('T').next().unwrap_or_default())
+            } else {
+                continue;
+            };
+            let message = format!("{what}: others need a replacement, which loses what it holds in memory");
+            notes.push(Note::of(Code::CertificatesEnd, &resource.address, message));
+        }
+        notes
     }
 
     fn recorded_hosts(&self) -> impl Iterator<Item = &Host> {

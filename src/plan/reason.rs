@@ -255,7 +255,7 @@ impl fmt::Display for Reason {
             Self::Emptied => f.write_str(
                 "all its nodes are deleted first: GKE enables queued provisioning on an empty pool only",
             ),
-            Self::NothingRuns => f.write_str("nothing of it runs"),
+            Self::NothingRuns => f.write_str("nothing of it runs, so nothing is lost"),
             Self::Stopped(stop) => stop.fmt(f),
             Self::WillBeStopped => f.write_str("will be stopped"),
             Self::Started => f.write_str("stopped until now"),

@@ -161,6 +161,7 @@ impl Planner<'_> {
         }
         if matches!(action, Action::Keep | Action::Update)
             && let Some(amiss) = self.seen.looked_over(resource, kind, live, action)
+            && !(amiss.replaces && resource.protect)
         {
             action = if amiss.replaces { Action::Replace } else { Action::Update };
             reasons.push(Reason::Amiss(amiss.why.clone()));

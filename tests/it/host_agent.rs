@@ -1107,7 +1107,7 @@ fn a_change_that_cannot_be_completed_says_why() {
     fs::write(agent.folder().join("scratch"), "").unwrap();
     agent.apply(&path, "", &cluster(1, ports));
     let live = agent.until(&path, |_, live| live["status"]["converging"] == false);
-    assert!(live["status"]["message"].as_str().unwrap().contains("/scratch/c-worker-0"), "{live:#}");
+    assert!(live["status"]["message"].as_str().unwrap().contains("/scratch/c-scheduler"), "{live:#}");
     fs::remove_file(agent.folder().join("scratch")).unwrap();
     agent.apply(&path, "", &cluster(1, ports));
     let live = agent.settled("clusters/c", 1);

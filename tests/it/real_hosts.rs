@@ -354,11 +354,11 @@ fn only_who_has_the_certificates_connects() {
         here.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"]).expect(0);
         here.nothing_to_do();
     };
-    renewed("its certificates are gone");
+    renewed("its certificates are gone or have ended");
     let second = connected();
     assert_ne!(second["security"], first["security"]);
     assert_eq!(computes(&python, at, &certified(&second)), Ok("45".to_owned()));
-    // Those that end soon are renewed.
+    // Of those that end soon a plan warns; they are renewed when somebody asks for it.
     let object = noted_in(here.state.path()).join("objects/clusters/_/work.json");
     let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
     live["internal"]["tls"]["begins"] = "2000-01-01T00:00:00Z".into();
@@ -366,7 +366,17 @@ fn only_who_has_the_certificates_connects() {
     // Another change does not come with it: a scheduler that runs keeps those that it has.
     here.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
     assert_eq!(connected()["security"], second["security"]);
-    renewed("its certificates end on");
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("its certificates end on");
+    here.run(&[
+        "apply",
+        "--auto-approve",
+        "--replace",
+        "dask_cluster.work",
+        "--allow",
+        "replace:dask_cluster.work",
+    ])
+    .expect(0);
+    here.nothing_to_do();
     let third = connected();
     assert_ne!(third["security"], second["security"]);
     computes(&python, at, &certified(&second)).unwrap_err();

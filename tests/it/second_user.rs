@@ -2,7 +2,7 @@
 //! than an account.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ pub(crate) struct SecondUser {
     /// For everybody, as `/tmp` is.
     shared: tempfile::TempDir,
     /// Jobs and processes that look like those of the first user.
-    forged: Vec<(String, Child)>,
+    forged: Vec<(Option<String>, Child)>,
 }
 
 fn given(path: &Path, mode: u32) {
@@ -322,19 +322,31 @@ impl SecondUser {
         let sleeps = ["--chdir=/", "-o", "/dev/null", "-n1", "--mem=10", "-t", "10", "--wrap", "sleep 300"];
         let words = [&["--parsable", "-J", worker, "--comment", &comment][..], &sleeps].concat();
         let job = slurm("sbatch", &words);
-        let process = self.command("sleep").arg("300").env("DASK_INFRA_PROCESS", mark).spawn().unwrap();
-        self.forged.push((job, process));
+        let process = self.command("sleep").arg("300").env("DASK_INFRA_PROCESS", &mark).spawn().unwrap();
+        self.forged.push((Some(job), process));
+        // A program that runs as root for whoever starts it. It asks for a password, and waits.
+        let mut command = self.command("su");
+        let asks = command.env("DASK_INFRA_PROCESS", &mark).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let Ok(mut process) = asks.stdout(Stdio::null()).spawn() else { return };
+        if process.stderr.as_mut().unwrap().read(&mut [0]).is_ok_and(|read| read == 1) {
+            self.forged.push((None, process));
+        } else {
+            println!("there is no `su` that asks for a password");
+            process.wait().unwrap();
+        }
     }
 
     /// What is theirs is as it was, after all that the first user did.
     pub(crate) fn kept_all(&mut self, login: &Login) {
         for (job, mut process) in self.forged.drain(..) {
-            let state = login.cluster.says("squeue", &["-h", "-t", "all", "-j", &job, "-o", "%T"]);
-            login.cluster.says("scancel", &[&job]);
             let ended = process.try_wait().unwrap();
             let _ = process.kill();
             let _ = process.wait();
-            assert_eq!((state.trim(), ended), ("RUNNING", None));
+            assert_eq!(ended, None);
+            let Some(job) = job else { continue };
+            let state = login.cluster.says("squeue", &["-h", "-t", "all", "-j", &job, "-o", "%T"]);
+            login.cluster.says("scancel", &[&job]);
+            assert_eq!(state.trim(), "RUNNING");
         }
         for folder in ["dask-scratch-space", "dask-infra-scratch-0", "state/dask-infra"] {
             let inside = things_in(&self.shared.path().join(folder));

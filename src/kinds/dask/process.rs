@@ -34,7 +34,7 @@ pub struct ProcessKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nanny_port: Option<String>,
     /// The folder for what does not fit into memory, as a whole path: `"/scratch"`. Each worker has one of its own in it, which
-    /// goes with the worker. It must exist on a host. Default there a folder below `~/.local/state/dask-infra`.
+    /// goes with the worker; jobs of SLURM share one, which stays. It must exist on a host. Default there a folder below `~/.local/state/dask-infra`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_directory: Option<String>,
     /// The process that watches a worker: `{ spill = 0.7, terminate = false }`, `{ enabled = false }`.

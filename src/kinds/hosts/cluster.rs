@@ -250,19 +250,16 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     std::iter::once(cluster).chain(groups).collect()
 }
 
-/// Certificates that are gone, that end soon, or that a host does not have. Schedulers and workers load them when they start: where the
-/// scheduler runs, others are another Dask cluster. One that does not run gets others with its next start.
+/// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: where the
+/// scheduler runs, others are another Dask cluster. One that does not run gets others with its next start by an apply.
 fn uncertified(context: &ChangeContext) -> Option<Amiss> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
     let tls = status["scheduler"].get("tls").filter(|_| is_settled)?;
     let (what, replaces) = if tls["lost"] == true {
-        ("its certificates are gone".to_owned(), true)
-    } else if tls["due"] == true {
-        let day = text(&tls["ends"]).split('T').next().unwrap_or_default();
-        (format!("its certificates end on {day}"), true)
+        ("its certificates are gone or have ended", true)
     } else if tls["differs"] == true {
-        ("some of its hosts do not have the certificates of its scheduler".to_owned(), false)
+        ("some of its hosts do not have the certificates of its scheduler", false)
     } else {
         return None;
     };
@@ -271,7 +268,7 @@ fn uncertified(context: &ChangeContext) -> Option<Amiss> {
             "others are made, and the scheduler and all workers are started again; what they hold in memory is lost, and clients \
              `connect` again"
         }
-        false => "they get them, and workers there are started again",
+        false => "they get them, and workers there that have others are started again",
     };
     let alone = context.action == Action::Keep;
     Some(Amiss { why: format!("{what}: {then}"), steps: Vec::new(), alone, replaces })

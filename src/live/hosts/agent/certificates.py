@@ -8,7 +8,7 @@ The folder is named after the authority: a job of SLURM that starts days later r
 ENCRYPTED = "tls"
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 PEMS = {"authority": AUTHORITY, "certificate": CERTIFICATE, "key": KEY}
-# Of the life of certificates: they are renewed when less than one part in so many is left.
+# Of the life of certificates: it is told that they end when less than one part in so many is left.
 RENEWED = 12
 
 
@@ -36,7 +36,7 @@ def security(folder):
     if not folder:
         return {}
     if not has_certificates({"folder": folder}):
-        raise Refused(500, "Failed", "its certificates in %s are gone: the next apply makes others" % folder)
+        raise Refused(500, "Failed", "its certificates in %s are gone: `plan` shows the replacement that makes others" % folder)
     comm = "DASK_DISTRIBUTED__COMM__"
     found = {comm + "REQUIRE_ENCRYPTION": "True", comm + "TLS__CA_FILE": os.path.join(folder, AUTHORITY)}
     for role in ("SCHEDULER", "WORKER", "CLIENT"):
@@ -112,7 +112,7 @@ class Certificates:
         if not noted or not is_encrypted(live):
             raise not_found("certificates", name)
         if not has_certificates(noted):
-            raise Refused(500, "Failed", "the certificates of %s are gone: the next apply makes others" % name, name)
+            raise Refused(500, "Failed", "the certificates of %s are gone: `plan` shows the replacement that makes others" % name, name)
         found = {key: noted[key] for key in ("begins", "ends", "fingerprint", "folder")}
         for field, file in PEMS.items():
             with open(os.path.join(noted["folder"], file)) as text:
@@ -125,7 +125,7 @@ class Certificates:
         if not noted:
             return {"lost": True}
         status = {"fingerprint": noted["fingerprint"], "ends": noted["ends"]}
-        if not has_certificates(noted):
+        if not has_certificates(noted) or leads(live) and time.time() > seconds_of(noted["ends"]):
             status["lost"] = True
         elif leads(live) and self.is_due(noted):
             status["due"] = True

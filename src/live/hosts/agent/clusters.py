@@ -427,7 +427,7 @@ class Clusters:
         try:
             run = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=patience,
-                env=given,
+                env=given, cwd=home_folder(),
             )
         except subprocess.TimeoutExpired:
             raise socket.timeout("it did not answer in time") from None

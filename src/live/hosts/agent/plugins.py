@@ -153,7 +153,7 @@ class Plugins:
         try:
             run = subprocess.run(
                 [python, "-c", REGISTER, json.dumps(asked)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, text=True, timeout=PIP, env=given,
+                stderr=subprocess.PIPE, text=True, timeout=PIP, env=given, cwd=home_folder(),
             )
         except subprocess.TimeoutExpired:
             raise Refused(500, "Failed", "pip did not end within %d minutes" % (PIP // 60)) from None

@@ -112,7 +112,7 @@ class Pods:
             self.stop(pods)
 
     def scratch(self, name, uid, worker):
-        """The folder for what a worker writes to disk."""
+        """The folder for what a scheduler or a worker writes to disk."""
         above = os.path.expanduser(worker.get("localDirectory", ""))
         if not above:
             return self.store.at("scratch", name)
@@ -224,14 +224,13 @@ class Pods:
         # What is started again goes on in its log.
         begins = 0 if pod["internal"].get("restarts") else os.O_TRUNC
         log = os.open(self.store.at("logs", log_name(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | begins, 0o600)
-        home = os.path.expanduser("~")
         def run():
             os.dup2(log, 1)
             os.dup2(log, 2)
             if said:
                 os.dup2(said.fileno(), 0)
             os.umask(UMASK)
-            os.chdir(home if os.path.isdir(home) else "/")
+            os.chdir(home_folder())
             os.execve(command[0], command, given)
         pod["internal"]["process"] = detach(run)
         os.close(log)

@@ -28,8 +28,22 @@ def is_alive(process):
     return start is not None and start == process["start"]
 
 
+def home_folder():
+    """Where processes run. Python imports from the folder that it is started in, and that of whoever types may be open to others."""
+    home = os.path.expanduser("~")
+    return home if os.path.isdir(home) else "/"
+
+
+def uids_of(entry):
+    """The real, effective, saved and file system users of a process. Source: proc_pid_status(5)."""
+    with open("/proc/%s/status" % entry) as file:
+        line = next(line for line in file if line.startswith("Uid:"))
+    return map(int, line.split()[1:])
+
+
 def marked(uid):
-    """Processes of this user with a mark in their environment: SLURM shows marks to everybody, and root reads every environment."""
+    """Processes of this user with a mark in their environment: SLURM shows marks to everybody, and root reads every environment. One that
+    another user began with other rights, such as `su`, is not this user's."""
     wanted = ("%s=%s" % (MARK, uid)).encode()
     found = []
     for entry in os.listdir("/proc"):
@@ -38,9 +52,9 @@ def marked(uid):
         process = this_process(int(entry))
         try:
             with open("/proc/%s/environ" % entry, "rb") as file:
-                own = os.fstat(file.fileno()).st_uid == os.geteuid()
-                if own and wanted in file.read().split(b"\0") and process["start"] is not None:
-                    found.append(process)
+                holds = wanted in file.read().split(b"\0") and process["start"] is not None
+            if holds and set(uids_of(entry)) == {os.geteuid()}:
+                found.append(process)
         except OSError:
             continue
     return found

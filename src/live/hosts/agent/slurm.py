@@ -140,7 +140,7 @@ def scratch_lines(above):
     above = shlex.quote(os.path.expanduser(above)) if above else '"${DASK_TEMPORARY_DIRECTORY:-${TMPDIR:-/tmp}}"'
     return [
         "scratch=%s/dask-infra-scratch-$(id -u)" % above,
-        'mkdir -p -m 700 "$scratch" 2> /dev/null',
+        'mkdir -p -m 700 "$scratch" 2> /dev/null || :',
         '[ -d "$scratch" ] && [ -O "$scratch" ] && [ ! -L "$scratch" ] || scratch=$(mktemp -d "$scratch-XXXXXXXX") || exit 1',
         'export DASK_TEMPORARY_DIRECTORY="$scratch"',
     ]
@@ -357,8 +357,7 @@ class Slurm:
         with open(file, "w") as script:
             above = asked.get("localDirectory")
             script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, shown, private, above))
-        home = os.path.expanduser("~")
-        words = ["--parsable", "--chdir", home if os.path.isdir(home) else "/", file]
+        words = ["--parsable", "--chdir", home_folder(), file]
         given = {key: value for key, value in os.environ.items() if is_contained(pod) and key.startswith(OF_JOBS)}
         run = slurm_command("sbatch", *words, variables=dict(given, **{MARK: uid}))
         if run.returncode == 0:
