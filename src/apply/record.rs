@@ -396,14 +396,9 @@ impl<'a> RecordWriter<'a> {
     ) -> Vec<Entry> {
         let mut left = inventory(self.plan, before, |change| progress(outcomes, change));
         let pods: BTreeSet<Identity> = pods(self.plan).into_values().map(|pod| pod.identity).collect();
-        // A stack without `[gke]` any more looks at nothing there.
-        let unread = |thing: &Identity| {
-            self.plan.target.gke.is_none()
-                && matches!(thing, Identity::Cluster(_) | Identity::NodePool { .. })
-        };
         left.retain(|entry| {
             !self.planned_under_lock
-                || unread(&entry.identity)
+                || !self.plan.target.reads(&entry.identity)
                 || self.plan.leaves_out(&entry.identity)
                 || changes.contains_key(&entry.identity)
                 || pods.contains(&entry.identity)

@@ -1019,7 +1019,7 @@ codes! {
 
     CertificatesEnd "DI0372" "certificates that end soon"
     "The certificates of a Dask cluster on hosts end within two months, or their files are gone and `protect` keeps the Dask cluster. \
-     Dask loads certificates when it starts, so others need a replacement: the scheduler and all workers are started again, and what \
+     Dask loads certificates when it starts, so renewing them is a replacement: the scheduler and all workers are started again, and what \
      they hold in memory is lost. Choose a moment without work. When the certificates have ended, new clients and workers cannot connect, \
      and the plan replaces the Dask cluster."
     => "dask-infra apply --replace dask_cluster.work --allow replace:dask_cluster.work"

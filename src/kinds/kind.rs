@@ -469,8 +469,15 @@ pub struct Amiss {
     pub steps: Vec<Step>,
     /// Whether nothing else of the thing differs, so that it is not written itself.
     pub alone: bool,
-    /// Whether only another one in its place mends it, which needs the consent that a replacement needs.
+    /// Returns true where only a replacement mends it, with the approval that a replacement needs.
     pub replaces: bool,
+}
+
+impl Amiss {
+    /// A state that writing the thing mends, or what its kind does when it is written.
+    pub fn of(context: &ChangeContext, why: String) -> Self {
+        Self { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false }
+    }
 }
 
 impl<'a> ChangeContext<'a> {

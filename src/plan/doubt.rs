@@ -180,14 +180,9 @@ impl Planner<'_> {
     /// GKE clusters and node pools in the record of a stack that has no `[gke]` any more: nothing looks at them.
     pub(super) fn out_of_reach(&self) -> Vec<Note> {
         let Inputs { world, target, .. } = self.seen.inputs;
-        if target.gke.is_some() {
-            return Vec::new();
-        }
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
-        let of_gke = recorded
-            .filter(|entry| matches!(entry.identity, Identity::Cluster(_) | Identity::NodePool { .. }))
-            .map(|entry| entry.identity.to_string());
-        let things: Vec<String> = of_gke.collect();
+        let unread = recorded.map(|entry| &entry.identity).filter(|identity| !target.reads(identity));
+        let things: Vec<String> = unread.map(ToString::to_string).collect();
         if things.is_empty() {
             return Vec::new();
         }

@@ -28,15 +28,11 @@ impl Planner<'_> {
     /// queue and hosts that nobody looks at may be something.
     pub(super) fn tell_idle_replacements(&mut self) {
         let Inputs { world, target, .. } = self.seen.inputs;
-        let groups = hosts::api::group();
-        let grouped: BTreeSet<&str> = world
-            .inside
-            .live()
-            .into_iter()
-            .flatten()
-            .filter(|(object, _)| object.gvk == groups)
-            .filter_map(|(_, live)| live["spec"]["cluster"].as_str())
-            .collect();
+        let group = hosts::api::group();
+        let has_group = |name: &str| {
+            let mut live = world.inside.live().into_iter().flatten();
+            live.any(|(object, live)| object.gvk == group && live["spec"]["cluster"] == name)
+        };
         for change in &mut self.changes {
             if change.action != Action::Replace || change.kind != KindId::HostCluster {
                 continue;
@@ -48,9 +44,8 @@ impl Planner<'_> {
             let is_idle = status["converging"] == false
                 && status["scheduler"]["running"] == false
                 && status["workers"]["running"] == 0;
-            let is_alone = target.gone.is_empty()
-                && worker.get("slurm").is_none()
-                && !grouped.contains(object.name.as_str());
+            let is_alone =
+                target.gone.is_empty() && worker.get("slurm").is_none() && !has_group(&object.name);
             if is_idle && is_alone {
                 change.reasons.push(Reason::NothingRuns);
             }
@@ -82,7 +77,9 @@ impl Planner<'_> {
             } else {
                 continue;
             };
-            let message = format!("{what}: others need a replacement, which loses what it holds in memory");
+            let message = format!(
+                "{what}: renewing them replaces the Dask cluster, and what it holds in memory is lost"
+            );
             notes.push(Note::of(Code::CertificatesEnd, &resource.address, message));
         }
         notes

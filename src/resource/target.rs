@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterName, Endpoint};
+use super::{ClusterName, Endpoint, Identity};
 
 /// Where a plan would act.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +112,11 @@ impl Target {
     /// Whether Dask runs as processes there.
     pub fn is_on_hosts(&self) -> bool {
         !self.hosts.is_empty()
+    }
+
+    /// Returns false for resources of the GKE API where the stack has no `[gke]`: no command reads or changes them.
+    pub fn reads(&self, identity: &Identity) -> bool {
+        self.gke.is_some() || !matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. })
     }
 
     /// Whether workers are jobs of SLURM.

@@ -58,6 +58,13 @@ impl Here {
         self.run(&["apply", "--auto-approve"])
     }
 
+    /// Replaces a section, although nothing of it has changed.
+    #[track_caller]
+    pub fn replace(&self, section: &str) {
+        let allow = format!("replace:{section}");
+        self.run(&["apply", "--auto-approve", "--replace", section, "--allow", &allow]).expect(0);
+    }
+
     #[track_caller]
     pub fn nothing_to_do(&self) {
         self.run(&["plan", "--detailed-exitcode"]).expect(0);
@@ -367,15 +374,7 @@ fn only_who_has_the_certificates_connects() {
     here.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
     assert_eq!(connected()["security"], second["security"]);
     here.run(&["plan", "--detailed-exitcode"]).expect(2).says("its certificates end on");
-    here.run(&[
-        "apply",
-        "--auto-approve",
-        "--replace",
-        "dask_cluster.work",
-        "--allow",
-        "replace:dask_cluster.work",
-    ])
-    .expect(0);
+    here.replace("dask_cluster.work");
     here.nothing_to_do();
     let third = connected();
     assert_ne!(third["security"], second["security"]);

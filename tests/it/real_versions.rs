@@ -74,15 +74,7 @@ fn clients_and_workers_of_other_versions_are_refused() {
     here.kill("work-worker-0");
     let said = here.apply().expect(1).says("versions that do not work together");
     said.says(&format!("distributed {new} on its scheduler, {old} on work-worker-0"));
-    here.run(&[
-        "apply",
-        "--auto-approve",
-        "--replace",
-        "dask_cluster.work",
-        "--allow",
-        "replace:dask_cluster.work",
-    ])
-    .expect(0);
+    here.replace("dask_cluster.work");
     here.nothing_to_do();
 
     // A program with a Python of its own.

@@ -211,7 +211,7 @@ impl SecondUser {
         }
     }
 
-    /// What a look finds of the first user's files and processes. `secrets` are words that nobody else is to read.
+    /// Looks at the first user's files and processes. `secrets` are words that nobody else may read.
     pub(crate) fn looks(&self, roots: &[&Path], secrets: &[&str]) {
         for root in roots {
             // Temporary folders of tests are closed as a whole, which would prove nothing.
@@ -336,7 +336,7 @@ impl SecondUser {
         }
     }
 
-    /// What is theirs is as it was, after all that the first user did.
+    /// Asserts that all that the second user made is as it was.
     pub(crate) fn kept_all(&mut self, login: &Login) {
         for (job, mut process) in self.forged.drain(..) {
             let ended = process.try_wait().unwrap();

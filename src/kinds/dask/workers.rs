@@ -60,7 +60,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
     let why = (!why.is_empty()).then(|| why.join("; "))?;
     let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
-    Some(Amiss { why, steps, alone, replaces: false })
+    Some(Amiss { steps, alone, ..Amiss::of(context, why) })
 }
 
 /// The group whose number is a cluster's or a group's own.

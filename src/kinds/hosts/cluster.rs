@@ -250,8 +250,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     std::iter::once(cluster).chain(groups).collect()
 }
 
-/// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: where the
-/// scheduler runs, others are another Dask cluster. One that does not run gets others with its next start by an apply.
+/// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: new ones
+/// for a scheduler that runs are a replacement. One that does not run gets new ones when an apply starts it.
 fn uncertified(context: &ChangeContext) -> Option<Amiss> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
@@ -265,24 +265,19 @@ fn uncertified(context: &ChangeContext) -> Option<Amiss> {
     };
     let then = match replaces {
         true => {
-            "others are made, and the scheduler and all workers are started again; what they hold in memory is lost, and clients \
-             `connect` again"
+            "new ones are created, and the scheduler and all workers are started again; what they hold in memory is lost, and \
+             clients `connect` again"
         }
         false => "they get them, and workers there that have others are started again",
     };
-    let alone = context.action == Action::Keep;
-    Some(Amiss { why: format!("{what}: {then}"), steps: Vec::new(), alone, replaces })
+    Some(Amiss { replaces, ..Amiss::of(context, format!("{what}: {then}")) })
 }
 
 /// What would start it after a reboot of its hosts was taken away.
 fn forgotten(context: &ChangeContext) -> Option<Amiss> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
-    live["status"]["boot"].is_null().then(|| Amiss {
-        why: "nothing starts it again after a reboot any more; that is set up again".to_owned(),
-        steps: Vec::new(),
-        alone: context.action == Action::Keep,
-        replaces: false,
-    })
+    let why = "nothing starts it again after a reboot any more; that is set up again";
+    live["status"]["boot"].is_null().then(|| Amiss::of(context, why.to_owned()))
 }
 
 /// Where the packages stand that workers install.

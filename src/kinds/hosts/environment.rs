@@ -17,7 +17,7 @@ use crate::kinds::scope::{EnvironmentFacts, Scope};
 use crate::kinds::section::{Lifecycle, Live, Naming, Section};
 use crate::kinds::status::StatusLine;
 use crate::kinds::versions::{Skew, Versions, skew};
-use crate::resource::{Action, Effect, Facts, Identity, KindId, Life, Owner, Readiness, Resource};
+use crate::resource::{Effect, Facts, Identity, KindId, Life, Owner, Readiness, Resource};
 
 /// Seconds: hundreds of megabytes may have to be downloaded.
 const DEADLINE: u32 = 1800;
@@ -211,7 +211,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let status = &context.live?["status"];
     let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
     let why = format!("it is not complete: {why}");
-    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false })
+    Some(Amiss::of(context, why))
 }
 
 /// The cure of hosts that differ.

@@ -16,9 +16,7 @@ use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::why::Cause;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::StatusLine;
-use crate::resource::{
-    Action, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource, Step,
-};
+use crate::resource::{Await, Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource, Step};
 
 /// Seconds until the program runs: its scheduler comes before it, and importing Dask takes up to ten on a machine that does
 /// other things.
@@ -227,7 +225,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
         }
         State::Runs => return None,
     };
-    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false })
+    Some(Amiss::of(context, why))
 }
 
 fn readiness(wait: &Await, live: &Value) -> Readiness {
@@ -375,7 +373,7 @@ fn pods(resource: &Resource) -> Where {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Until;
+    use crate::resource::{Action, Until};
 
     fn judged(status: &Value, to_the_end: bool) -> Readiness {
         let identity = api::identity(&api::job(), "j");

@@ -21,7 +21,7 @@ use crate::kinds::section::PodKeys;
 use crate::kinds::short::host_names;
 use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
-use crate::resource::{Action, Await, Effect, Facts, KindId, Readiness, Resource, Step};
+use crate::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
 
 /// Seconds: importing Dask takes up to ten on a machine that does other things, for each process.
 const DEADLINE: u32 = 600;
@@ -242,7 +242,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else {
         return None;
     };
-    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false })
+    Some(Amiss::of(context, why))
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.
@@ -400,7 +400,7 @@ pub(super) fn about(worker: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::{Identity, ObjectId, Until};
+    use crate::resource::{Action, Identity, ObjectId, Until};
 
     fn live(status: &Value) -> Value {
         json!({ "kind": "Cluster", "spec": { "worker": { "replicas": 2 } }, "status": status })

@@ -20,7 +20,7 @@ use crate::live::shape::Place;
 use crate::live::{Request, private};
 use crate::resource::{Host, Method, Reach};
 
-/// Days until certificates end. A plan renews them when a twelfth of that, two months, is left, which replaces the Dask cluster.
+/// Days until certificates end. Plans warn when a twelfth of that, two months, is left.
 const LIFE: i64 = 730;
 
 /// The protocol of a scheduler that has certificates.

@@ -534,10 +534,10 @@ impl Bench {
         make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
     }
 
-    /// What `plan` and `plan --refresh-only` say of one reading.
+    /// The results of `plan` and `plan --refresh-only` for one reading.
     ///
     /// # Errors
-    /// Why they say nothing.
+    /// The diagnostics of either.
     pub async fn told(&self, stack: &Stack) -> Result<(Plan, Drifted), String> {
         let world = self.world_of(stack).await?;
         let plan = make(stack, Mode::Apply, &Flags::default(), &world, plan::plan)?;

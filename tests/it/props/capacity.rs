@@ -15,17 +15,9 @@ use super::laws::{self, Tally};
 use super::player::{EDITED, Player, paused};
 use super::script::{Command, Edit, Kill, Step, Wait, WhenCapacity};
 use super::stacks::apply;
+use crate::served::ON_GKE;
 
-const HEAD: &str = r#"[gke]
-project = "demo"
-location = "us-central1-c"
-
-[cluster]
-name = "c"
-
-[node_pool.cpu]
-machine_type = "e2-standard-8"
-
+const WAITS: &str = r#"
 [node_pool.a100]
 machine_type = "a2-highgpu-2g"
 nodes = { min = 0, max = 8 }
@@ -38,15 +30,15 @@ location_policy = "any"
 
 const JOBS: [&str; 2] = ["train", "tune"];
 
-/// What waits for machines.
+/// A job that waits for machines.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     parallelism: u32,
-    /// Whether the apply waits until it has ended.
+    /// True where the apply waits until it has ended.
     wait: bool,
 }
 
-/// What happens while the command sleeps.
+/// An event while the command sleeps.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// There are machines for a job, or another reason why there are none.
@@ -108,7 +100,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 impl Case {
     fn stack(&self, edited: Option<Edited>) -> Edit {
-        let mut stack = format!("[stack]\nname = \"team\"\n\n{HEAD}");
+        let mut stack = format!("{ON_GKE}{WAITS}");
         for (name, Job { parallelism, wait }) in JOBS.iter().zip(&self.jobs) {
             stack += &format!(
                 "\n[job.{name}]\nimage = \"demo:1\"\ncommand = [\"python\", \"{name}.py\"]\ngpus = 2\npool = \"a100\"\n\
@@ -126,7 +118,7 @@ impl Case {
             None | Some(Edited::Ladder) => {}
             Some(Edited::Project) => stack = stack.replace("\"demo\"", "\"other-team-prod\""),
             Some(Edited::Cluster) => stack = stack.replace("name = \"c\"", "name = \"d\""),
-            Some(Edited::Id) => stack = stack.replace("\"team\"\n", "\"team\"\nid = \"other-id\"\n"),
+            Some(Edited::Id) => stack = stack.replace("\"s\"\n", "\"s\"\nid = \"other-id\"\n"),
             Some(Edited::Handed) => stack = stack.replace("beside]\n", "beside]\nmanage = false\n"),
             Some(Edited::Job) => stack = stack.replace("train.py", "again.py"),
         }
@@ -159,7 +151,7 @@ impl Case {
         Step::WhenCapacity(WhenCapacity { asleep, kill })
     }
 
-    /// What a step has come to is judged, and whether the file is another one by now.
+    /// Judges a step. Returns whether the program died, and whether the file has changed.
     async fn judged(&self, player: &mut Player, step: &Step, tally: &Tally) -> Result<(bool, bool), String> {
         let agreed = player.stack.as_ref().unwrap().digest();
         let done = player.step(step).await;

@@ -275,12 +275,12 @@ impl fmt::Display for Second {
 #[derive(Clone, Debug)]
 struct Two {
     spec: Spec,
-    /// Whether the stack is stopped before.
+    /// True where the stack is stopped before.
     stopped: bool,
     first: Typed,
     second: Typed,
     kill: Kill,
-    /// Whether the first dies there.
+    /// True where the first dies there.
     dies: bool,
 }
 
@@ -337,7 +337,7 @@ impl Two {
         [Step::Edit(spec.render()), step]
     }
 
-    /// What a person types.
+    /// Types the command of a person.
     async fn types(
         &self,
         player: &mut Player,

@@ -43,11 +43,11 @@ enum Says {
 #[derive(Clone, Debug)]
 struct Section {
     says: Says,
-    /// Whether its key is another one than the live name.
+    /// True where its key differs from the live name.
     renamed: bool,
-    /// Whether it is about the second thing of its kind.
+    /// True for the second thing of its kind.
     second: bool,
-    /// What `import` wrote of it.
+    /// The keys that `import` wrote.
     imported: Option<String>,
 }
 
@@ -186,7 +186,7 @@ fn stack(name: &str, file: &File) -> Stack {
     Stack::of(&text)
 }
 
-/// What is there, as it was when a stack was last applied: by thing, with its uid.
+/// Live things by kind and name, each with its uid and body.
 type Seen = BTreeMap<Thing, (Uid, Value)>;
 
 /// A cluster with an operator, three stacks, and who has what.
@@ -194,11 +194,11 @@ struct World {
     bench: Bench,
     files: [File; 3],
     holders: BTreeMap<Thing, BTreeSet<usize>>,
-    /// What each stack saw at the end of its last apply.
+    /// The live things at the end of the last apply of each stack.
     seen: [Seen; 3],
 }
 
-/// What a step is about.
+/// The stack, the command and the files of a step.
 struct Meant {
     stack: usize,
     mode: Mode,

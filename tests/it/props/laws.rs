@@ -220,11 +220,7 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
     else {
         return Ok(());
     };
-    let alone = command.meanwhile.is_none()
-        && command.beside.is_none()
-        && command.within.is_none()
-        && command.during.is_empty();
-    if !done.is_whole() || !alone {
+    if !done.is_whole() || command.meanwhile.is_some() || !command.is_alone() {
         return Ok(());
     }
     let mode = if matches!(step, Step::Destroy(_)) { Mode::Destroy } else { Mode::Apply };
@@ -254,10 +250,7 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
 pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
-    let alone = command.beside.is_none()
-        && command.within.is_none()
-        && command.during.is_empty()
-        && command.is_whole();
+    let alone = command.is_alone() && command.is_whole();
     let Some(stack) = player.stack.as_ref().filter(|_| alone && (nothing || done.is_whole())) else {
         return Ok(());
     };

@@ -39,7 +39,7 @@ pub struct Done {
     pub written: Vec<Request>,
     /// What other processes applied meanwhile, and what they agreed to.
     pub others: Vec<(Plan, Vec<Consent>)>,
-    /// What came of what a second person tried under this command's lock.
+    /// The results of what a second person tried under this command's lock.
     pub within: Vec<Self>,
 }
 

@@ -73,7 +73,7 @@ enum Event {
     Run,
 }
 
-/// What the first two works and the job are called.
+/// The names of the first two works and the job.
 const WORKS: [&str; 3] = ["dask_cluster.one", "dask_cluster.two", "dask_job.train"];
 
 impl Event {

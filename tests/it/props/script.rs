@@ -82,7 +82,7 @@ pub struct Command {
     /// Whole commands of a second person, between this command's plan and its apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub during: Vec<Step>,
-    /// What a second person tries while this command holds the lock.
+    /// The commands of a second person while this command holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
     /// What another process applies at the same time, with another stack file.
@@ -91,6 +91,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// Returns true where nobody else acts from its plan to its end.
+    pub fn is_alone(&self) -> bool {
+        self.beside.is_none() && self.within.is_none() && self.during.is_empty()
+    }
+
     /// Whether it is about the whole stack.
     pub fn is_whole(&self) -> bool {
         self.target.is_empty() && self.exclude.is_empty()
@@ -128,7 +133,7 @@ pub struct Scale {
     /// When the program dies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
-    /// What a second person tries while it holds the lock.
+    /// The commands of a second person while it holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
 }
@@ -151,7 +156,7 @@ pub struct Run {
     /// When the program dies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
-    /// What a second person tries while it holds the lock.
+    /// The commands of a second person while it holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
 }
@@ -160,7 +165,7 @@ pub struct Run {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WhenCapacity {
-    /// What happens while it sleeps, one step at a time. An edit is one of the file that it reads.
+    /// Steps while it sleeps, one each time. An edit is one of the file that it reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asleep: Vec<Step>,
     /// When the program dies, by the writes of all its applies.
@@ -174,7 +179,7 @@ pub struct WhenCapacity {
 pub struct Within {
     /// Behind this write, from 0 on, of those after the lock is taken.
     pub write: usize,
-    /// What is typed there, with a stack file of one's own.
+    /// The commands, with a stack file of their own.
     pub steps: Vec<Step>,
 }
 

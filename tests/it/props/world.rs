@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::bench::{Api, Bench, Stack};
 
 impl Bench {
-    /// What is there, by path, without what differs from run to run; of things that a controller made only
+    /// The live things by path, without fields that differ from run to run; of things that a controller made only
     /// how many there are.
     pub async fn world(&self, stack: &Stack) -> BTreeMap<String, Value> {
         let mut world = BTreeMap::new();
@@ -79,7 +79,7 @@ impl Bench {
 /// Kinds whose objects come and go by themselves.
 const PASSING: &[&str] = &["events", "leases", "endpointslices", "endpoints", "controllerrevisions"];
 
-/// Whether how many of these there are depends on when one looks: nodes of a pool that GKE scales, and what each node brings.
+/// Returns true for things whose number depends on the time: nodes of a pool that GKE scales, and what each node brings.
 fn is_of_the_autoscaler(kind: &str, item: &Value, autoscaled: &BTreeSet<String>) -> bool {
     let metadata = &item["metadata"];
     let pool = metadata.pointer("/labels/cloud.google.com~1gke-nodepool").and_then(Value::as_str);

@@ -168,7 +168,7 @@ class Keeper:
                 return None, False
             if not leads(live):
                 return (read_json(self.host.store.at("schedulers", self.cluster)) or {}).get("id"), True
-            pod = self.host.store.get("pods", self.cluster + "-scheduler", "default")
+            pod = self.host.store.leader(self.cluster)
             return (pod["internal"].get("scheduler"), self.host.lives(pod)) if pod else (None, False)
 
     def look(self, registered):

@@ -8,7 +8,7 @@ The folder is named after the authority: a job of SLURM that starts days later r
 ENCRYPTED = "tls"
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 PEMS = {"authority": AUTHORITY, "certificate": CERTIFICATE, "key": KEY}
-# Of the life of certificates: it is told that they end when less than one part in so many is left.
+# Plans warn of certificates when less than one part in so many of their life is left.
 RENEWED = 12
 
 
@@ -36,7 +36,7 @@ def security(folder):
     if not folder:
         return {}
     if not has_certificates({"folder": folder}):
-        raise Refused(500, "Failed", "its certificates in %s are gone: `plan` shows the replacement that makes others" % folder)
+        raise Refused(500, "Failed", "its certificates in %s are gone: `plan` shows the replacement that creates new ones" % folder)
     comm = "DASK_DISTRIBUTED__COMM__"
     found = {comm + "REQUIRE_ENCRYPTION": "True", comm + "TLS__CA_FILE": os.path.join(folder, AUTHORITY)}
     for role in ("SCHEDULER", "WORKER", "CLIENT"):
@@ -74,7 +74,7 @@ class Certificates:
             return
         own, offered = internal.get("tls"), self.offered
         if own and leads(live) and self.has_scheduler(live["metadata"]["name"]):
-            # It has loaded them, and with others everything is started again: who asks for that has it replaced.
+            # It has loaded them. New ones need a start of all processes, which a replacement brings.
             return
         if own and has_certificates(own):
             if leads(live) and not self.is_due(own):
@@ -98,7 +98,7 @@ class Certificates:
         internal["tls"] = dict({key: offered[key] for key in ("begins", "ends")}, fingerprint=fingerprint, folder=folder)
 
     def has_scheduler(self, cluster):
-        leader = self.store.get("pods", cluster + "-scheduler", "default")
+        leader = self.store.leader(cluster)
         return leader is not None and self.lives(leader)
 
     def is_due(self, noted):
@@ -112,7 +112,7 @@ class Certificates:
         if not noted or not is_encrypted(live):
             raise not_found("certificates", name)
         if not has_certificates(noted):
-            raise Refused(500, "Failed", "the certificates of %s are gone: `plan` shows the replacement that makes others" % name, name)
+            raise Refused(500, "Failed", "the certificates of %s are gone: `plan` shows the replacement that creates new ones" % name, name)
         found = {key: noted[key] for key in ("begins", "ends", "fingerprint", "folder")}
         for field, file in PEMS.items():
             with open(os.path.join(noted["folder"], file)) as text:

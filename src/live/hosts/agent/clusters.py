@@ -321,7 +321,7 @@ class Clusters:
         if not spec.get("idleTimeout") or self.is_converging(name):
             return False
         if leads(live):
-            leader = self.store.get("pods", name + "-scheduler", "default")
+            leader = self.store.leader(name)
             if leader is None or self.lives(leader) or leader["internal"].get("error"):
                 return False
             # Source: `check_idle` and `close` of scheduler.py, distributed 2026.8.0.

@@ -294,8 +294,8 @@ def client_variables(variables):
 def contained(container, command, variables, name=None, folders=(), gpus=False, job=False):
     """The command line that runs a command in a container, and the variables of the runtime's client. One without a name is for
     people to type."""
-    home = os.path.expanduser("~")
-    home = home if os.path.isdir(home) and home != "/" else None
+    home = home_folder()
+    home = home if home != "/" else None
     mounts = ["%s:%s" % (folder, folder) for folder in folders if not (home and is_below(folder, home))]
     mounts += ["%s:%s" % mount_of(text) for text in container["mounts"]]
     # A user's own packages, which are in the home, are those of another Python.

@@ -2,7 +2,8 @@
 
 
 # Has a Python tell its versions.
-ABOUT_PROGRAM = "NAMES = %r%s" % (["dask-cuda", "bokeh"] + [name for name in RULES if name != "python"], HERE)
+EXTRAS = ["dask-cuda", "bokeh"]
+ABOUT_PROGRAM = "NAMES = %r%s" % (EXTRAS + [name for name in RULES if name != "python"], HERE)
 
 
 # Where the installers of uv and of conda put them. A shell that is not interactive has few of these on its PATH.
@@ -21,10 +22,9 @@ def find_program(name):
 
 
 def extras_of(versions):
-    """Takes what no client has to match out of the versions of an environment. Without bokeh, which pages of the dashboard are made
-    with, its value is null: what is not named was not looked for."""
-    extras = {name: versions.pop(name) for name in ("dask-cuda", "bokeh") if name in versions}
-    return dict({"bokeh": None}, **extras)
+    """Takes the packages that no client has to match out of the versions of an environment. The dashboard needs bokeh, whose value is
+    null where it is missing: a package that is not named was not looked for."""
+    return dict({"bokeh": None}, **{name: versions.pop(name) for name in EXTRAS if name in versions})
 
 
 class InstallFailed(Refused):

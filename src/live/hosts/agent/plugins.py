@@ -114,7 +114,7 @@ class Plugins:
         """What was registered last. A scheduler that was started again knows nothing of it."""
         name = live["metadata"]["name"]
         noted = read_json(self.store.at("plugins", name)) or {}
-        leader = self.store.get("pods", name + "-scheduler", "default") or {"internal": {}}
+        leader = self.store.leader(name) or {"internal": {}}
         return noted if noted.get("scheduler") == leader["internal"].get("scheduler") else {}
 
     def uninstalled(self, cluster):
@@ -133,7 +133,7 @@ class Plugins:
         """Not to be called with the lock: pip takes its time, and the scheduler does nothing else meanwhile."""
         with self.store.locked():
             live = self.led(cluster)
-            leader = self.store.get("pods", cluster + "-scheduler", "default")
+            leader = self.store.leader(cluster)
             if not live or is_going(live) or not leader or not self.lacks_plugin(live):
                 return
             environment = self.environment(live["spec"]["environment"]["name"])

@@ -59,8 +59,10 @@ class Pods:
             given = {"gpus": bool(worker.get("gpus")), "job": is_of_slurm(what)}
             folders = [scratch or worker.get("localDirectory")]
             if is_of_slurm(what):
-                # For a scheduler, where its file goes, too.
-                folders += [SCRATCH] if worker else [SCRATCH, os.path.dirname(self.scheduler_file(name))]
+                folders.append(SCRATCH)
+                if not worker:
+                    # Where its scheduler file goes.
+                    folders.append(os.path.dirname(self.scheduler_file(name)))
             folders.append(what["scheduler"].get("tls"))
             given["folders"] = [os.path.expanduser(folder) for folder in folders if folder]
             status = self.environment(what["environment"]["name"])["status"]

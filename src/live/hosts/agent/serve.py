@@ -173,7 +173,7 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Certificates, Cluster
         if "slurm" in scheduler or not has_place(scheduler) or not leads(live):
             return
         before = self.store.get("clusters", live["metadata"]["name"])
-        leader = self.store.get("pods", live["metadata"]["name"] + "-scheduler", "default")
+        leader = self.store.leader(live["metadata"]["name"])
         terms = terms_of(before) if before and leader and self.lives(leader) else {}
         own = [terms.get(key) for key in ("port", "dashboardPort")]
         for port in (scheduler["port"], scheduler["dashboardPort"]):

@@ -130,7 +130,7 @@ def value_of(text):
     return text if re.fullmatch(r"[\w./:@%+,=-]+", text) else '"%s"' % text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-# In words of a job's command: the folder that its script finds.
+# Stands for the folder that the script of a job finds, in the words of its command.
 SCRATCH = "@dask-infra-scratch@"
 
 

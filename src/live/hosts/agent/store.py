@@ -200,6 +200,10 @@ class Store:
         except FileNotFoundError:
             return None
 
+    def leader(self, cluster):
+        """The process of the scheduler of a Dask cluster, as an object; nothing where there is none."""
+        return self.get("pods", cluster + "-scheduler", "default")
+
     def all(self, plural, namespace=None):
         found = []
         folder = self.at("objects", plural)
