@@ -2,13 +2,13 @@
 //! leads there, and the command that mends it. Pure: an error in, a diagnostic out.
 
 use super::rights::{grant, role};
-use crate::address::FieldPath;
-use crate::apply::failure::code_of;
-use crate::diag::{Code, Diagnostic};
-use crate::live::cause::Cause;
-use crate::live::{ApiError, CURE, Class, SOMETHING_ELSE};
-use crate::resource::Target;
-use crate::source::Sources;
+use apply::failure::code_of;
+use live::cause::Cause;
+use live::{ApiError, CURE, Class, SOMETHING_ELSE};
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic};
+use model::resource::Target;
+use model::source::Sources;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,11 +225,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::live::answer::Answer;
-    use crate::live::shape::Media;
-    use crate::live::{Request, Trust};
-    use crate::resource::Api;
-    use crate::resource::ClusterName;
+    use live::answer::Answer;
+    use live::shape::Media;
+    use live::{Request, Trust};
+    use model::resource::Api;
+    use model::resource::ClusterName;
 
     fn gke() -> Target {
         let name = ClusterName { project: "p-1".into(), location: "l".into(), cluster: "c".into() };

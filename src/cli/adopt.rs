@@ -8,14 +8,14 @@ use super::consent::{self, Whole};
 use super::scale::replace;
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use crate::address::{Address, FieldPath};
-use crate::diag::{Code, Diagnostic};
-use crate::import::kept_by;
-use crate::plan::adopt::{self as rules, Agreed};
-use crate::plan::{Action, Consent, Mode, Plan, Selection, Verb};
 use crate::report::{Next, Reporter, View};
-use crate::resource::World;
-use crate::stack::edit::{self, Edit};
+use import::kept_by;
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic};
+use model::resource::World;
+use plan::adopt::{self as rules, Agreed};
+use plan::{Action, Consent, Mode, Plan, Selection, Verb};
+use stack::edit::{self, Edit};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -143,7 +143,7 @@ fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
 
 /// To name an address here is consent to taking it, but not from a tool that keeps it.
 fn named_here(plan: &Plan, world: &World) -> Vec<Consent> {
-    let free = |change: &&crate::plan::Change| {
+    let free = |change: &&plan::Change| {
         change.taken.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
     };
     let takes = plan.changes.iter().filter(free);

@@ -13,14 +13,14 @@ use super::saved;
 use super::session::{Link, Session, block_on, given_to, plan_again};
 use super::settings::{Failure, Format, Settings, quoted};
 use super::stop::Stops;
-use crate::apply::lock::{Liveness, Lock, Locking, Unlocked};
-use crate::apply::{self, ApplyOptions, NotBegun};
-use crate::diag::{Code, Diagnostic};
-use crate::plan::{Consent, Mode, Plan, file};
 use crate::report::{Next, Reporter, View};
-use crate::resource::Owner;
-use crate::secrets::given::Given;
-use crate::source::Sources;
+use apply::lock::{Liveness, Lock, Locking, Unlocked};
+use apply::{ApplyOptions, NotBegun};
+use model::diag::{Code, Diagnostic};
+use model::resource::Owner;
+use model::secrets::given::Given;
+use model::source::Sources;
+use plan::{Consent, Mode, Plan, file};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

@@ -4,11 +4,11 @@
 use std::io::{self, BufRead, IsTerminal as _};
 
 use super::settings::{Failure, Format};
-use crate::address::Address;
-use crate::diag::{Code, Diagnostic};
-use crate::plan::{Consent, Mode, Plan, Verb};
 use crate::report::human::plan_text::{approval_needed, consent_text};
-use crate::source::Sources;
+use model::address::Address;
+use model::diag::{Code, Diagnostic};
+use model::source::Sources;
+use plan::{Consent, Mode, Plan, Verb};
 
 /// Parses `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS` or `update:ADDRESS`.
 pub fn parse(text: &str) -> Result<Consent, String> {
@@ -143,7 +143,7 @@ fn ask(
 }
 
 fn named(consents: &[Consent]) -> String {
-    crate::diag::listed(consents.iter().map(|consent| consent.address.as_str()), "and")
+    model::diag::listed(consents.iter().map(|consent| consent.address.as_str()), "and")
 }
 
 fn agreed(

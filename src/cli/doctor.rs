@@ -14,15 +14,15 @@ use super::rights::{self, Needs};
 use super::sandbox::{self, State};
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Access, Failure, Settings};
-use crate::diag::{Code, Diagnostic, Severity};
-use crate::kinds::hosts::api as hosts;
-use crate::live::credentials::adc::{self, File, Found};
-use crate::live::environment::environment;
-use crate::live::{ApiError, Class, LiveApi, Request};
-use crate::plan::Mode;
-use crate::plan::preflight::Preflight;
 use crate::report::human::findings::{Finding, Mark, render};
-use crate::resource::{Api, ClusterName, Target};
+use kinds::hosts::api as hosts;
+use live::credentials::adc::{self, File, Found};
+use live::environment::environment;
+use live::{ApiError, Class, LiveApi, Request};
+use model::diag::{Code, Diagnostic, Severity};
+use model::resource::{Api, ClusterName, Target};
+use plan::Mode;
+use plan::preflight::Preflight;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

@@ -4,7 +4,7 @@ use super::Exit;
 use super::session::Session;
 use super::settings::{Format, Settings};
 use crate::report::human::Detail;
-use crate::stack::effective::Effective;
+use stack::effective::Effective;
 
 /// Prints the effective stack; looks at nothing but files.
 pub fn show(settings: &Settings, json: bool) -> Exit {

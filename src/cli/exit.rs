@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::apply::{Outcome, Stopped, Summary};
-use crate::diag::{Code, Diagnostic, Severity};
+use apply::{Outcome, Stopped, Summary};
+use model::diag::{Code, Diagnostic, Severity};
 
 use super::stop::Signal;
 
@@ -127,7 +127,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::address::Address;
+    use model::address::Address;
 
     #[test]
     fn errors_of_one_sort_have_their_code() {

@@ -3,9 +3,9 @@
 use super::Exit;
 use super::offered::Offered;
 use super::settings::{Failure, Format, Settings};
-use crate::diag::{self, Code, Diagnostic};
 use crate::report::human::page::{Page, render};
-use crate::stack::explain::{Explained, Unknown, explain as place, sections};
+use model::diag::{self, Code, Diagnostic};
+use stack::explain::{Explained, Unknown, explain as place, sections};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use super::Exit;
 use super::settings::{Access, ENDPOINT_VARIABLE, Format, Settings};
-use crate::diag::{Code, Diagnostic};
+use model::diag::{Code, Diagnostic};
 
 macro_rules! files {
     ($($name:literal),*) => {

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::live::credentials::adc::folder;
-use crate::live::environment::Env;
+use live::credentials::adc::folder;
+use live::environment::Env;
 
 /// A property, and where it was said.
 #[derive(Clone, Debug, PartialEq, Eq)]

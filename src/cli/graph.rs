@@ -3,9 +3,9 @@
 use super::Exit;
 use super::session::{Ask, Session};
 use super::settings::{Format, Settings};
-use crate::plan::Mode;
 use crate::report::graph::{Nodes, mermaid, text};
 use crate::report::human::Detail;
+use plan::Mode;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use crate::secrets::HIDDEN;
+use model::secrets::HIDDEN;
 
 /// Terraform's flags that have another form here.
 const FLAGS: &[(&str, &str)] = &[

@@ -6,12 +6,12 @@ use super::plan::{Making, Part, seconds};
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::{Exit, consent, holder, offered};
-use crate::address::Address;
-use crate::diag::{Code, Diagnostic};
-use crate::plan::halt::startable;
-use crate::plan::{Consent, Mode};
-use crate::record::Stop;
-use crate::resource::{Lowered, Resource};
+use model::address::Address;
+use model::diag::{Code, Diagnostic};
+use model::record::Stop;
+use model::resource::{Lowered, Resource};
+use plan::halt::startable;
+use plan::{Consent, Mode};
 
 /// Shown below the options.
 pub const STOP_EXAMPLES: &str = "Examples:\n  \

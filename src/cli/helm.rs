@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::stack::charts::{Render, Rendered, Trouble};
+use stack::charts::{Render, Rendered, Trouble};
 
 /// The first minor version of Helm 3 that is known to do: charts of OCI registries without a switch.
 const LEAST: (u32, u32) = (3, 8);

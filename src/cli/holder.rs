@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::apply::lock::{Holder, Liveness};
+use apply::lock::{Holder, Liveness};
 
 /// The clock that goes on while the machine sleeps. Source: clock_gettime(2) for Linux; for Darwin its own page, where
 /// CLOCK_MONOTONIC is the one that counts sleep.

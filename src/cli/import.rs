@@ -10,16 +10,16 @@ use super::plan::parallelism;
 use super::session::{Link, block_on};
 use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings};
 use super::{Exit, gcloud};
-use crate::apply::ApplyOptions;
-use crate::diag::{self, Code, Diagnostic};
-use crate::import::{self, Found, Imported, Place};
-use crate::kinds::{self, dask};
-use crate::live::survey::{self, Blind, Survey};
-use crate::live::{ApiError, Class, KubeconfigAccess, LiveApi};
-use crate::resource::{ClusterName, Endpoint, Gvk, Owner, Target};
-use crate::schema::DASK_GROUP;
-use crate::source::Sources;
-use crate::stack::ready::SCHEMA;
+use apply::ApplyOptions;
+use import::{Found, Imported, Place};
+use kinds::dask;
+use live::survey::{self, Blind, Survey};
+use live::{ApiError, Class, KubeconfigAccess, LiveApi};
+use model::diag::{self, Code, Diagnostic};
+use model::resource::{ClusterName, Endpoint, Gvk, Owner, Target};
+use model::schema::DASK_GROUP;
+use model::source::Sources;
+use stack::ready::SCHEMA;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -197,7 +197,7 @@ fn written(kubeconfig: &Path, file: Option<&Path>) -> String {
 
 fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     let gcloud = || {
-        let read = gcloud::read(&crate::live::environment::environment);
+        let read = gcloud::read(&live::environment::environment);
         read.project.map(|project| project.value)
     };
     let known =

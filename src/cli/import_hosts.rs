@@ -7,18 +7,18 @@ use super::access::{self, Words};
 use super::init::id;
 use super::session::Link;
 use super::settings::{Failure, Settings};
-use crate::diag::{self, Code, Diagnostic};
-use crate::import::{Found, Hosts, Place, hosts};
-use crate::kinds::hosts::api;
-use crate::kinds::kubernetes::object::gvk;
-use crate::kinds::short::host_names;
-use crate::live::retry::Patience;
-use crate::live::survey::{self, Blind, Survey};
-use crate::live::{LiveApi, record};
-use crate::record::{NAMESPACE, Record};
-use crate::resource::{Endpoint, Gvk, Host, ObjectId, Owner, Target};
-use crate::source::Sources;
-use crate::stack::{SshHost, Stack};
+use import::{Found, Hosts, Place, hosts};
+use kinds::hosts::api;
+use kinds::kubernetes::object::gvk;
+use kinds::short::host_names;
+use live::retry::Patience;
+use live::survey::{self, Blind, Survey};
+use live::{LiveApi, record};
+use model::diag::{self, Code, Diagnostic};
+use model::record::{NAMESPACE, Record};
+use model::resource::{Endpoint, Gvk, Host, ObjectId, Owner, Target};
+use model::source::Sources;
+use stack::{SshHost, Stack};
 
 /// Options that name hosts.
 #[derive(clap::Args, Debug)]

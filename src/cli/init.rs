@@ -10,10 +10,10 @@ use super::Exit;
 use super::gcloud::{self, Gcloud};
 use super::offered::Offered;
 use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings, quoted};
-use crate::diag::{self, Code, Diagnostic};
 use crate::report::human::page::{Page, render};
-use crate::stack::ready::{Own, READY, Ready, SCHEMA};
-use crate::stack::{self, Options, parse_text};
+use model::diag::{self, Code, Diagnostic};
+use stack::ready::{Own, READY, Ready, SCHEMA};
+use stack::{Options, parse_text};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -63,7 +63,7 @@ fn unknown(name: &str) -> Diagnostic {
 
 fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let folder = folder(&settings.stack)?;
-    let gcloud = gcloud::read(&crate::live::environment::environment);
+    let gcloud = gcloud::read(&live::environment::environment);
     let is_local = ready.text().lines().any(|line| matches!(line.trim(), "[local]" | "[ssh]" | "[slurm]"));
     let (own, said) = match is_local {
         true => (Own { id: id(), ..Own::default() }, Vec::new()),

@@ -12,15 +12,14 @@ use super::offered;
 use super::plan::seconds;
 use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use crate::diag::{Code, Diagnostic};
-use crate::kinds;
-use crate::kinds::kind::Where;
-use crate::kinds::kubernetes::pods::{self, Container};
-use crate::live::connection::Connection;
-use crate::live::{ApiError, Class, LiveApi as _, Request};
 use crate::report::Screen;
 use crate::report::logs::{Lines, Look, without};
-use crate::resource::{Api, Identity, Query};
+use kinds::kind::Where;
+use kinds::kubernetes::pods::{self, Container};
+use live::connection::Connection;
+use live::{ApiError, Class, LiveApi as _, Request};
+use model::diag::{Code, Diagnostic};
+use model::resource::{Api, Identity, Query};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -336,7 +335,7 @@ type LinesOf = futures::stream::BoxStream<'static, Result<String, String>>;
 const LONGEST_LINE: usize = 1024 * 1024;
 
 /// Bytes as lines; what comes after the last end of a line is one, too.
-fn split(bytes: crate::live::kube::BytesAsTheyCome) -> LinesOf {
+fn split(bytes: live::kube::BytesAsTheyCome) -> LinesOf {
     let state = (bytes, Vec::<u8>::new(), 0, false);
     futures::stream::unfold(state, |(mut bytes, mut rest, mut looked, mut ended)| async move {
         loop {

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use crate::kinds;
-use crate::kinds::kind::Found;
-use crate::live::{LiveApi, look as ask};
-use crate::resource::{Await, Identity, Query, Readiness, World};
+use kinds::kind::Found;
+use live::{LiveApi, look as ask};
+use model::resource::{Await, Identity, Query, Readiness, World};
 
 /// How ready things are. What was read already is not asked again; what cannot be read is left out.
 pub(super) async fn look_at(

@@ -8,10 +8,9 @@ use clap::error::Error;
 use clap::{Arg, Command};
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 
-use crate::diag::Code;
-use crate::plan::Verb;
-use crate::stack;
-use crate::stack::ready::READY;
+use model::diag::Code;
+use plan::Verb;
+use stack::ready::READY;
 
 /// Words that completion offers.
 #[derive(Clone, Copy, Debug)]

@@ -8,14 +8,14 @@ use super::preflight::{Wanted, preflight};
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::{consent, holder, offered, saved};
-use crate::apply::{ApplyOptions, lock};
-use crate::diag::{Code, Diagnostic, Severity};
-use crate::live::LiveApi;
-use crate::plan::{Change, Consent, Halting, Mode, Plan, Selection};
-use crate::record::Stop;
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
-use crate::resource::{Action, Identity};
+use apply::{ApplyOptions, lock};
+use live::LiveApi;
+use model::diag::{Code, Diagnostic, Severity};
+use model::record::Stop;
+use model::resource::{Action, Identity};
+use plan::{Change, Consent, Halting, Mode, Plan, Selection};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use super::rights::{self, Needs};
 use super::settings::Failure;
-use crate::diag::{Code, Diagnostic, Severity};
-use crate::live::cause::Cause;
-use crate::live::credentials::adc;
-use crate::live::environment::environment;
-use crate::live::{ApiError, Class, LiveApi, ask};
-use crate::plan::Plan;
-use crate::plan::preflight::{Answers, Preflight, Question};
 use crate::report::Reporter;
-use crate::source::Sources;
+use live::cause::Cause;
+use live::credentials::adc;
+use live::environment::environment;
+use live::{ApiError, Class, LiveApi, ask};
+use model::diag::{Code, Diagnostic, Severity};
+use model::source::Sources;
+use plan::Plan;
+use plan::preflight::{Answers, Preflight, Question};
 
 /// Whether it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::kinds::kubernetes::object::gvk;
-use crate::kinds::kubernetes::{kueue, provisioning};
-use crate::live::Request;
-use crate::resource::{Api, Endpoint, External, Gvk, Identity, KindId, Lowered, Method, Resource, Target};
+use kinds::kubernetes::object::gvk;
+use kinds::kubernetes::{kueue, provisioning};
+use live::Request;
+use model::resource::{Api, Endpoint, External, Gvk, Identity, KindId, Lowered, Method, Resource, Target};
 
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,9 +5,8 @@ use super::plan::{Making, Part};
 use super::session::Session;
 use super::settings::{Failure, Format, Settings};
 use super::{Exit, consent};
-use crate::diag::{Code, Diagnostic};
-use crate::kinds;
-use crate::plan::{Consent, Mode};
+use model::diag::{Code, Diagnostic};
+use plan::{Consent, Mode};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -63,6 +62,6 @@ fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to completion"));
     Err(session.fails(match all.as_slice() {
         [] => problem.help("jobs and checks do, and this stack has none"),
-        all => problem.help(format!("give {}", crate::diag::listed(all.iter().map(String::as_str), "or"))),
+        all => problem.help(format!("give {}", model::diag::listed(all.iter().map(String::as_str), "or"))),
     }))
 }

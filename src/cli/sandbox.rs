@@ -10,13 +10,13 @@ use super::served::{TOKEN_FILE, served, token_in};
 use super::session::block_on;
 use super::settings::{Failure, Format, PROJECT_VARIABLE, SANDBOX_PROJECT, Settings, quoted};
 use super::stop::Stops;
-use crate::diag::{Code, Diagnostic};
-use crate::live::gke::{Gke, GkeAccess};
-use crate::live::{ApiError, Request};
-use crate::resource::Api;
-use crate::sandbox::faults::file as faults;
-use crate::sandbox::serve::Server;
-use crate::sandbox::{Options, Scale, Stockout, TOKEN, is_of_others, write_private};
+use live::gke::{Gke, GkeAccess};
+use live::{ApiError, Request};
+use model::diag::{Code, Diagnostic};
+use model::resource::Api;
+use sandbox::faults::file as faults;
+use sandbox::serve::Server;
+use sandbox::{Options, Scale, Stockout, TOKEN, is_of_others, write_private};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

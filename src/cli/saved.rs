@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
-use crate::diag::{Code, Diagnostic};
-use crate::plan::{Plan, file};
+use model::diag::{Code, Diagnostic};
+use plan::{Plan, file};
 
 /// Writes a plan.
 ///

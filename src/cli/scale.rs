@@ -13,16 +13,15 @@ use super::offered;
 use super::preflight::{Wanted, passed, preflight};
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use crate::address::Address;
-use crate::diag::{Code, Diagnostic, listed};
-use crate::kinds;
-use crate::kinds::kubernetes::helm_release::{self, groups_meant};
-use crate::kinds::scale::{Number, Scaled};
-use crate::plan::Plan;
-use crate::plan::scale::Wish;
 use crate::report::{Next, Reporter, View};
-use crate::resource::{ObjectId, Resource};
-use crate::stack::edit::{self, Edit};
+use kinds::kubernetes::helm_release::{self, groups_meant};
+use kinds::scale::{Number, Scaled};
+use model::address::Address;
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::{ObjectId, Resource};
+use plan::Plan;
+use plan::scale::Wish;
+use stack::edit::{self, Edit};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

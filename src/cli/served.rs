@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::sandbox::{TOKEN, is_of_others};
+use sandbox::{TOKEN, is_of_others};
 
 /// The URL at which a folder's sandbox is served, when a process says that it serves it.
 pub fn served(dir: &Path) -> Option<String> {

@@ -10,25 +10,25 @@ use super::access::{self, Words};
 use super::looks::look_at;
 use super::served;
 use super::settings::{Access, Failure, Settings};
-use crate::address::{Address, FieldPath};
-use crate::diag::{Code, Diagnostic, Severity};
-use crate::live::along::read_scope;
-use crate::live::connection::{Connection, InProcess, Options as Connect};
-use crate::live::gke::GkeAccess;
-use crate::live::kube::{Doubt, KubeconfigAccess, Leads};
-use crate::live::{self, ApiError, read::read};
-use crate::plan::scale::Wish;
-use crate::plan::unready;
-use crate::plan::{self, Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
-use crate::resource::{Owner, Resource, Target, World};
-use crate::sandbox::{Sandbox, SandboxError};
-use crate::secrets::Secrets;
-use crate::secrets::given::{Given, VARIABLE};
-use crate::source::Sources;
-use crate::stack::charts::Render;
-use crate::stack::disk::{Fence, Trust};
-use crate::stack::lower::{self, Lowered};
-use crate::stack::{self, Loaded, Stack};
+use live::along::read_scope;
+use live::connection::{Connection, InProcess, Options as Connect};
+use live::gke::GkeAccess;
+use live::kube::{Doubt, KubeconfigAccess, Leads};
+use live::{ApiError, read::read};
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic, Severity};
+use model::resource::{Owner, Resource, Target, World};
+use model::secrets::Secrets;
+use model::secrets::given::{Given, VARIABLE};
+use model::source::Sources;
+use plan::scale::Wish;
+use plan::unready;
+use plan::{Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
+use sandbox::{Sandbox, SandboxError};
+use stack::charts::Render;
+use stack::disk::{Fence, Trust};
+use stack::lower::{self, Lowered};
+use stack::{Loaded, Stack};
 
 /// A stack that is well formed, and what it becomes.
 pub struct Session {
@@ -589,7 +589,7 @@ struct Opened {
 
 /// The sandbox of a folder: in this process, or the one that another process serves.
 fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
-    let options = crate::sandbox::Options { dir: Some(dir.to_owned()), ..crate::sandbox::Options::default() };
+    let options = sandbox::Options { dir: Some(dir.to_owned()), ..sandbox::Options::default() };
     let sandbox = match Sandbox::open(options) {
         Ok(sandbox) => sandbox,
         Err(error @ SandboxError::InUse { .. }) => {

@@ -9,16 +9,16 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::{Exit, Global};
-use crate::diag::{Code, Diagnostic};
-use crate::plan::SEE_FIRST;
 use crate::report::human::Detail;
 pub use crate::report::quoted;
 use crate::report::{ColourChoice, Human, Json, Masks, Reporter, Screen, Stream};
-use crate::sandbox::SandboxError;
-use crate::sandbox::faults::mistakes::{Mistakes, Problem};
-use crate::secrets::{HIDDEN, Secrets, has_secret_shape, is_secret};
-use crate::source::{Sources, Span};
-use crate::stack::disk::Trust;
+use model::diag::{Code, Diagnostic};
+use model::secrets::{HIDDEN, Secrets, has_secret_shape, is_secret};
+use model::source::{Sources, Span};
+use plan::SEE_FIRST;
+use sandbox::SandboxError;
+use sandbox::faults::mistakes::{Mistakes, Problem};
+use stack::disk::Trust;
 
 /// Where the sandbox is kept when nobody says otherwise.
 pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
@@ -296,8 +296,8 @@ impl From<Diagnostic> for Failure {
     }
 }
 
-impl From<crate::stack::Failure> for Failure {
-    fn from(crate::stack::Failure { sources, diagnostics }: crate::stack::Failure) -> Self {
+impl From<stack::Failure> for Failure {
+    fn from(stack::Failure { sources, diagnostics }: stack::Failure) -> Self {
         Self { diagnostics, sources }
     }
 }

@@ -12,16 +12,14 @@ use super::offered;
 use super::plan::parallelism;
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use crate::apply::ApplyOptions;
-use crate::kinds;
-use crate::kinds::kind::Found;
-use crate::kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
-use crate::kinds::kubernetes::{check, machines};
-use crate::kinds::status::StatusLine;
-use crate::live::{LiveApi, look as ask};
-use crate::plan;
 use crate::report::status::{Row, State, Status};
-use crate::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
+use apply::ApplyOptions;
+use kinds::kind::Found;
+use kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
+use kinds::kubernetes::{check, machines};
+use kinds::status::StatusLine;
+use live::{LiveApi, look as ask};
+use model::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

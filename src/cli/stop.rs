@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use tokio::sync::watch;
 
-use crate::diag::{Code, Diagnostic};
+use model::diag::{Code, Diagnostic};
 
 /// What asked for the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use super::Exit;
 use super::session::Session;
 use super::settings::{Format, Settings};
-use crate::stack;
 
 /// Options of `validate`.
 #[derive(clap::Args, Debug)]

@@ -12,8 +12,8 @@ use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::status::look;
 use super::stop::{self, Stops};
-use crate::plan::Mode;
 use crate::report::status::{State, Status};
+use plan::Mode;
 
 /// Seconds that is waited when nobody says how long: as long as GKE's nodes for one request last.
 const LONGEST: u32 = 604_800;

@@ -10,22 +10,22 @@ use super::plan::parallelism;
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::status::row;
-use crate::address::{Address, FieldPath};
-use crate::apply::ApplyOptions;
-use crate::diag::Code;
-use crate::kinds::kind::Where;
-use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
-use crate::kinds::kubernetes::pods::selected;
-use crate::kinds::kubernetes::why as judge;
-use crate::kinds::kubernetes::why::{PodContext, Pool};
-use crate::kinds::scale::Number;
-use crate::kinds::{self, dask};
-use crate::live::{LiveApi, look as ask};
-use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
-use crate::resource::{Api, Effect, FieldChange, Identity, KindId, Query, Resource, World, manager_text};
-use crate::stack::rules::nodes_for_gpus;
+use apply::ApplyOptions;
+use kinds::dask;
+use kinds::kind::Where;
+use kinds::kubernetes::pod_state::{ContainerState, PodState};
+use kinds::kubernetes::pods::selected;
+use kinds::kubernetes::why as judge;
+use kinds::kubernetes::why::{PodContext, Pool};
+use kinds::scale::Number;
+use live::{LiveApi, look as ask};
+use model::address::{Address, FieldPath};
+use model::diag::Code;
+use model::resource::{Api, Effect, FieldChange, Identity, KindId, Query, Resource, World, manager_text};
+use plan::{Action, Change, Mode, Note, Plan};
+use stack::rules::nodes_for_gpus;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \

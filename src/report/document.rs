@@ -9,11 +9,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::human::plan_text::consent_text;
-use crate::address::{FieldPath, Segment};
-use crate::kinds;
-use crate::plan::{Action, Change, Mode, Note, Plan};
-use crate::resource::{ByIdentity, Effect, FieldChange, Identity, KindId, Usual, by_identity};
-use crate::secrets::masked;
+use model::address::{FieldPath, Segment};
+use model::resource::{ByIdentity, Effect, FieldChange, Identity, KindId, Usual, by_identity};
+use model::secrets::masked;
+use plan::{Action, Change, Mode, Note, Plan};
 
 /// The version of Terraform's format that this follows.
 pub const FORMAT_VERSION: &str = "1.2";

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::resource::Usual;
+use model::resource::Usual;
 
 /// The version of the shape of these lines.
 pub const UI_VERSION: &str = "1.0";

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::Plan;
+use plan::Plan;
 
 /// What stands for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

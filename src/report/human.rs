@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Instant;
 
-use crate::apply::{Event, Summary};
-use crate::diag::{self, Diagnostic};
-use crate::plan::{Drifted, Plan};
-use crate::resource::{Owner, Target};
-use crate::source::Sources;
+use apply::{Event, Summary};
+use model::diag::{self, Diagnostic};
+use model::resource::{Owner, Target};
+use model::source::Sources;
+use plan::{Drifted, Plan};
 
 use super::{Reporter, Screen, View, count};
 

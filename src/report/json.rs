@@ -11,12 +11,12 @@ use super::event::{
 };
 use super::human::plan_text::{consent_text, counts_text};
 use super::{Reporter, Screen, View, brief, words};
-use crate::address::Address;
-use crate::apply::{Event, Outcome, Stopped, Summary};
-use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read, What};
-use crate::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
-use crate::source::Sources;
+use apply::{Event, Outcome, Stopped, Summary};
+use model::address::Address;
+use model::diag::{Diagnostic, Severity};
+use model::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
+use model::source::Sources;
+use plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read, What};
 
 /// Speaks to programs: every line goes to stdout.
 pub struct Json {
@@ -291,7 +291,7 @@ fn field_at(field: &FieldChange, location: Option<String>) -> Field {
 }
 
 fn plan_summary(plan: &Plan) -> Body {
-    let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
+    let plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
     Body::ChangeSummary {
         place: place(plan),
         changes: Changes { add, change, replace, remove: destroy, forget, run, operation: "plan" },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::human::style::{paint_nth, tame};
-use crate::kinds::kubernetes::pods::Container;
+use kinds::kubernetes::pods::Container;
 
 /// How lines are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

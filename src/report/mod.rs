@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::apply::{Event, Summary};
-use crate::diag::Diagnostic;
-use crate::plan::{Action, Drifted, Plan};
-use crate::resource::{FieldChange, Owner, Resource, Target};
-use crate::source::Sources;
+use apply::{Event, Summary};
+use model::diag::Diagnostic;
+use model::resource::{FieldChange, Owner, Resource, Target};
+use model::source::Sources;
+use plan::{Action, Drifted, Plan};
 
 pub mod connect;
 pub mod document;
@@ -78,7 +78,7 @@ pub enum Next<'a> {
     PlanOnline,
 }
 
-pub use crate::shell::quoted;
+pub use model::shell::quoted;
 
 /// The words for an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

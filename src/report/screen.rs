@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::diag::{Characters, Colour, Look};
-use crate::secrets::Secrets;
+use model::diag::{Characters, Colour, Look};
+use model::secrets::Secrets;
 
 use super::human::style::printable;
 

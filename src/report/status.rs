@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::human::cost::Running;
 use super::human::style::{Tint, paint, push_line, tame, wrap};
-use crate::address::Address;
-use crate::kinds::kubernetes::why::shortened;
-use crate::kinds::status::StatusLine;
-use crate::resource::{Identity, Owner, Progress, Target};
+use kinds::kubernetes::why::shortened;
+use kinds::status::StatusLine;
+use model::address::Address;
+use model::resource::{Identity, Owner, Progress, Target};
 
 /// How a thing is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -334,7 +334,7 @@ impl Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::status::{Pending, Price};
+    use kinds::status::{Pending, Price};
 
     fn row(address: &str, state: State, line: &str) -> Row {
         let said = StatusLine { line: line.to_owned(), ..StatusLine::default() };

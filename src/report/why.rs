@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::human::style::{Tint, paint, push_line, tame, wrap};
 use super::status::State;
-use crate::address::Address;
-use crate::kinds::kubernetes::why::Cause;
+use kinds::kubernetes::why::Cause;
+use model::address::Address;
 
 /// One thing that was asked about.
 #[derive(Clone, Debug, PartialEq)]

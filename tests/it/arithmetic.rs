@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dask_infra::apply::schedule::runs;
-use dask_infra::diag::{self, Look};
-use dask_infra::plan::{Action, Inputs, Mode, Plan, Selection, plan};
-use dask_infra::record::{Entry, Record};
-use dask_infra::resource::{Call, Identity, Method, Packed, Seen, Step, World};
-use dask_infra::source::Sources;
-use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, parse_text};
+use apply::schedule::runs;
+use model::diag::{self, Look};
+use model::record::{Entry, Record};
+use model::resource::{Call, Identity, Method, Packed, Seen, Step, World};
+use model::source::Sources;
+use plan::{Action, Inputs, Mode, Plan, Selection, plan};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
+use stack::lower::{Lowered, lower};
+use stack::{Options, parse_text};
 
 use crate::progress;
 use crate::props::cases;

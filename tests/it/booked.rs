@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Scale, Stockout};
+use sandbox::kube::run::Scripts;
+use sandbox::{Options, Scale, Stockout};
 use serde_json::{Value, json};
 
 use crate::served::{FAST, ON_GKE, Served, User};
@@ -219,7 +219,7 @@ fn a_request_is_needed_on_the_way_queued_only() {
         if !sold_out {
             // GKE has the definition in every cluster, the sandbox with queued pools only.
             let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            assert_eq!(served.post(all, dask_infra::schema::provisioning_crd()).0, 201);
+            assert_eq!(served.post(all, model::schema::provisioning_crd()).0, 201);
         }
         user.write(format!("{ON_GKE}{pool}{work}"));
         user.run(&["apply", "--auto-approve"]).expect(0).says("job.train: created");

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dask_infra::sandbox::Options;
-use dask_infra::sandbox::faults::{Refuse, Rule, Then};
+use sandbox::Options;
+use sandbox::faults::{Refuse, Rule, Then};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -9,9 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use dask_infra::cli::helm::render;
-use dask_infra::kinds::kubernetes::kueue::install;
-use dask_infra::stack::charts::{Render, Rendered, Trouble};
-use dask_infra::stack::{Options, parse_in};
+use kinds::kubernetes::kueue::install;
+use stack::charts::{Render, Rendered, Trouble};
+use stack::{Options, parse_in};
 
 use crate::golden::{cases, golden, root};
 use crate::real::{Part, needs};

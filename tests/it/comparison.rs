@@ -6,15 +6,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::body::Body;
-use dask_infra::address::{FieldPath, Segment};
-use dask_infra::kinds::gke::compare::Compared;
-use dask_infra::plan::diff::{compare, set_by_others};
-use dask_infra::resource::Effect;
-use dask_infra::sandbox::{Clock, Options, Sandbox, Scale};
-use dask_infra::schema::{self, List, Schema, Type};
 use jiff::SignedDuration;
+use kinds::gke::compare::Compared;
+use model::address::{FieldPath, Segment};
+use model::resource::Effect;
+use model::schema::{self, List, Schema, Type};
+use plan::diff::{compare, set_by_others};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use sandbox::{Clock, Options, Sandbox, Scale};
 use serde_json::{Map, Value, json};
 use tower::ServiceExt as _;
 

@@ -7,10 +7,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::kube::run::capacity::{Capacity, Start};
-use dask_infra::sandbox::{Options, Scale};
 use jiff::SignedDuration;
+use sandbox::kube::run::Scripts;
+use sandbox::kube::run::capacity::{Capacity, Start};
+use sandbox::{Options, Scale};
 use serde_json::Value;
 
 use crate::golden::root;

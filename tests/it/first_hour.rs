@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::faults::{Refuse, Rule, Then};
-use dask_infra::sandbox::{Options, Scale};
+use sandbox::faults::{Refuse, Rule, Then};
+use sandbox::{Options, Scale};
 use serde_json::Value;
 
 use crate::golden::root;

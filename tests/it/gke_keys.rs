@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use dask_infra::sandbox::Options;
+use sandbox::Options;
 
 use crate::golden::root;
 use crate::served::{FAST, Served, User};

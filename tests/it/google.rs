@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dask_infra::plan::Plan;
 use google_cloud_auth::credentials::anonymous;
 use google_cloud_container_v1::client::ClusterManager;
 use google_cloud_container_v1::model;
 use google_cloud_container_v1::model::operation::Status;
+use plan::Plan;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

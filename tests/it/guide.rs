@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Scale};
+use sandbox::kube::run::Scripts;
+use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::golden::root;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dask_infra::live::Request;
-use dask_infra::live::hosts::Fleet;
-use dask_infra::resource::{Api, Host};
+use live::Request;
+use live::hosts::Fleet;
+use model::resource::{Api, Host};
 use serde_json::{Value, json};
 
 use crate::served::{on_path, things_in, until};
@@ -40,7 +40,7 @@ impl Agent {
     }
 
     pub(crate) fn start_with(state: &Path, setting: &Setting<'_>) -> Self {
-        let mut source = dask_infra::live::hosts::AGENT.to_owned();
+        let mut source = live::hosts::AGENT.to_owned();
         for (slow, fast) in setting.faster {
             assert!(source.contains(slow), "{slow}");
             source = source.replace(slow, fast);
@@ -54,7 +54,7 @@ impl Agent {
             "-I",
             "-u",
             "-c",
-            dask_infra::live::hosts::START,
+            live::hosts::START,
         ]);
         command.env("XDG_STATE_HOME", state);
         if let Some(first) = setting.path {
@@ -63,7 +63,7 @@ impl Agent {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut requests = child.stdin.take().unwrap();
-        requests.write_all(dask_infra::live::hosts::sent(&source).as_bytes()).unwrap();
+        requests.write_all(live::hosts::sent(&source).as_bytes()).unwrap();
         let mut answers = BufReader::new(child.stdout.take().unwrap());
         let mut hello = String::new();
         answers.read_line(&mut hello).unwrap();

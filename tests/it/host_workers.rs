@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use dask_infra::kinds::versions::{PROGRAM, Skew, Versions, skew};
+use model::versions::{PROGRAM, Skew, Versions, skew};
 use serde_json::{Value, json};
 
 use crate::host_agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script};

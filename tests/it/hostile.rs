@@ -17,10 +17,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dask_infra::diag::Diagnostic;
 use dask_infra::report::human::plan_text;
 use dask_infra::report::{Human, Reporter as _, Screen, Stream};
-use dask_infra::source::Sources;
+use model::diag::Diagnostic;
+use model::source::Sources;
 use serde_json::Value;
 
 use self::answers::*;

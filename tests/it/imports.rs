@@ -3,8 +3,8 @@
 
 use std::process::{Command, Output};
 
-use dask_infra::stack::{self, lower};
 use serde_json::{Value, json};
+use stack::lower;
 
 use crate::served::{Said, Served, User, on_path};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use dask_infra::sandbox::Options;
+use sandbox::Options;
 use serde_json::{Value, json};
 
 use crate::served::{FAST, Served, User};

@@ -5,10 +5,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use dask_infra::apply::Outcome;
-use dask_infra::plan::Mode;
-use dask_infra::sandbox::faults::{Refuse, Rule, Then};
-use dask_infra::sandbox::{Options, Quota, Sandbox, Stockout};
+use apply::Outcome;
+use plan::Mode;
+use sandbox::faults::{Refuse, Rule, Then};
+use sandbox::{Options, Quota, Sandbox, Stockout};
 use serde_json::{Value, json};
 
 use crate::props::bench::{Bench, Stack};

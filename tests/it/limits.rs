@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use dask_infra::stack::{Options, parse_in};
+use stack::{Options, parse_in};
 
 /// A pool for requests with this maximum, two GPUs a node, and one that the operator runs on.
 fn pools(most: u64, buys: &str) -> String {

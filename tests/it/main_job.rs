@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Stockout};
+use sandbox::kube::run::Scripts;
+use sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
 use crate::served::{FAST, Served, User, on_path};

@@ -13,8 +13,8 @@ use axum::body::Body;
 use axum::routing::any;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use dask_infra::sandbox::{Options, Sandbox, Scale};
 use rustls::SignatureScheme;
+use sandbox::{Options, Sandbox, Scale};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use dask_infra::apply::Outcome;
-use dask_infra::plan::{Mode, Plan};
-use dask_infra::resource::Action;
+use apply::Outcome;
+use model::resource::Action;
+use plan::{Mode, Plan};
 use serde_json::{Map, Value, json};
 
 use crate::golden::root;

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use dask_infra::apply::Outcome;
-use dask_infra::kinds;
-use dask_infra::live::Request;
-use dask_infra::plan::Mode;
-use dask_infra::resource::{self, Api, KindId};
-use dask_infra::sandbox::faults::{Rule, Then};
+use apply::Outcome;
+use live::Request;
+use model::resource::{self, Api, KindId};
+use plan::Mode;
 use proptest::prelude::*;
+use sandbox::faults::{Rule, Then};
 use serde_json::Value;
 
 use crate::props::bench::{Bench, Moment, Stack, Turn};

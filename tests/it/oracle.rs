@@ -14,11 +14,11 @@ mod terraform;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex};
 
-use dask_infra::plan::Plan;
 pub use differences::fields;
 use differences::{Difference, Known};
 pub use intents::writes;
 use intents::{Intent, Made};
+use plan::Plan;
 use serde_json::Value;
 
 use crate::contract::fits;

@@ -7,24 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use dask_infra::address::{Address, FieldPath};
 use dask_infra::cli::saved;
-use dask_infra::diag::{self, Look};
-use dask_infra::kinds;
-use dask_infra::kinds::kubernetes::check;
-use dask_infra::plan::{self, Action, Consent, Halting, Inputs, Mode, Plan, Selection, Verb, drift, plan};
-use dask_infra::record::{Entry, Record, Stop};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
-use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
-use dask_infra::schema::{List, Schema};
-use dask_infra::secrets::given::Given;
-use dask_infra::source::{Sources, Span};
-use dask_infra::stack::disk::Trust;
-use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, load_with, parse_in};
+use kinds::kubernetes::check;
+use model::address::{Address, FieldPath};
+use model::diag::{self, Look};
+use model::record::{Entry, Record, Stop};
+use model::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
+use model::schema::{List, Schema};
+use model::secrets::given::Given;
+use model::source::{Sources, Span};
+use plan::{Action, Consent, Halting, Inputs, Mode, Plan, Selection, Verb, drift, plan};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use stack::disk::Trust;
+use stack::lower::{Lowered, lower};
+use stack::{Options, load_with, parse_in};
 
 use crate::charts;
 use crate::golden::{cases, golden, root};
@@ -772,5 +771,5 @@ fn a_saved_plan_comes_back_and_a_changed_file_does_not() {
 #[test]
 fn what_would_be_sent_fits_the_schemas() {
     let (wanted, sources) = ready();
-    assert_eq!(dask_infra::stack::lower::check(&wanted.resources, &sources), []);
+    assert_eq!(stack::lower::check(&wanted.resources, &sources), []);
 }

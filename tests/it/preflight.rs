@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use dask_infra::diag::{self, Look};
-use dask_infra::plan::preflight::{Answers, Preflight, Question};
+use model::diag::{self, Look};
+use plan::preflight::{Answers, Preflight, Question};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

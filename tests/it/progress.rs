@@ -5,15 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dask_infra::apply::schedule::{Scheduler, runs};
-use dask_infra::diag::{self, Look};
-use dask_infra::plan::{Action, Change, Inputs, Mode, Plan, plan};
-use dask_infra::resource::{Identity, Seen, World};
-use dask_infra::source::Sources;
-use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, parse_text};
+use apply::schedule::{Scheduler, runs};
+use model::diag::{self, Look};
+use model::resource::{Identity, Seen, World};
+use model::source::Sources;
+use plan::{Action, Change, Inputs, Mode, Plan, plan};
 use proptest::collection::{btree_map, btree_set};
 use proptest::prelude::*;
+use stack::lower::{Lowered, lower};
+use stack::{Options, parse_text};
 
 use crate::plan_cases::settled;
 use crate::props::cases;

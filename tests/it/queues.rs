@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use dask_infra::kinds::kubernetes::kueue;
-use dask_infra::resource::Identity;
-use dask_infra::schema::{self, Schema};
-use dask_infra::stack::lower::lower;
-use dask_infra::stack::{Options, parse_in};
+use kinds::kubernetes::kueue;
+use model::resource::Identity;
+use model::schema::{self, Schema};
 use serde_json::{Value, json};
+use stack::lower::lower;
+use stack::{Options, parse_in};
 
 use crate::golden::{cases, root};
 use crate::served::{Applying, ON_GKE, Served, User, until};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-use dask_infra::sandbox::{Options, Scale};
+use sandbox::{Options, Scale};
 
 use crate::served::{Served, User};
 

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use dask_infra::address::{FieldPath, Segment};
-use dask_infra::kinds;
-use dask_infra::kinds::kind::Compare;
-use dask_infra::resource::{Effect, KindId, Resource};
-use dask_infra::stack::{Options, parse_text};
+use kinds::kind::Compare;
+use model::address::{FieldPath, Segment};
+use model::resource::{Effect, KindId, Resource};
 use reqwest::Method;
 use serde_json::{Value, json};
+use stack::{Options, parse_text};
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
 
@@ -184,7 +183,7 @@ fn ours() -> Resource {
     let vars = BTreeMap::new();
     let loaded = parse_text("stack.toml", text, &Options { env: &|_| None, vars: &vars, helm: None });
     let loaded = loaded.map_err(|failure| format!("{:?}", failure.diagnostics)).unwrap();
-    let lowered = dask_infra::stack::lower::lower(&loaded.stack, false);
+    let lowered = stack::lower::lower(&loaded.stack, false);
     lowered.resources.iter().find(|resource| resource.kind == KindId::DaskCluster).cloned().unwrap()
 }
 
@@ -264,7 +263,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
     needs!(PARTS);
     let mut plane = ControlPlane::start().await;
     let client = plane.client();
-    for definition in dask_infra::schema::dask_crds() {
+    for definition in model::schema::dask_crds() {
         let at = format!("{CRDS}/{}", name(definition));
         assert_eq!(client.apply(&at, "test", definition).await.0, 201);
         client.wait(&at, "a definition is established", is_established).await;

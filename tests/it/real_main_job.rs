@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use dask_infra::sandbox::{Options, Sandbox};
 use reqwest::Method;
+use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 

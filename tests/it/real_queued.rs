@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Scale};
 use jiff::SignedDuration;
 use reqwest::Method;
+use sandbox::kube::run::Scripts;
+use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 

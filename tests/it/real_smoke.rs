@@ -61,7 +61,7 @@ fn dask_cluster(name: &str) -> Value {
 }
 
 async fn install_dask_crds(client: &Client) {
-    for crd in dask_infra::schema::dask_crds() {
+    for crd in model::schema::dask_crds() {
         let path = format!("{CRDS}/{}", crd["metadata"]["name"].as_str().unwrap());
         let (status, said) = client.apply(&path, "test", crd).await;
         assert_eq!(status, 201, "{said}");
@@ -155,12 +155,12 @@ async fn every_stable_kind_of_the_release_is_known() {
         let plain = |resource: &&Value| !resource["name"].as_str().unwrap().contains('/');
         for resource in list["resources"].as_array().unwrap().iter().filter(plain) {
             let kind = resource["kind"].as_str().unwrap();
-            let known = dask_infra::schema::api(group, version, kind);
+            let known = model::schema::api(group, version, kind);
             let same = known.is_some_and(|known| {
                 known.plural == resource["name"].as_str().unwrap()
                     && resource["namespaced"] == known.namespaced
             });
-            if !same || dask_infra::schema::builtin(group, version, kind).is_none() {
+            if !same || model::schema::builtin(group, version, kind).is_none() {
                 missing.push(format!("{group}/{version} {kind}"));
             }
         }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use base64::Engine as _;
-use dask_infra::kinds::dask::reaper::SCRIPT;
-use dask_infra::sandbox::{Options, Scale};
+use kinds::dask::reaper::SCRIPT;
+use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 

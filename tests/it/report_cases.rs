@@ -8,15 +8,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dask_infra::address::Address;
-use dask_infra::apply::{Event, Outcome, Stopped, Summary};
-use dask_infra::plan::Plan;
+use apply::{Event, Outcome, Stopped, Summary};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View, event};
-use dask_infra::source::Sources;
-use dask_infra::stack::{Options, parse_text};
+use model::address::Address;
+use model::source::Sources;
+use plan::Plan;
 use serde::Deserialize;
 use serde_json::Value;
+use stack::{Options, parse_text};
 
 use crate::golden::{cases, golden, root};
 

@@ -4,14 +4,14 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use dask_infra::sandbox::kube::Access as _;
+use sandbox::kube::Access as _;
 use serde_json::{Value, json};
 
 use crate::sandbox_kube::{Served, has_kubectl};
 
 async fn with_dask() -> Served {
     let served = Served::start().await;
-    for crd in dask_infra::schema::dask_crds() {
+    for crd in model::schema::dask_crds() {
         served.held.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
     }
     served.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=5s"]).await;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dask_infra::sandbox::{Options, Scale};
+use sandbox::{Options, Scale};
 
 use crate::served::{Served, on_path};
 

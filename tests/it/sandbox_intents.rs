@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dask_infra::sandbox::{Clock, Options, Sandbox, Scale};
+use sandbox::{Clock, Options, Sandbox, Scale};
 use serde_json::{Value, json};
 
 use crate::sandbox_gke::facts;

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use dask_infra::sandbox::kube::object::Key;
-use dask_infra::sandbox::kube::store::{Cluster, DeleteOptions};
-use dask_infra::sandbox::kube::{Access, router};
 use jiff::Timestamp;
+use sandbox::kube::object::Key;
+use sandbox::kube::store::{Cluster, DeleteOptions};
+use sandbox::kube::{Access, router};
 use tokio::sync::watch;
 
 /// A cluster behind a lock, with no controller but those that every answer depends on.
@@ -210,7 +210,7 @@ async fn kubectl_meets_custom_resources() {
     }
     let served = Served::start().await;
     assert!(served.refused(&["get", "dsk"]).await.contains("doesn't have a resource type"));
-    for crd in dask_infra::schema::dask_crds() {
+    for crd in model::schema::dask_crds() {
         served.held.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
     }
     let waited =

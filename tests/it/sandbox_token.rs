@@ -2,7 +2,7 @@
 //! another sandbox's cluster.
 
 use axum::body::Body;
-use dask_infra::sandbox::{Options, Sandbox};
+use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -10,8 +10,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use dask_infra::sandbox::serve::Server;
-use dask_infra::sandbox::{Options, Sandbox, Scale};
+use sandbox::serve::Server;
+use sandbox::{Options, Sandbox, Scale};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;

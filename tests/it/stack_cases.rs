@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use dask_infra::diag::{self, Look, render};
-use dask_infra::stack::lower::{self, lower};
-use dask_infra::stack::{Options, fields, json_schema, load, parse_in, reference};
+use model::diag::{self, Look, render};
+use stack::lower::{self, lower};
+use stack::{Options, fields, json_schema, load, parse_in, reference};
 
 use crate::charts;
 use crate::golden::{cases, golden, root};

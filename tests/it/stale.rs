@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use dask_infra::cli::saved;
-use dask_infra::plan::{self, Action, Mode, Plan};
-use dask_infra::resource::{Api, Call, Method, Step};
+use model::resource::{Api, Call, Method, Step};
+use plan::{Action, Mode, Plan};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ const TAMPERS: &[Tamper] = &[
     }),
     ("another address", |plan| {
         let update = plan.changes.iter_mut().find(|change| change.action == Action::Update).unwrap();
-        update.address = dask_infra::address::Address::new("manifest.harmless");
+        update.address = model::address::Address::new("manifest.harmless");
     }),
     ("another wish", |plan| {
         let desired = Arc::make_mut(&mut plan.desired);
@@ -197,7 +197,7 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
 
     // Asked for is asked for, whatever its status.
     let mut asked = bench.plan(&stack, Mode::Apply).await.unwrap();
-    asked.replace = vec![dask_infra::address::Address::new("node_pool.gpu")];
+    asked.replace = vec![model::address::Address::new("node_pool.gpu")];
     let asked = bench.again(&stack, &asked).await.unwrap();
     assert_eq!(gpu(&asked), Action::Replace);
     let now = bench.again(&stack, &asked).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_pool_of_the_same_name_is_another_one() {
         [(&other, None, Action::Update), (&stack, Some("node_pool.p"), Action::Replace)]
     {
         let mut saved = bench.plan(stack, Mode::Apply).await.unwrap();
-        saved.replace = replace.map(dask_infra::address::Address::new).into_iter().collect();
+        saved.replace = replace.map(model::address::Address::new).into_iter().collect();
         let saved = bench.again(stack, &saved).await.unwrap();
         let pool = |plan: &Plan| {
             plan.changes.iter().find(|change| change.address.as_str() == "node_pool.p").unwrap().action
@@ -295,7 +295,7 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan");
     let (lowered, sources) = plan_cases::ready();
-    let worlds = [dask_infra::resource::World::empty(), plan_cases::settled(&lowered)];
+    let worlds = [model::resource::World::empty(), plan_cases::settled(&lowered)];
     let good: Vec<Plan> = worlds.iter().map(plan_cases::ready_plan).collect();
     let texts: Vec<Value> = good.iter().map(|plan| json!(plan)).collect();
     let mutation = (prop::collection::vec(any::<u16>(), 1..12), 0..12usize);
@@ -339,7 +339,7 @@ fn a_saved_plan_is_its_owners_alone() {
     // What was at the predictable place before was followed and cut.
     let beside = folder.path().join(format!(".plan.{}", std::process::id()));
     symlink(&victim, &beside).unwrap();
-    saved::save(&path, &plan_cases::ready_plan(&dask_infra::resource::World::empty())).unwrap();
+    saved::save(&path, &plan_cases::ready_plan(&model::resource::World::empty())).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "theirs");
 }

@@ -12,11 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dask_infra::apply::Outcome;
-use dask_infra::live::Request;
-use dask_infra::plan::{Action, Mode, Plan};
-use dask_infra::resource::{Api as Which, Method};
-use dask_infra::sandbox::faults::{Refuse, Rule, Then};
+use apply::Outcome;
+use live::Request;
+use model::resource::{Api as Which, Method};
+use plan::{Action, Mode, Plan};
+use sandbox::faults::{Refuse, Rule, Then};
 use serde_json::{Value, json};
 
 use crate::props::bench::{Bench, Ended, Going, Moment, Process, Stack, Turn, title};

@@ -1,8 +1,8 @@
 //! Work that waits: jobs that run to their end, requests for nodes that wait for machines, and an apply that ends while they
 //! do; on the sandbox, told by the real program.
 
-use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Stockout};
+use sandbox::kube::run::Scripts;
+use sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
 use crate::served::{Applying, FAST, ON_GKE, Served, User};

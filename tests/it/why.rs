@@ -6,7 +6,7 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::Stockout;
+use sandbox::Stockout;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 

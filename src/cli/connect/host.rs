@@ -6,16 +6,16 @@ use super::{One, own, said};
 use crate::cli::Exit;
 use crate::cli::session::Link;
 use crate::cli::settings::Failure;
-use crate::diag::{Code, Diagnostic};
-use crate::kinds::hosts::api;
-use crate::kinds::hosts::cluster::{JOB, TLS};
-use crate::kinds::versions::Versions;
-use crate::live::dask::is_version;
-use crate::live::hosts::{CERTIFICATES, keep_for_clients};
-use crate::live::{Class, LiveApi as _, Request};
 use crate::report::connect::Connected;
-use crate::resource::{Api, Host, ObjectId, Reach};
-use crate::shell::{ShellLine, python_string, quoted};
+use kinds::hosts::api;
+use kinds::hosts::cluster::{JOB, TLS};
+use live::dask::is_version;
+use live::hosts::{CERTIFICATES, keep_for_clients};
+use live::{Class, LiveApi as _, Request};
+use model::diag::{Code, Diagnostic};
+use model::resource::{Api, Host, ObjectId, Reach};
+use model::shell::{ShellLine, python_string, quoted};
+use model::versions::Versions;
 
 impl One<'_> {
     /// Says where it listens.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::kinds::versions::{PROGRAM, Versions, skew};
-use crate::shell::ShellLine;
+use model::shell::ShellLine;
+use model::versions::{PROGRAM, Versions, skew};
 
 /// It only looks at what is installed.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,11 +15,11 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::apply::lock::Liveness;
 use crate::cli::{Exit, holder};
-use crate::diag::{Code, Diagnostic};
-use crate::live::private;
 use crate::report::connect::Connected;
+use apply::lock::Liveness;
+use live::private;
+use model::diag::{Code, Diagnostic};
 
 /// The option of the process in the background.
 pub const DETACHED: &str = "--detached";
@@ -214,7 +214,7 @@ pub fn go_on(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::forward::Local;
+    use live::forward::Local;
 
     fn of(address: &str, target: &str) -> Connected {
         Connected { address: address.into(), target: target.into(), ..Connected::default() }

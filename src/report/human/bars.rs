@@ -8,11 +8,11 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use super::plan_text::Detail;
 use super::progress::{Tally, one_line, section, usual};
 use super::style::{Tint, paint};
-use crate::apply::Event;
-use crate::diag::{Colour, Look};
-use crate::kinds::kubernetes::why::shortened;
-use crate::plan::Plan;
 use crate::report::brief;
+use apply::Event;
+use kinds::kubernetes::why::shortened;
+use model::diag::{Colour, Look};
+use plan::Plan;
 
 /// With fewer columns a bar says only what matters most.
 const NARROW: usize = 80;

@@ -2,14 +2,14 @@
 
 use super::steps::steps;
 use super::style::{tame, wrap};
-use crate::plan::{Change, Plan};
-use crate::resource::Climb;
+use model::resource::Climb;
+use plan::{Change, Plan};
 
 /// What is sent when there are no machines for the steps of a change.
 pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
     let Some(Climb { first, then, last }) = &change.climb else { return };
     let blank = " ".repeat(indent);
-    let mut heading = |line: &str, of: &[crate::resource::Step]| {
+    let mut heading = |line: &str, of: &[model::resource::Step]| {
         text.push_str(&wrap(&format!("{blank}# "), &tame(line), width));
         steps(text, change, of, indent, width);
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::kinds::status::Price;
-use crate::plan::Plan;
-use crate::resource::{Cost, External, Identity, Target};
+use kinds::status::Price;
+use model::resource::{Cost, External, Identity, Target};
+use plan::Plan;
 
 /// The region whose list prices the catalogue has.
 const PRICED: &str = "us-central1";

@@ -2,9 +2,9 @@
 
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
-use crate::plan::{Action, Drift, Drifted, What};
 use crate::report::count;
-use crate::resource::{FieldChange, Identity, Owner, Target, manager_text};
+use model::resource::{FieldChange, Identity, Owner, Target, manager_text};
+use plan::{Action, Drift, Drifted, What};
 
 /// What a look at drift leaves out, so that nothing is claimed of it.
 const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owner references, and fields removed from objects. On \

@@ -1,9 +1,9 @@
 //! What a plan says of stopping and starting.
 
 use super::style::{Tint, paint, wrap};
-use crate::diag::Code;
-use crate::plan::{Halting, Partial, Plan};
-use crate::record::Stop;
+use model::diag::Code;
+use model::record::Stop;
+use plan::{Halting, Partial, Plan};
 
 /// `stop: dask_cluster.d, node_pool.a100; the stack file stays as it is`
 pub fn stopping(partial: &Partial, width: usize) -> String {

@@ -11,13 +11,12 @@ use super::halts;
 use super::steps::{is_new, is_shown_whole, steps};
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
-use crate::address::Address;
-use crate::diag::Code;
-use crate::kinds;
-use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, count, quoted, words};
-use crate::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
-use crate::source::Sources;
+use model::address::Address;
+use model::diag::Code;
+use model::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
+use model::source::Sources;
+use plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -643,7 +642,7 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
 
 /// `14 to add, 1 check to run`.
 pub(crate) fn counts_text(plan: &Plan) -> String {
-    let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
+    let plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
     let objects = [
         (add, "to add"),
         (change, "to change"),

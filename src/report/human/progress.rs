@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::plan_text::Detail;
 use super::style::{Tint, paint, push_line, tame};
-use crate::apply::{Event, Outcome};
-use crate::kinds::kubernetes::why::shortened;
-use crate::plan::{Action, Change, Plan};
 use crate::report::{brief, count, words};
-use crate::resource::Usual;
+use apply::{Event, Outcome};
+use kinds::kubernetes::why::shortened;
+use model::resource::Usual;
+use plan::{Action, Change, Plan};
 
 /// Between two lines that only say that a change still goes on.
 const STILL: Duration = Duration::from_secs(60);
@@ -325,9 +325,9 @@ pub(super) fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
-    use crate::plan::{Inputs, Mode};
-    use crate::resource::{Identity, KindId, Lane, Lowered, Owner, Target, World};
+    use model::address::Address;
+    use model::resource::{Identity, KindId, Lane, Lowered, Owner, Target, World};
+    use plan::{Inputs, Mode};
 
     fn plan() -> Plan {
         let change = |lane: Lane, name: &str| {

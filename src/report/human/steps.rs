@@ -2,9 +2,9 @@
 
 use super::style::{Tint, paint, push_line, tame, wrap};
 use super::values;
-use crate::plan::Change;
 use crate::report::brief;
-use crate::resource::{Api, Call, Lane, Late, Step, Until};
+use model::resource::{Api, Call, Lane, Late, Step, Until};
+use plan::Change;
 
 /// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
 pub(super) fn is_shown_whole(change: &Change) -> bool {

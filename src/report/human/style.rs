@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::plan::Action;
+use plan::Action;
 
 /// What a piece of text is, as far as its look goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::halts;
 use super::plan_text::{asked_again, sum};
 use super::style::{Tint, paint, push_line, tame, wrap};
-use crate::address::Address;
-use crate::apply::{Outcome, Stopped, Summary};
-use crate::plan::{Action, Change, Mode, Plan};
 use crate::report::brief;
-use crate::resource::{ClusterName, Identity, ObjectId};
+use apply::{Outcome, Stopped, Summary};
+use model::address::Address;
+use model::resource::{ClusterName, Identity, ObjectId};
+use plan::{Action, Change, Mode, Plan};
 
 /// How many of the slowest are told.
 const SLOWEST: usize = 3;

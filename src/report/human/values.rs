@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::secrets::masked;
+use model::secrets::masked;
 
 /// On one line, as JSON; what looks like a secret is hidden.
 pub fn inline(value: &Value) -> String {

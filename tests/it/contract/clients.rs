@@ -181,7 +181,7 @@ impl Clients {
     }
 
     fn kubectl(&self) {
-        let crds: Vec<_> = dask_infra::schema::dask_crds().to_vec();
+        let crds: Vec<_> = model::schema::dask_crds().to_vec();
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "n"},
             "data": {"a": "b"}});
         let container = json!({"name": "c", "image": "demo:1"});

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::kube::store::Cluster;
-use dask_infra::sandbox::kube::{Access as _, protobuf, router};
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use reqwest::Method;
+use sandbox::kube::store::Cluster;
+use sandbox::kube::{Access as _, protobuf, router};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -104,7 +104,7 @@ impl Server {
     /// The Dask operator's definitions, and for each case a namespace in which pods may be made.
     async fn prepare(&self, cases: &[Case]) {
         let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        for crd in dask_infra::schema::dask_crds() {
+        for crd in model::schema::dask_crds() {
             self.plain("POST", crds, crd).await;
         }
         for case in cases {

@@ -70,7 +70,7 @@ fn pattern(path: &str) -> String {
         ["apis", group, _, rest @ ..] => (*group, rest),
         _ => return path.to_owned(),
     };
-    let own = dask_infra::schema::apis().iter().any(|api| api.group == group);
+    let own = model::schema::apis().iter().any(|api| api.group == group);
     let group = if own { "{built-in}" } else { "{custom}" };
     let (scope, rest) = match rest {
         ["namespaces", _, rest @ ..] if !rest.is_empty() && rest[0] != "finalize" => {

@@ -5,26 +5,26 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use dask_infra::apply::{self, ApplyOptions, Outcome};
+use apply::{ApplyOptions, Outcome};
 use dask_infra::cli::saved;
-use dask_infra::diag::{Code, Diagnostic};
-use dask_infra::import::{self, Found, Place};
-use dask_infra::live::answer::Answer;
-use dask_infra::live::retry::Patience;
-use dask_infra::live::shape::Media;
-use dask_infra::live::{ApiError, LiveApi, Request, read, record};
-use dask_infra::plan::{self, Inputs, Mode, Plan};
-use dask_infra::record::Record;
 use dask_infra::report::human::printable;
 use dask_infra::report::{Next, Reporter as _, View, document};
-use dask_infra::resource::{Api, Await, Endpoint, Facts, Identity, KindId, ObjectId, Owner, Until};
-use dask_infra::source::Sources;
-use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options as Load, parse_in};
-use dask_infra::{kinds, secrets};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use import::{Found, Place};
+use live::answer::Answer;
+use live::retry::Patience;
+use live::shape::Media;
+use live::{ApiError, LiveApi, Request, read, record};
+use model::diag::{Code, Diagnostic};
+use model::record::Record;
+use model::resource::{Api, Await, Endpoint, Facts, Identity, KindId, ObjectId, Owner, Until};
+use model::secrets;
+use model::source::Sources;
+use plan::{Inputs, Mode, Plan};
 use serde_json::{Value, json};
+use stack::lower::{Lowered, lower};
+use stack::{Options as Load, parse_in};
 
 use super::texts::{env, load};
 use super::{shown, steady};
@@ -120,7 +120,7 @@ impl LiveApi for Fake {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         let found = self.0.get(key(&request)).cloned();
         let none = ApiError {
-            class: dask_infra::live::Class::NotFound,
+            class: live::Class::NotFound,
             status: Some(404),
             request: request.title(),
             message: "not found".into(),
@@ -307,7 +307,7 @@ fn identity(value: &Value) -> Identity {
     let text = |value: &Value| value.as_str().unwrap_or("x").to_owned();
     let api_version = text(&value["apiVersion"]);
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let gvk = dask_infra::resource::Gvk {
+    let gvk = model::resource::Gvk {
         group: group.to_owned(),
         version: version.to_owned(),
         kind: text(&value["kind"]),

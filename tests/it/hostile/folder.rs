@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use dask_infra::diag::{Code, Diagnostic};
 use dask_infra::report::Reporter as _;
-use dask_infra::sandbox::{Options, Sandbox, SandboxError, Scale};
-use dask_infra::source::Sources;
+use model::diag::{Code, Diagnostic};
+use model::source::Sources;
 use redb::{ReadableDatabase as _, ReadableTable as _};
+use sandbox::{Options, Sandbox, SandboxError, Scale};
 use serde_json::{Value, json};
 
 use super::shown;

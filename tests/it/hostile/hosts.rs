@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use dask_infra::import::{Hosts, Place};
-use dask_infra::live::hosts::shape;
-use dask_infra::resource::{Gvk, ObjectId};
+use import::{Hosts, Place};
+use live::hosts::shape;
+use model::resource::{Gvk, ObjectId};
 use serde_json::{Value, json};
 
 use super::answers::{judge, nothing, reads_back};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use dask_infra::address::{FieldPath, Segment};
-use dask_infra::plan::diff;
-use dask_infra::resource::Effect;
+use model::address::{FieldPath, Segment};
+use model::resource::Effect;
+use plan::diff;
 use serde_json::{Value, json};
 
 pub fn pairs() -> Vec<Vec<u8>> {
@@ -25,7 +25,7 @@ pub fn pairs() -> Vec<Vec<u8>> {
 
 pub fn compare(bytes: &[u8], _: &Path) -> Result<(), String> {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
-    for schema in [dask_infra::schema::builtin("apps", "v1", "Deployment"), None] {
+    for schema in [model::schema::builtin("apps", "v1", "Deployment"), None] {
         let effect = |_: &FieldPath| (Effect::InPlace, None);
         let compared =
             diff::compare(&value["wanted"], &value["live"], "dask-infra/s", schema.as_ref(), effect);

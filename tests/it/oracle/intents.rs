@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dask_infra::diag::{self, Look};
-use dask_infra::plan::{Action, Inputs, Mode, Plan, plan};
-use dask_infra::resource::{Api, Call, Packed, Seen, Step, World};
-use dask_infra::source::Sources;
-use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, parse_in};
+use model::diag::{self, Look};
+use model::resource::{Api, Call, Packed, Seen, Step, World};
+use model::source::Sources;
+use plan::{Action, Inputs, Mode, Plan, plan};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use stack::lower::{Lowered, lower};
+use stack::{Options, parse_in};
 
 use super::{Request, end};
 use crate::golden::root;

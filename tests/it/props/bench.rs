@@ -5,24 +5,24 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dask_infra::apply::lock::{Holder, Liveness, Lock, Locking};
-use dask_infra::apply::{self, ApplyOptions, Event, NotBegun, Summary};
-use dask_infra::diag::{self, Look};
-use dask_infra::live::along::read_scope;
-use dask_infra::live::connection::InProcess;
-use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
-use dask_infra::plan::scale::{Wish, scale};
-use dask_infra::plan::{self, Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
-use dask_infra::resource::{ClusterName, Identity, ObjectId, Resource, World};
-use dask_infra::sandbox::faults::Rule;
-use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
-use dask_infra::source::Sources;
-use dask_infra::stack::lower::{Lowered, check, lower};
-use dask_infra::stack::{Options as Reading, parse_in};
+use apply::lock::{Holder, Liveness, Lock, Locking};
+use apply::{ApplyOptions, Event, NotBegun, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
+use live::along::read_scope;
+use live::connection::InProcess;
+use live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
+use model::diag::{self, Look};
+use model::resource::{ClusterName, Identity, ObjectId, Resource, World};
+use model::source::Sources;
+use plan::scale::{Wish, scale};
+use plan::{Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
+use sandbox::faults::Rule;
+use sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use serde_json::{Value, json};
+use stack::lower::{Lowered, check, lower};
+use stack::{Options as Reading, parse_in};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ impl Stack {
     }
 
     /// Addresses of what `start` would bring back.
-    pub fn startable(&self, world: &World) -> Vec<&dask_infra::address::Address> {
+    pub fn startable(&self, world: &World) -> Vec<&model::address::Address> {
         plan::halt::startable(&self.lowered.resources, &self.lowered.external, world)
     }
 
@@ -167,7 +167,7 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
         clusters.cluster_by_endpoint(endpoint).map(|id| inside(false, clusters.kubernetes_router(&id)))
     });
     Connection::new(Connect {
-        endpoint: dask_infra::resource::Endpoint::Auto,
+        endpoint: model::resource::Endpoint::Auto,
         gke: GkeAccess::InProcess(layer(true, sandbox.gke_router())),
         cluster,
         kubernetes: None,
@@ -528,8 +528,7 @@ impl Bench {
         let all = stack.resources();
         let resource = all.iter().find(|resource| resource.address.as_str() == address);
         let resource = resource.ok_or_else(|| format!("{address} is not in the stack"))?;
-        let scaled =
-            (dask_infra::kinds::of(resource.kind).scaled)(resource, all).ok_or("it has nothing to scale")?;
+        let scaled = (kinds::of(resource.kind).scaled)(resource, all).ok_or("it has nothing to scale")?;
         let wish = Wish { address: &resource.address, scaled: &scaled, number, kept: false };
         make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
     }
@@ -555,10 +554,10 @@ impl Bench {
     }
 
     /// What is live, as the engine reads it. No thing is in it twice.
-    async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<dask_infra::live::Reading, String> {
+    async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<live::Reading, String> {
         let Lowered { owner, target, resources, external, .. } = &stack.lowered;
         let wanted = plan::read_set(resources, external, target, owner);
-        let read = dask_infra::live::read(api, &wanted, PARALLEL).await;
+        let read = live::read(api, &wanted, PARALLEL).await;
         match twice(&read.world) {
             Some(twice) if self.strict => Err(format!("{IDENTITY}: {twice}")),
             _ => Ok(read),
@@ -572,7 +571,7 @@ impl Bench {
 
     async fn again_over(&self, api: &dyn LiveApi, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
         let wanted = plan::read_set(&saved.desired, &saved.external, &saved.target, &saved.owner);
-        let mut read = dask_infra::live::read(api, &wanted, PARALLEL).await;
+        let mut read = live::read(api, &wanted, PARALLEL).await;
         let make = |world: &World| {
             let made = plan::plan(plan::file::again(saved, world, &stack.sources));
             made.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))

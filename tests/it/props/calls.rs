@@ -1,9 +1,9 @@
 //! **Calls made = calls planned.** What an undisturbed apply writes is what its plan holds, each call once, as it is shown;
 //! beside it only the record and its lock are written.
 
-use dask_infra::live::Request;
-use dask_infra::plan::{Action, Plan};
-use dask_infra::resource::{Call, Packed, Step};
+use live::Request;
+use model::resource::{Call, Packed, Step};
+use plan::{Action, Plan};
 use serde_json::Value;
 
 use super::player::Done;

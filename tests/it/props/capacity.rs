@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use dask_infra::sandbox::Options;
-use dask_infra::sandbox::kube::run::Scripts;
 use proptest::prelude::*;
+use sandbox::Options;
+use sandbox::kube::run::Scripts;
 use serde_json::json;
 
 use super::bench::Bench;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dask_infra::plan::Action;
-use dask_infra::record::Record;
-use dask_infra::resource::Identity;
+use model::record::Record;
+use model::resource::Identity;
+use plan::Action;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -242,7 +242,7 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
                 return Err(format!("the second person wanted {wanted} stopped, the record has {stopped:?}"));
             }
             let first = done.plan.as_ref().filter(|_| done.is_begun());
-            let takes = |field: &dask_infra::resource::FieldChange| {
+            let takes = |field: &model::resource::FieldChange| {
                 field.path.to_string() == "nodeCount" && field.after == Some(serde_json::json!(0))
             };
             let empties = first
@@ -399,7 +399,7 @@ impl Two {
         tally.step(&step, &done);
         laws::honest(&player, &step, &done)?;
         // With the cluster goes the place of the lock.
-        let goes = |change: &dask_infra::plan::Change| {
+        let goes = |change: &plan::Change| {
             matches!(change.identity, Identity::Cluster(_))
                 && matches!(change.action, Action::Delete | Action::Replace)
         };
@@ -410,8 +410,7 @@ impl Two {
             let locked = tried.refused.as_deref().is_some_and(|why| why.contains("Held("));
             tally.count(if locked { "locked out" } else { "not begun" });
             if tried.is_begun() || !tried.written.is_empty() {
-                let written: Vec<String> =
-                    tried.written.iter().map(dask_infra::live::Request::title).collect();
+                let written: Vec<String> = tried.written.iter().map(live::Request::title).collect();
                 return Err(format!("the second wrote under the lock of the first: {written:?}"));
             }
         }

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dask_infra::address::Address;
-use dask_infra::apply::Outcome;
-use dask_infra::import::{self, Found, Place};
-use dask_infra::kinds::{dask, kubernetes};
-use dask_infra::live::survey;
-use dask_infra::plan::adopt::{self, Agreed};
-use dask_infra::plan::{Action, Mode, Selection};
-use dask_infra::resource::{ClusterName, Endpoint, Identity, Owner};
+use apply::Outcome;
+use import::{Found, Place};
+use kinds::{dask, kubernetes};
+use live::survey;
+use model::address::Address;
+use model::resource::{ClusterName, Endpoint, Identity, Owner};
+use plan::adopt::{self, Agreed};
+use plan::{Action, Mode, Selection};
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dask_infra::live::Request;
-use dask_infra::plan::{Action, Change, Consent, Mode, Plan, Verb};
-use dask_infra::record::{NAMESPACE as RECORDS, Record};
-use dask_infra::resource::{Api, Identity, Method};
+use live::Request;
+use model::record::{NAMESPACE as RECORDS, Record};
+use model::resource::{Api, Identity, Method};
+use plan::{Action, Change, Consent, Mode, Plan, Verb};
 use serde_json::Value;
 
 use super::bench::{Flags, IDENTITY};
@@ -230,8 +230,7 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
         // What a death left half done elsewhere is still to be done.
         return Ok(());
     }
-    let selection =
-        dask_infra::plan::Selection { targets: command.target.clone(), excludes: command.exclude.clone() };
+    let selection = plan::Selection { targets: command.target.clone(), excludes: command.exclude.clone() };
     let flags = Flags { selection, ..Flags::default() };
     match player.bench.plan_with(stack, mode, &flags).await {
         Ok(plan) if plan.is_empty() => Ok(()),
@@ -257,7 +256,7 @@ pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String
     let file: toml::Value = toml::from_str(&player.file.stack).unwrap();
     // Edits of what is stopped wait.
     let halts = done.plan.as_ref().map(|plan| &plan.halts);
-    let runs = |resource: &&dask_infra::resource::Resource| {
+    let runs = |resource: &&model::resource::Resource| {
         halts.is_none_or(|halts| !halts.stopped.contains_key(&resource.identity))
     };
     for resource in stack.resources().iter().filter(runs) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dask_infra::sandbox::{ClusterId, Sandbox};
+use sandbox::{ClusterId, Sandbox};
 use serde_json::Value;
 
 /// What tells a thing from every other one, also from its successor of the same name. Objects have a uid, clusters an

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dask_infra::apply::{ApplyOptions, Outcome, Summary};
+use apply::{ApplyOptions, Outcome, Summary};
 use dask_infra::cli::Exit;
-use dask_infra::live::Request;
-use dask_infra::plan::adopt::{self, Agreed};
-use dask_infra::plan::{Action, Consent, Halting, Mode, Plan, Selection};
-use dask_infra::record::Stop;
-use dask_infra::resource::{Api as Which, Identity, Method, Resource};
+use live::Request;
+use model::record::Stop;
+use model::resource::{Api as Which, Identity, Method, Resource};
+use plan::adopt::{self, Agreed};
+use plan::{Action, Consent, Halting, Mode, Plan, Selection};
 use serde_json::Value;
 
 use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
@@ -335,9 +335,10 @@ impl Player {
     /// As `cli/run.rs` does it.
     async fn run(&mut self, Run { section, kill, within }: &Run) -> Done {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
-        let meant = stack.resources().iter().filter(|resource| {
-            resource.address.section() == section && dask_infra::kinds::of(resource.kind).ends
-        });
+        let meant = stack
+            .resources()
+            .iter()
+            .filter(|resource| resource.address.section() == section && kinds::of(resource.kind).ends);
         let meant: Vec<String> = meant.map(|resource| resource.address.to_string()).collect();
         if meant.is_empty() {
             return Done::refused(format!("`{section}` does not run to completion"));
@@ -418,7 +419,7 @@ impl Player {
         };
         let consents = plan.missing_consents(&[]);
         let agreed = Agreed { changes: true, consents: &consents };
-        let address = dask_infra::address::Address::new(section.as_str());
+        let address = model::address::Address::new(section.as_str());
         let against = adopt::against(&plan, &address, &world, agreed, stack.sources());
         if let Some(problem) = against.first() {
             return Done::refused(problem.message.clone());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dask_infra::plan::Mode;
+use plan::Mode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

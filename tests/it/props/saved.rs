@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use dask_infra::apply::Outcome;
-use dask_infra::plan::{Mode, Plan, Selection, file};
+use apply::Outcome;
+use plan::{Mode, Plan, Selection, file};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

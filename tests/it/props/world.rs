@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dask_infra::live::{LiveApi as _, Request};
-use dask_infra::resource::Api as Which;
+use live::{LiveApi as _, Request};
+use model::resource::Api as Which;
 use serde_json::{Value, json};
 
 use super::bench::{Api, Bench, Stack};

@@ -1,9 +1,9 @@
 //! Two stacks that give up what they share at the same time. Each has a lock of its own, so nothing but the version of the
 //! shared things keeps each from leaving them to the other.
 
-use dask_infra::apply::Outcome;
-use dask_infra::plan::Mode;
-use dask_infra::resource::{Api, Method};
+use apply::Outcome;
+use model::resource::{Api, Method};
+use plan::Mode;
 
 use super::Request;
 use crate::props::bench::{Bench, Ended, Going, Process, Stack};

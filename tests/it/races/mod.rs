@@ -16,18 +16,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dask_infra::apply::lock::{Holder, Liveness, Lock, Locking};
-use dask_infra::apply::{self, ApplyOptions, NotBegun, Outcome, Stopped, Summary};
-use dask_infra::diag::{self, Look};
-use dask_infra::live::{ApiError, LiveApi, Request, along::read_scope};
-use dask_infra::plan::{self, Inputs, Mode, Plan};
-use dask_infra::resource::Method;
-use dask_infra::source::Sources;
-use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options as Reading, parse_text};
+use apply::lock::{Holder, Liveness, Lock, Locking};
+use apply::{ApplyOptions, NotBegun, Outcome, Stopped, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use live::{ApiError, LiveApi, Request, along::read_scope};
+use model::diag::{self, Look};
+use model::resource::Method;
+use model::source::Sources;
+use plan::{Inputs, Mode, Plan};
 use serde_json::Value;
+use stack::lower::{Lowered, lower};
+use stack::{Options as Reading, parse_text};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -96,7 +96,7 @@ fn clock() -> Duration {
 async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
     let Lowered { owner, target, resources, external, ladders: _, hourly: _ } = &*job.lowered;
     let wanted = plan::read_set(resources, external, target, owner);
-    let mut read = dask_infra::live::read(api, &wanted, 4).await;
+    let mut read = live::read(api, &wanted, 4).await;
     let sources = Sources::default();
     let make = |world: &_| {
         let inputs = Inputs::of((*job.lowered).clone(), job.mode, world, &sources);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use dask_infra::live::record;
-use dask_infra::resource::Identity;
 use futures::future::LocalBoxFuture;
+use live::record;
+use model::resource::Identity;
 use serde_json::json;
 
 use super::*;
@@ -311,8 +311,8 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
     let mut wrong = board.wrong.lock().unwrap().clone();
     let ours = board.store.lock().unwrap().ours();
     let plain = Plain(Arc::clone(&board.store));
-    let place = dask_infra::record::Record::object("s");
-    let found = record::fetch(&plain, &place, dask_infra::live::retry::Patience::Reading).await.unwrap();
+    let place = model::record::Record::object("s");
+    let found = record::fetch(&plain, &place, live::retry::Patience::Reading).await.unwrap();
     let stored = match found {
         record::Found::Nothing | record::Found::Lock => None,
         record::Found::Record(stored) => Some(stored.record),
@@ -463,7 +463,7 @@ fn a_record_that_cannot_be_used_is_told_with_its_cure_before_anything_is_done() 
         }
         // The cure.
         let request = Request {
-            api: dask_infra::resource::Api::Kubernetes,
+            api: model::resource::Api::Kubernetes,
             method: Method::Delete,
             path: RECORD.into(),
             body: None,

@@ -69,7 +69,7 @@ async fn ends_in_time(case: &Case) -> Result<(), String> {
     let before = Job::apply(&[("a", "1"), ("b", "1")]);
     alone(&store, 7, &before).await;
     if locked {
-        let request = Request::get(dask_infra::resource::Api::Kubernetes, RECORD);
+        let request = Request::get(model::resource::Api::Kubernetes, RECORD);
         let mut live = store.lock().unwrap().answer(&request).unwrap();
         let entry = serde_json::json!({
             "holder": { "who": "other", "pid": 9 }, "since": "2026-11-22T10:00:00Z", "renewed": 1, "seconds": 15,

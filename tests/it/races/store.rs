@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use dask_infra::live::{ApiError, Class, Request};
-use dask_infra::resource::Method;
+use live::{ApiError, Class, Request};
+use model::resource::Method;
 use serde_json::{Value, json};
 
 /// The annotation of the lock.

@@ -1,0 +1,144 @@
+//! What GKE does to a cluster while its Kubernetes API does not answer, or while GKE refuses a request without naming the
+//! operation that is in the way. A zonal control plane is gone for minutes while it is upgraded, repaired or resized, and
+//! GKE begins such operations on its own; waiting mends it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::operations::{self, OPERATION, running_operation};
+use live::{ApiError, Class, LiveApi, Request};
+use model::resource::{Api, ClusterName};
+
+/// How long the control plane of a cluster may be away while GKE works on it.
+pub const CONTROL_PLANE: Duration = Duration::from_secs(15 * 60);
+/// How long after its creation a cluster may refuse tokens.
+const NEW: jiff::SignedDuration = jiff::SignedDuration::from_secs(10 * 60);
+/// Until it is asked again.
+pub const AGAIN: Duration = Duration::from_secs(10);
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub operation: Option<String>,
+    pub message: String,
+    /// How long it may last.
+    pub at_most: Duration,
+}
+
+/// Since when a request has met something that may be GKE's work.
+#[derive(Debug, Default)]
+pub struct Since(Option<Instant>);
+
+impl Since {
+    /// How long, counted from the first time that this is asked.
+    pub fn elapsed(&mut self) -> Duration {
+        self.0.get_or_insert_with(Instant::now).elapsed()
+    }
+}
+
+/// What GKE works on when a request fails so; `None` where waiting does not help.
+pub async fn work_in_the_way(
+    api: &dyn LiveApi,
+    cluster: Option<&ClusterName>,
+    of: Api,
+    error: &ApiError,
+) -> Option<Work> {
+    let cluster = cluster?;
+    match symptom(of, error)? {
+        Symptom::Away => work_on(api, cluster).await,
+        Symptom::Refused => match work_on(api, cluster).await {
+            Some(work) => Some(work),
+            None => is_new(api, cluster).await,
+        },
+        Symptom::Unnamed => {
+            let (operation, work) = running(api, cluster).await?;
+            let message = format!("GKE is {work}");
+            Some(Work { operation: Some(operation), message, at_most: OPERATION })
+        }
+    }
+}
+
+/// The running operation on a cluster, and what it does.
+async fn running(api: &dyn LiveApi, cluster: &ClusterName) -> Option<(String, String)> {
+    let operation = running_operation(api, &format!("/v1/{}", cluster.path()), None).await?;
+    Some((operation["name"].as_str()?.to_owned(), operations::work(&operation)))
+}
+
+/// A running operation, or the cluster's own status.
+async fn work_on(api: &dyn LiveApi, cluster: &ClusterName) -> Option<Work> {
+    if let Some((operation, work)) = running(api, cluster).await {
+        let message = format!("the control plane does not answer while GKE is {work}");
+        return Some(Work { operation: Some(operation), message, at_most: CONTROL_PLANE });
+    }
+    let live = api.send(Request::get(Api::Gke, format!("/v1/{}", cluster.path()))).await.ok()?;
+    let status = live["status"].as_str().filter(|status| ["RECONCILING", "PROVISIONING"].contains(status))?;
+    let message = format!("the control plane does not answer; the cluster's status is {status}");
+    Some(Work { operation: None, message, at_most: CONTROL_PLANE })
+}
+
+/// The authenticator of a new cluster comes up after its API.
+async fn is_new(api: &dyn LiveApi, cluster: &ClusterName) -> Option<Work> {
+    let live = api.send(Request::get(Api::Gke, format!("/v1/{}", cluster.path()))).await.ok()?;
+    let made: jiff::Timestamp = live["createTime"].as_str()?.parse().ok()?;
+    let age = jiff::Timestamp::now().duration_since(made);
+    let message = "the new cluster does not accept credentials yet".to_owned();
+    (age < NEW).then_some(Work { operation: None, message, at_most: CONTROL_PLANE })
+}
+
+/// What an error may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Symptom {
+    /// Nobody answers for the Kubernetes API.
+    Away,
+    /// It answers, and knows nobody.
+    Refused,
+    /// GKE says that the cluster is not in the state for this, and not why.
+    Unnamed,
+}
+
+fn symptom(api: Api, error: &ApiError) -> Option<Symptom> {
+    let state = error.body.as_ref().and_then(|body| body.pointer("/error/status")).and_then(Value::as_str);
+    match (api, error.class) {
+        _ if error.is_webhook() => None,
+        // The lock is in the cluster.
+        (_, Class::Held) => Some(Symptom::Away),
+        (Api::Kubernetes, Class::Unavailable | Class::Lost) if error.status != Some(500) => {
+            Some(Symptom::Away)
+        }
+        (Api::Kubernetes, Class::Unauthenticated) if error.status == Some(401) => Some(Symptom::Refused),
+        (Api::Gke, Class::Invalid) if state == Some("FAILED_PRECONDITION") => Some(Symptom::Unnamed),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_work_on_the_cluster_can_cause_is_waited_for() {
+        let precondition = json!({ "error": { "status": "FAILED_PRECONDITION" } });
+        let rows = [
+            (Api::Kubernetes, Class::Unavailable, None, None, Some(Symptom::Away)),
+            (Api::Kubernetes, Class::Lost, Some(504), None, Some(Symptom::Away)),
+            (Api::Kubernetes, Class::Unavailable, Some(500), None, None),
+            (Api::Kubernetes, Class::Unauthenticated, Some(401), None, Some(Symptom::Refused)),
+            (Api::Kubernetes, Class::Unauthenticated, None, None, None),
+            (Api::Kubernetes, Class::Denied, Some(403), None, None),
+            (Api::Kubernetes, Class::Untrusted, None, None, None),
+            (Api::Gke, Class::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
+            (Api::Gke, Class::Invalid, Some(400), None, None),
+            (Api::Gke, Class::Unavailable, None, None, None),
+            (Api::Gke, Class::Held, None, None, Some(Symptom::Away)),
+        ];
+        for (api, class, status, body, expect) in rows {
+            let request = Request::get(api, "/x");
+            let error = ApiError { status, body: body.cloned(), ..request.failed(class, "no") };
+            assert_eq!(symptom(api, &error), expect, "{api:?} {class:?} {status:?}");
+        }
+    }
+}

@@ -1,0 +1,708 @@
+//! One call: late holes filled, sent until it is done or will not be, and the GKE operation that it answers
+//! followed to its end.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::away::{self, Since};
+use super::failure::{brief, failed, of_operation, of_request};
+use super::hear::Reply;
+use super::operations::{self, OPERATION, Places, running_operation};
+use super::program::{Pause, Run};
+use super::trouble::Told;
+use super::{Outcome, Stopped};
+use kinds::json::is_going;
+use kinds::kubernetes::marks;
+use kinds::kubernetes::requests::ABSENT;
+use live::admission::{self, Admission};
+use live::cause::project_of;
+use live::list::list;
+use live::retry::{Patience, Tries, Trouble, Verdict};
+use live::{ApiError, Class, Request, served};
+use model::address::{FieldPath, Segment};
+use model::diag::Code;
+use model::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method, Packed};
+use plan::still::{Still, still};
+
+/// How often what has moved is looked at again before one change of it.
+const LOOKS: usize = 3;
+/// How long a running operation is still watched after Ctrl-C.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
+/// What the tries of a call have shown.
+#[derive(Default)]
+struct Seen {
+    tried: bool,
+    /// A reply was lost: its request may have been carried out.
+    lost: bool,
+    /// The uid of what an earlier try made.
+    made_by_us: Option<String>,
+    /// The version of what has moved since it was read.
+    newer: Option<Value>,
+    /// How often it was looked at for that.
+    looks: usize,
+    away: Since,
+}
+
+impl Seen {
+    fn put_into(&self, mut request: Request) -> Request {
+        if let Some(version) = &self.newer {
+            put_version(&mut request, version);
+        }
+        if let Some(uid) = &self.made_by_us {
+            bind(&mut request, uid);
+        }
+        request
+    }
+}
+
+/// What is behind an error.
+enum Behind {
+    /// What was asked for is so.
+    Done,
+    /// Something that the next request must say.
+    Changed,
+    Trouble(ApiError),
+}
+
+impl Run<'_> {
+    pub(super) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
+        let start = Instant::now();
+        let mut tries = Tries::new(Patience::Writing);
+        let mut seen = Seen::default();
+        loop {
+            let request = seen.put_into(self.fill(call).await?);
+            let error = match self.shared.api.send(request.clone()).await {
+                Ok(reply) => {
+                    self.wrote |= request.writes();
+                    self.remember_deleted(&request, &reply);
+                    self.remember_reply(&request, &reply);
+                    return self.follow(&request, reply).await;
+                }
+                Err(error) => error,
+            };
+            if self.stopped() == Stopped::Unlocked {
+                return Err(self.interrupted_call(&request, &error));
+            }
+            self.wrote |= error.class == Class::Lost;
+            let error = match self.look_behind(&request, error, &mut seen).await? {
+                Behind::Done => return Ok(()),
+                Behind::Changed => continue,
+                Behind::Trouble(error) => error,
+            };
+            seen.lost |= error.class == Class::Lost;
+            seen.tried = true;
+            let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
+            let verdict = tries.after(&request, &error, remade, start.elapsed());
+            if verdict == Verdict::GiveUp && self.waits_for_gke(&request, &error, &mut seen.away).await? {
+                continue;
+            }
+            self.heed(verdict, &request, &error, seen.lost).await?;
+        }
+    }
+
+    /// What is behind an error: what was to be deleted is gone, what was to be made is there, or what was to be changed has moved
+    /// without a difference to the plan.
+    async fn look_behind(
+        &mut self,
+        request: &Request,
+        mut error: ApiError,
+        seen: &mut Seen,
+    ) -> Result<Behind, Outcome> {
+        if request.method == Method::Delete && is_gone(&error, seen.lost) {
+            // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
+            let lacks = || served::lacks(self.shared.api, &error, &request.path);
+            if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
+                self.remember_deleted(request, &Value::Null);
+                self.reply = Some((request.path.clone(), Reply::Gone));
+                return Ok(Behind::Done);
+            }
+        }
+        if creates(request) && is_there(&error) {
+            match self.there(request).await? {
+                Some((path, live)) => match self.take_ours(request, &path, &live, seen.tried).await? {
+                    Existing::Whole => return Ok(Behind::Done),
+                    Existing::Under(uid) => {
+                        seen.made_by_us = Some(uid);
+                        return Ok(Behind::Changed);
+                    }
+                    Existing::Going(why) => error = request.failed(Class::Busy, why),
+                },
+                // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
+                None => error.class = Class::Unavailable,
+            }
+        }
+        if request.method == Method::Merge && is_there(&error) && seen.looks < LOOKS {
+            // It is filled again, with the entries and the version of now. Another object has another uid.
+            seen.looks += 1;
+            return Ok(Behind::Changed);
+        }
+        if is_versioned(request) && is_there(&error) && seen.looks < LOOKS {
+            // A status moves the version, too, and so does this very request when its reply was lost.
+            seen.looks += 1;
+            let live = self.look(Request::get(request.api, object_path(request))).await;
+            let live = live.map_err(|error| of_request(&error))?;
+            return match self.still(request, &live) {
+                Still::ReadSet => Ok(Behind::Done),
+                Still::Planned => {
+                    seen.newer = Some(live["metadata"]["resourceVersion"].clone());
+                    Ok(Behind::Changed)
+                }
+                Still::Moved => Err(of_request(&error)),
+            };
+        }
+        Ok(Behind::Trouble(error))
+    }
+
+    /// Waits until the next try, or ends the call.
+    async fn heed(
+        &mut self,
+        verdict: Verdict,
+        request: &Request,
+        error: &ApiError,
+        lost: bool,
+    ) -> Result<(), Outcome> {
+        match verdict {
+            Verdict::GiveUp if lost && is_no_answer(error) => {
+                Err(Outcome::InDoubt { message: format!("{error}; the request may have succeeded") })
+            }
+            Verdict::GiveUp => {
+                let told = Told::of(error.message.as_str()).with(error.body.as_ref().unwrap_or(&Value::Null));
+                self.short = told.lacks_machines().then_some(told.text);
+                Err(self.refused(error).await)
+            }
+            Verdict::Again { trouble, after, lasted, at_most } => {
+                self.say_trouble(request, error, trouble, after, lasted, at_most).await;
+                match self.pause(after).await {
+                    Pause::Interrupted => Err(self.interrupted_call(request, error)),
+                    Pause::Over => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Waits a while when GKE's work on the cluster is in the way. Whether to go on.
+    async fn waits_for_gke(
+        &mut self,
+        request: &Request,
+        error: &ApiError,
+        away: &mut Since,
+    ) -> Result<bool, Outcome> {
+        let Some(work) = self.work_in_the_way(request.api, error).await else { return Ok(false) };
+        let waited = away.elapsed();
+        if waited > work.at_most {
+            return Ok(false);
+        }
+        self.waits_on(work.operation.as_deref(), &work.message, waited, work.at_most);
+        match self.pause(away::AGAIN).await {
+            Pause::Over => Ok(true),
+            Pause::Interrupted => Err(self.interrupted_call(request, error)),
+        }
+    }
+
+    /// What the object of a request is to the change now.
+    fn still(&self, request: &Request, live: &Value) -> Still {
+        let wanted = self.shared.desired.iter().find(|wanted| wanted.identity == self.change.identity);
+        let uid = request.body.as_ref().and_then(|body| body.pointer("/metadata/uid"));
+        let same = uid.is_none_or(|uid| *uid == live["metadata"]["uid"]);
+        match (wanted, &self.change.identity) {
+            (Some(wanted), Identity::Object(object)) if same && object.path() == object_path(request) => {
+                still(self.change, wanted, self.shared.owner, self.shared.given, live)
+            }
+            _ => Still::Moved,
+        }
+    }
+
+    fn interrupted_call(&self, request: &Request, error: &ApiError) -> Outcome {
+        if self.wrote {
+            let message = format!("{} may have succeeded: {}", request.title(), error.message);
+            Outcome::InDoubt { message }
+        } else {
+            Outcome::NotStarted
+        }
+    }
+
+    async fn say_trouble(
+        &mut self,
+        request: &Request,
+        error: &ApiError,
+        trouble: Trouble,
+        after: Duration,
+        lasted: Duration,
+        at_most: Duration,
+    ) {
+        if trouble != Trouble::Busy {
+            let message = error.to_string();
+            self.tell(crate::Event::Retrying { change: self.place, message, after });
+            return;
+        }
+        if request.api == Api::Kubernetes {
+            self.waits(&error.message, lasted, at_most);
+            return;
+        }
+        let message = match self.blocker(request).await {
+            Some((name, work)) => {
+                let message = format!("another operation on the cluster is running: GKE is {work}");
+                return self.waits_on(Some(&name), &message, lasted, at_most);
+            }
+            None => format!("too many operations are running: {}", error.message),
+        };
+        self.waits(&message, lasted, at_most);
+    }
+
+    /// The operation that keeps others from starting, and what it does.
+    async fn blocker(&self, request: &Request) -> Option<(String, String)> {
+        let operation = running_operation(self.shared.api, &request.path, None).await?;
+        Some((operation["name"].as_str()?.to_owned(), operations::work(&operation)))
+    }
+
+    /// Fills the holes of a call with what is live now.
+    async fn fill(&self, call: &Call) -> Result<Request, Outcome> {
+        let Call { api, method, path, body, late } = call;
+        let mut request = Request {
+            api: *api,
+            method: *method,
+            path: path.clone(),
+            body: body.as_ref().map(Packed::value),
+        };
+        let mut object = None;
+        for (place, late) in late {
+            if let (Late::Marks { .. } | Late::Version, None) = (late, &object) {
+                let read = Request::get(request.api, object_path(&request));
+                object = Some(self.look(read).await.map_err(|error| of_request(&error))?);
+            }
+            let live = object.as_ref().unwrap_or(&Value::Null);
+            let value = match late {
+                Late::Marks { without } => marks::without(live, without),
+                Late::Version => live["metadata"]["resourceVersion"].clone(),
+                Late::LabelFingerprint => {
+                    let cluster = cluster_of(path);
+                    let cluster =
+                        self.look(Request::get(Api::Gke, cluster)).await.map_err(|e| of_request(&e))?;
+                    let print = cluster.get("labelFingerprint").cloned();
+                    let missing = "the cluster has no label fingerprint";
+                    print.ok_or_else(|| failed(Code::Missing, missing, Some("plan again, then apply")))?
+                }
+                Late::Environment { variable, digest } => {
+                    let given = self.shared.given;
+                    let same = given.digest(variable, path).is_some_and(|now| now == *digest);
+                    given.encoded(variable).filter(|_| same).ok_or_else(|| {
+                        let what = format!(
+                            "the environment variable `{variable}` has changed since the plan was made"
+                        );
+                        failed(Code::Stale, what, Some("plan again, then apply"))
+                    })?
+                }
+            };
+            put(request.body.get_or_insert_with(|| json!({})), place, value);
+        }
+        Ok(request)
+    }
+
+    fn remember_deleted(&mut self, request: &Request, reply: &Value) {
+        if request.method != Method::Delete || request.api != Api::Kubernetes {
+            return;
+        }
+        let asked = request.body.as_ref().and_then(|body| body.pointer("/preconditions/uid"));
+        let told = || reply.pointer("/metadata/uid").or_else(|| reply.pointer("/details/uid"));
+        if let Some(uid) = asked.or_else(told).and_then(Value::as_str) {
+            self.deleted.insert(request.path.clone(), uid.to_owned());
+        }
+    }
+
+    /// What was written is known as it was then, without asking for it.
+    fn remember_reply(&mut self, request: &Request, reply: &Value) {
+        self.reply = match (request.api, request.method) {
+            (Api::Kubernetes, Method::Patch | Method::Post) => {
+                made_path(request).map(|path| (path, Reply::Written(reply.clone())))
+            }
+            (Api::Kubernetes, Method::Delete) => Some((request.path.clone(), deleted(reply))),
+            _ => None,
+        };
+    }
+
+    /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
+    async fn refused(&self, error: &ApiError) -> Outcome {
+        let outcome = of_request(error);
+        let Some(admission) = Admission::of(&error.message) else { return outcome };
+        let mut live = Vec::new();
+        for gvk in admission::configurations().iter().filter(|_| admission.webhook().is_some()) {
+            // What may not be listed is not named.
+            live.extend(list(self.shared.api, gvk, None).await.unwrap_or_default());
+        }
+        let live = live.iter().map(|(object, live)| (object, live));
+        let configured =
+            admission.webhook().map(|webhook| admission::configured(webhook, live)).unwrap_or_default();
+        match outcome {
+            Outcome::Failed { code, message, help: _ } => {
+                Outcome::Failed { code, message, help: Some(admission::remedy(&admission, &configured)) }
+            }
+            other => other,
+        }
+    }
+
+    /// What is there where a request makes something, with its path; nothing where nothing is.
+    async fn there(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
+        let Some(path) = made_path(request) else { return Ok(None) };
+        let read = Request::get(request.api, path.clone());
+        let live = self.look(read).await.map_err(|error| of_request(&error))?;
+        Ok(if live.is_null() { None } else { Some((path, live)) })
+    }
+
+    /// Something is there where we wanted to make ours. After a lost reply it may be what we made; without one, another
+    /// apply of the stack made it after the plan.
+    async fn take_ours(
+        &mut self,
+        request: &Request,
+        path: &str,
+        live: &Value,
+        tried: bool,
+    ) -> Result<Existing, Outcome> {
+        if !is_ours(live, self.shared.owner) {
+            let message = format!(
+                "{} already exists and does not belong to this stack",
+                path.trim_start_matches("/v1/")
+            );
+            let help = "rename it in the stack file, or delete the existing one, then apply again";
+            return Err(failed(Code::MadeByOthers, message, Some(help)));
+        }
+        let name = path.trim_start_matches("/v1/");
+        let going = is_going(live);
+        if going {
+            return Ok(Existing::Going(format!("{name} is still being deleted")));
+        }
+        if request.api == Api::Kubernetes {
+            self.wrote = true;
+            // The name of a check's pod has the digest of its text, so its text is known; and as hardly a field of a pod may
+            // change, an apply that takes back what admission added (a toleration, a selector) would be refused.
+            if self.change.action == Action::Run || self.still(request, live) == Still::ReadSet {
+                return Ok(Existing::Whole);
+            }
+            let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+            let applies = request.method == Method::Patch;
+            // It says something else, so what is wanted is said again.
+            return Ok(uid.filter(|_| applies).map_or(Existing::Whole, Existing::Under));
+        }
+        if !tried {
+            let message =
+                format!("{name} was created by another apply of this stack after this plan was made");
+            return Err(failed(Code::ChangedByOthers, message, Some("plan again, then apply")));
+        }
+        self.wrote = true;
+        let target = path.rsplit("/clusters/").next().map(|rest| format!("/clusters/{rest}"));
+        if let Some(operation) = running_operation(self.shared.api, &request.path, target.as_deref()).await {
+            self.follow(request, operation).await?;
+        }
+        Ok(Existing::Whole)
+    }
+
+    /// Follows a reply that is a GKE operation to its end.
+    async fn follow(&mut self, request: &Request, reply: Value) -> Result<(), Outcome> {
+        let Some((name, path)) = operation(request, &reply) else { return Ok(()) };
+        let start = Instant::now();
+        let mut interrupted: Option<Instant> = None;
+        let mut delay = Duration::from_millis(250);
+        let mut operation = reply;
+        loop {
+            let kind = operation["operationType"].as_str().unwrap_or("operation").to_owned();
+            let status = operation["status"].as_str().unwrap_or("unknown").to_owned();
+            if status == "DONE" {
+                return match operation_error(&operation) {
+                    Some(why) => {
+                        let told = self.with_conditions(request, why).await.with(&operation);
+                        self.short = told.lacks_machines().then(|| told.text.clone());
+                        Err(of_operation(&name, &kind, &told, project_of(&request.path)))
+                    }
+                    None => Ok(()),
+                };
+            }
+            self.waits_on(Some(&name), &operations::stage(&status), start.elapsed(), OPERATION);
+            if start.elapsed() > OPERATION {
+                let message = format!("{name} ({kind}) is still running after {}", brief(OPERATION));
+                return Err(Outcome::TimedOut { message });
+            }
+            match interrupted {
+                None if self.pause(delay).await == Pause::Interrupted => interrupted = Some(Instant::now()),
+                None => {}
+                Some(since) if since.elapsed() >= LAST_LOOK => {
+                    let message = format!("{name} ({kind}) continues in GKE");
+                    return Err(Outcome::InDoubt { message });
+                }
+                Some(_) => tokio::time::sleep(delay.min(Duration::from_secs(1))).await,
+            }
+            delay = delay.mul_f64(1.5).min(Duration::from_secs(5));
+            operation = match self.look(Request::get(Api::Gke, path.clone())).await {
+                Ok(Value::Null) => {
+                    let message = format!("GKE no longer knows {name} ({kind})");
+                    return Err(Outcome::InDoubt { message });
+                }
+                Ok(operation) => operation,
+                Err(error) => {
+                    let message =
+                        format!("{name} ({kind}) was started, but its progress cannot be read: {error}");
+                    return Err(Outcome::InDoubt { message });
+                }
+            };
+        }
+    }
+
+    /// An operation's error and what the pool says about it: the operation alone often says less.
+    async fn with_conditions(&self, request: &Request, why: String) -> Told {
+        let path = match (request.method, made_path(request)) {
+            (Method::Post, Some(path)) => path,
+            _ => request.path.split([':', '?']).next().unwrap_or_default().to_owned(),
+        };
+        let live = self.shared.api.send(Request::get(Api::Gke, path)).await.unwrap_or(Value::Null);
+        let conditions = live["conditions"].as_array().into_iter().flatten();
+        let mut told: Vec<&str> = conditions.filter_map(|condition| condition["message"].as_str()).collect();
+        told.extend(live["statusMessage"].as_str());
+        let mut text = why;
+        for message in told {
+            if !message.is_empty() && !text.contains(message) {
+                text = format!("{text}; {message}");
+            }
+        }
+        Told::of(text).with(&live)
+    }
+}
+
+/// What becomes of a create when something of ours is there.
+enum Existing {
+    /// It is what was wanted.
+    Whole,
+    /// What was wanted is still to be said, to what has this uid.
+    Under(String),
+    /// It is on its way out, and what was wanted can be made after it.
+    Going(String),
+}
+
+/// The path of the cluster in a path of something of it.
+fn cluster_of(path: &str) -> String {
+    match Places::of(path) {
+        Some(Places { parent, cluster: Some(cluster) }) => format!("/v1/{parent}/clusters/{cluster}"),
+        _ => path.to_owned(),
+    }
+}
+
+/// The name and path of the operation that a reply is.
+fn operation(request: &Request, reply: &Value) -> Option<(String, String)> {
+    if request.api != Api::Gke || !reply["status"].is_string() {
+        return None;
+    }
+    let name = reply["name"].as_str().filter(|name| name.starts_with("operation-"))?;
+    let Places { parent, .. } = Places::of(&request.path)?;
+    Some((name.to_owned(), format!("/v1/{parent}/operations/{name}")))
+}
+
+/// Why an ended operation failed. Both fields count: either may be set alone.
+fn operation_error(operation: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let status = text(&operation["statusMessage"]);
+    match &operation["error"] {
+        Value::Null => status,
+        Value::Object(fields) if fields.is_empty() => status,
+        error => text(&error["message"]).or(status).or_else(|| Some(error.to_string())),
+    }
+}
+
+/// Whether a request makes something that must not be there before.
+fn creates(request: &Request) -> bool {
+    match (request.api, request.method) {
+        (Api::Gke, Method::Post) => {
+            request.path.ends_with("/clusters") || request.path.ends_with("/nodePools")
+        }
+        (Api::Kubernetes, Method::Post) => true,
+        (Api::Kubernetes, Method::Patch) => {
+            request.body.as_ref().is_some_and(|body| body["metadata"]["resourceVersion"] == ABSENT)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an apply is bound to a resourceVersion.
+fn is_versioned(request: &Request) -> bool {
+    let version = request.body.as_ref().and_then(|body| body.pointer("/metadata/resourceVersion"));
+    request.method == Method::Patch && version.is_some_and(Value::is_string)
+}
+
+/// Binds an apply to the object that has this uid, in any version.
+fn bind(request: &mut Request, uid: &str) {
+    if let Some(Value::Object(metadata)) = request.body.as_mut().and_then(|body| body.get_mut("metadata")) {
+        metadata.remove("resourceVersion");
+        metadata.insert("uid".to_owned(), json!(uid));
+    }
+}
+
+fn put_version(request: &mut Request, version: &Value) {
+    if let Some(metadata) = request.body.as_mut().and_then(|body| body.get_mut("metadata")) {
+        metadata["resourceVersion"] = version.clone();
+    }
+}
+
+/// The path of what a request is about, without its query.
+fn object_path(request: &Request) -> String {
+    request.path.split('?').next().unwrap_or_default().to_owned()
+}
+
+/// Where the thing is that a request makes.
+fn made_path(request: &Request) -> Option<String> {
+    let body = request.body.as_ref()?;
+    let path = request.path.split('?').next()?;
+    let name = match (request.api, request.method) {
+        (Api::Kubernetes, Method::Patch) => return Some(path.to_owned()),
+        (Api::Kubernetes, _) => &body["metadata"]["name"],
+        (Api::Gke | Api::Compute, _) if path.ends_with("/clusters") => &body["cluster"]["name"],
+        (Api::Gke | Api::Compute, _) if path.ends_with("/nodePools") => &body["nodePool"]["name"],
+        (Api::Gke | Api::Compute | Api::Projects | Api::Policies, _) => return None,
+    };
+    Some(format!("{path}/{}", name.as_str()?))
+}
+
+/// Whether a create was refused because something is there.
+fn is_there(error: &ApiError) -> bool {
+    match error.class {
+        Class::AlreadyExists => true,
+        Class::Conflict => error.conflicts().is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether a delete has nothing left to do. After a lost reply a conflict means that ours is gone and
+/// another has its name.
+fn is_gone(error: &ApiError, lost: bool) -> bool {
+    error.class == Class::NotFound || (lost && error.class == Class::Conflict)
+}
+
+/// What the reply to a DELETE says. A Status with a uid is said of what is gone; what still waits for finalizers is told as it
+/// is, and so are Pods, which alone may be going already when they are deleted. Source: apiserver,
+/// `registry/generic/registry/store.go`, `finalizeDelete`: it "enables clients to verify that the object was actually deleted
+/// and not waiting for finalizers".
+fn deleted(reply: &Value) -> Reply {
+    let is_gone =
+        reply["kind"] == "Status" && reply["status"] == "Success" && reply["details"]["uid"].is_string();
+    if is_gone { Reply::Gone } else { Reply::Deleted(reply.clone()) }
+}
+
+/// Whether nothing is known of what was asked.
+fn is_no_answer(error: &ApiError) -> bool {
+    match error.class {
+        Class::Busy
+        | Class::Throttled
+        | Class::Unavailable
+        | Class::Held
+        | Class::Lost
+        | Class::Unreadable
+        | Class::TooLarge => true,
+        Class::NotFound
+        | Class::AlreadyExists
+        | Class::Conflict
+        | Class::Untrusted
+        | Class::Unauthenticated
+        | Class::Denied
+        | Class::Quota
+        | Class::Invalid
+        | Class::Other => false,
+    }
+}
+
+/// Whether a live thing is of this stack: GKE things by their label, objects by who applied them.
+fn is_ours(live: &Value, owner: &model::resource::Owner) -> bool {
+    let manager = owner.field_manager();
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let applied = entries
+        .into_iter()
+        .flatten()
+        .any(|entry| entry["manager"] == *manager && entry["operation"] == "Apply");
+    let labelled = ["/resourceLabels", "/config/resourceLabels"]
+        .iter()
+        .any(|labels| live.pointer(labels).is_some_and(|labels| labels[LABEL_ID] == *owner.id));
+    applied || labelled
+}
+
+/// Puts a value at a place, making the objects on the way.
+fn put(tree: &mut Value, place: &FieldPath, value: Value) {
+    let mut at = tree;
+    for segment in place.segments() {
+        at = match segment {
+            Segment::Key(key) => {
+                if !at.is_object() {
+                    *at = json!({});
+                }
+                &mut at[key.as_str()]
+            }
+            Segment::Index(index) => match at.get_mut(*index) {
+                Some(item) => item,
+                None => return,
+            },
+        };
+    }
+    *at = value;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::Owner;
+
+    #[test]
+    fn an_operation_fails_by_either_field() {
+        let rows = [
+            (json!({"status": "DONE"}), None),
+            (json!({"status": "DONE", "error": {}}), None),
+            (json!({"status": "DONE", "error": {"code": 8, "message": "stock"}}), Some("stock")),
+            (json!({"status": "DONE", "statusMessage": "old"}), Some("old")),
+            (json!({"status": "DONE", "error": {"code": 13}}), Some("{\"code\":13}")),
+        ];
+        for (operation, why) in rows {
+            assert_eq!(operation_error(&operation).as_deref(), why, "{operation}");
+        }
+    }
+
+    #[test]
+    fn what_is_ours_is_known_by_label_or_apply_entry() {
+        let owner = Owner { stack: "s".into(), id: "i".into() };
+        let applied = |manager: &str, operation: &str| json!({"metadata": {"managedFields": [{"manager": manager, "operation": operation}]}});
+        let rows = [
+            (json!({"resourceLabels": {LABEL_ID: "i"}}), true),
+            (json!({"config": {"resourceLabels": {LABEL_ID: "i"}}}), true),
+            (json!({"resourceLabels": {LABEL_ID: "other"}}), false),
+            (applied("dask-infra/s", "Apply"), true),
+            (applied("dask-infra/s", "Update"), false),
+            (applied("dask-infra/t", "Apply"), false),
+            (Value::Null, false),
+        ];
+        for (live, ours) in rows {
+            assert_eq!(is_ours(&live, &owner), ours, "{live}");
+        }
+    }
+
+    #[test]
+    fn paths_give_their_parts() {
+        let pool = "/v1/projects/p/locations/l/clusters/c/nodePools/n:setSize";
+        assert_eq!(cluster_of(pool), "/v1/projects/p/locations/l/clusters/c");
+        let labels = "/v1/projects/p/locations/l/clusters/c:setResourceLabels";
+        assert_eq!(cluster_of(labels), "/v1/projects/p/locations/l/clusters/c");
+        let make = Request {
+            api: Api::Gke,
+            method: Method::Post,
+            path: "/v1/projects/p/locations/l/clusters".into(),
+            body: Some(json!({"cluster": {"name": "c"}})),
+        };
+        assert!(creates(&make));
+        assert_eq!(made_path(&make).as_deref(), Some("/v1/projects/p/locations/l/clusters/c"));
+        let (name, path) = operation(&make, &json!({"name": "operation-1", "status": "RUNNING"})).unwrap();
+        assert_eq!(
+            (name.as_str(), path.as_str()),
+            ("operation-1", "/v1/projects/p/locations/l/operations/operation-1")
+        );
+    }
+
+    #[test]
+    fn holes_are_filled_where_they_are() {
+        let mut body = json!({"kind": "DeleteOptions"});
+        put(&mut body, &FieldPath::keys(["preconditions", "uid"]), json!("u"));
+        assert_eq!(body, json!({"kind": "DeleteOptions", "preconditions": {"uid": "u"}}));
+    }
+}

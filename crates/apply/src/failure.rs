@@ -1,0 +1,118 @@
+//! Why a change did not succeed, in words for the user: what, why, and what to do next.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Outcome;
+use super::trouble::{self, Told};
+use live::cause::{Cause, project_of};
+use live::{ApiError, Class, SOMETHING_ELSE};
+use model::diag::Code;
+
+pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Outcome {
+    Outcome::Failed { code: code.as_str().to_owned(), message: message.into(), help: help.map(str::to_owned) }
+}
+
+/// A refused or lost request.
+pub fn of_request(error: &ApiError) -> Outcome {
+    let message = error.to_string();
+    let again = Some("plan again to see what is live, then apply");
+    match error.class {
+        Class::Unauthenticated => failed(
+            Code::Credentials,
+            message,
+            Some(error.remedy().unwrap_or("log in again, then apply again")),
+        ),
+        Class::Untrusted => failed(Code::Interception, message, error.remedy()),
+        Class::Denied => denied(error),
+        Class::Quota => {
+            let help = in_the_way(error);
+            let plain = "request more quota, or use another region or machine type";
+            failed(Code::Quota, message, Some(help.as_deref().unwrap_or(plain)))
+        }
+        Class::Conflict => conflict(error),
+        Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
+        Class::NotFound => failed(Code::Missing, message, again),
+        Class::Unavailable if error.proxy().is_some() => failed(Code::Interception, message, error.remedy()),
+        Class::Busy | Class::Throttled | Class::Unavailable | Class::Held | Class::Lost => {
+            failed(Code::NoAnswer, message, again)
+        }
+        Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
+        Class::Invalid | Class::Other => failed(Code::Refused, message, in_the_way(error).as_deref()),
+    }
+}
+
+/// What the project or the credentials lack, with the command that mends it where an API says which.
+fn denied(error: &ApiError) -> Outcome {
+    let project = project_of(&error.request);
+    match Cause::of(error.body.as_ref(), &error.message) {
+        Some(cause) => {
+            let what = format!("{}: {}", cause.what(project), error.request);
+            let narrower = matches!(cause, Cause::OrgPolicy { .. }).then(|| in_the_way(error)).flatten();
+            failed(code_of(&cause), what, Some(&narrower.unwrap_or_else(|| cause.remedy(project))))
+        }
+        None => {
+            // Source: Kubernetes' words on RBAC, and GKE's on what its roles lack.
+            let rbac =
+                ["rbac.authorization.k8s.io", "clusterroles", "attempting to grant", "container.clusterRole"];
+            let help = match rbac.iter().any(|word| error.message.contains(word)) {
+                true => Some(
+                    "objects of RBAC need cluster-admin, on GKE roles/container.admin: `dask-infra permissions` lists what the \
+                     stack needs"
+                        .to_owned(),
+                ),
+                false => in_the_way(error),
+            };
+            let plain = "request the permission named in the message, then apply again";
+            failed(Code::Denied, error.to_string(), Some(help.as_deref().unwrap_or(plain)))
+        }
+    }
+}
+
+/// The code of what a project or credentials lack.
+pub fn code_of(cause: &Cause) -> Code {
+    match cause {
+        Cause::ApiDisabled { .. } => Code::ApiDisabled,
+        Cause::NoQuotaProject { .. } | Cause::QuotaProject { .. } => Code::QuotaProject,
+        Cause::NoProject => Code::NoProject,
+        Cause::Billing { .. } => Code::Billing,
+        Cause::Scopes => Code::Credentials,
+        Cause::OrgPolicy { .. } => Code::OrgPolicy,
+    }
+}
+
+/// Others own a field, or the thing is not what it was when it was planned.
+fn conflict(error: &ApiError) -> Outcome {
+    let managers = error.conflicts();
+    if managers.is_empty() {
+        let help = "it changed after the plan was made: plan again, then apply";
+        return failed(Code::ChangedByOthers, error.to_string(), Some(help));
+    }
+    let owned = managers.iter().map(|(manager, fields)| format!("{manager} owns {}", fields.join(", ")));
+    let owned: Vec<String> = owned.collect();
+    let help = "remove the field from the stack file, or have that manager release it";
+    failed(Code::ChangedByOthers, format!("{}: {}", error.request, owned.join("; ")), Some(help))
+}
+
+/// A GKE operation that ended with an error.
+pub fn of_operation(operation: &str, kind: &str, told: &Told, project: &str) -> Outcome {
+    let help = trouble::remedy(told, project);
+    let help = help.as_deref().unwrap_or("plan again to see what it left behind, then apply");
+    failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", told.text), Some(help))
+}
+
+/// What keeps GKE from doing what a refused request asks for.
+fn in_the_way(error: &ApiError) -> Option<String> {
+    let body = error.body.as_ref().unwrap_or(&Value::Null);
+    trouble::remedy(&Told::of(error.message.as_str()).with(body), project_of(&error.request))
+}
+
+/// `90 s`, `30 min`: limits as people say them.
+pub fn brief(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        _ => format!("{} min", seconds / 60),
+    }
+}

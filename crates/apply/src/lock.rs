@@ -1,0 +1,785 @@
+//! One apply of a stack at a time: a lock in the record's ConfigMap, renewed while an apply runs. One that is not renewed any
+//! more is taken over, so that a killed apply locks nobody out. The clocks of two machines are not compared: whoever wants
+//! the lock watches whether it is renewed.
+//!
+//! Lock and record are one object, so that the record can be written under the version that was last seen with our lock on
+//! it: whoever lost the lock cannot write the record any more. What cannot be bound to that version (everything else that is
+//! written) is sent only while [`Lock::may_send`] says that nobody else can have the lock.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use live::record::{applied_by, ensure_namespace, holds_record};
+use live::retry::{self, Patience, Tries, Trouble, Verdict};
+use live::{ApiError, Class, LiveApi, MANAGER as RECORDS, Request};
+use model::record::{NAMESPACE, Record};
+use model::resource::{Api, Method, ObjectId, Owner};
+
+/// The annotation that holds it.
+const ANNOTATION: &str = "dask-infra.dev/lock";
+/// The field manager of the lock: the record has its own.
+const MANAGER: &str = "dask-infra-lock";
+/// How often it is renewed, and how long one renewal may take.
+const RENEW: Duration = Duration::from_secs(5);
+/// How long after its last renewal it holds.
+const TTL: Duration = Duration::from_secs(15);
+/// How long after its last renewal was sent something else may be sent: others may take it from [`TTL`] on, and what is
+/// under way by then should have arrived.
+const TTL_SAFE: Duration = Duration::from_secs(10);
+/// How long a namespace that is being deleted is waited for.
+const NAMESPACE_GOES: Duration = Duration::from_secs(60);
+/// How often somebody who wants it looks whether it is renewed, and how soon a renewal that failed is tried again.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a write is tried again because somebody wrote the ConfigMap in between.
+const RACES: usize = 5;
+
+/// Who applies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// `ann@laptop`.
+    pub who: String,
+    /// The process.
+    pub pid: u32,
+    /// What tells the process from every other one, where the system says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+}
+
+/// Whether a process of this machine still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It does.
+    Yes,
+    /// It has ended.
+    No,
+    /// It is another machine's, or the system does not say.
+    Unknown,
+}
+
+/// What stands in the annotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    holder: Holder,
+    /// RFC 3339 time of the holder's clock.
+    since: String,
+    /// Counts renewals.
+    renewed: u64,
+    /// Seconds that it holds without being renewed.
+    seconds: u64,
+}
+
+impl Entry {
+    fn liveness(&self, of: fn(&str) -> Liveness) -> Liveness {
+        self.holder.process.as_deref().map_or(Liveness::Unknown, of)
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { holder: Holder { who, pid, process: _ }, since, .. } = self;
+        // Nobody reads the nanoseconds; the entry keeps them, to tell two holders apart.
+        let second = since.split('.').next().unwrap_or(since).trim_end_matches('Z');
+        write!(f, "{who}, process {pid}, since {second}Z")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Locking {
+    /// Who wants it.
+    pub holder: Holder,
+    /// Whether the process of a holder still runs.
+    pub liveness: fn(&str) -> Liveness,
+    /// Whether another's lock is broken.
+    pub force: bool,
+    /// The time that the lock gets.
+    pub now: fn() -> jiff::Timestamp,
+    /// Time since some moment; it must go on while the machine sleeps.
+    pub clock: fn() -> Duration,
+}
+
+/// Why there is no lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unlocked {
+    /// Another apply holds it; who and since when.
+    Held(String),
+    /// It cannot be read or written.
+    Cannot(String),
+}
+
+/// What to do when the stack has no ConfigMap that a lock could stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is made.
+    Make,
+    /// There is no lock then.
+    Leave,
+}
+
+/// Why nothing is sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Barred {
+    /// The lock is lost; to whom.
+    Lost(String),
+    /// It was last renewed so long ago that somebody else may take it, and why it could not be. Renewing goes on.
+    Unsure(Duration, Option<ApiError>),
+}
+
+/// Why the record was not written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotWritten {
+    /// The lock is lost; to whom.
+    Lost(String),
+    /// The request failed.
+    Failed(ApiError),
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    entry: Entry,
+    version: Option<String>,
+    uid: Option<String>,
+    /// Whether the ConfigMap holds the lock and no record.
+    bare: bool,
+}
+
+/// What is known of the lock without asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stand {
+    /// Not taken.
+    Free,
+    /// Ours; what the clock said when the last renewal was sent.
+    Ours(Duration),
+    /// Another's.
+    Lost(String),
+}
+
+/// The lock of a stack, held or not yet.
+pub struct Lock {
+    api: Arc<dyn LiveApi>,
+    place: ObjectId,
+    locking: Locking,
+    held: Mutex<Option<Held>>,
+    stand: watch::Sender<Stand>,
+    /// What the last renewal met; `None` after one that is done.
+    met: Mutex<Option<ApiError>>,
+    /// Whether what it stands in may go before it is given back.
+    may_go: AtomicBool,
+}
+
+impl Lock {
+    /// Nothing is asked yet.
+    pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, locking: Locking) -> Self {
+        let (place, stand) = (Record::object(&owner.stack), watch::Sender::new(Stand::Free));
+        Self {
+            api,
+            place,
+            locking,
+            held: Mutex::default(),
+            stand,
+            met: Mutex::default(),
+            may_go: AtomicBool::default(),
+        }
+    }
+
+    /// Takes it, unless it is held already. Without a ConfigMap that it could stand in, it is made or there is no lock.
+    ///
+    /// # Errors
+    /// Another apply holds it or took it from us, or it cannot be read or written.
+    pub async fn take(&self, missing: Missing) -> Result<(), Unlocked> {
+        if let Stand::Lost(who) = &*self.stand.borrow() {
+            return Err(Unlocked::Held(who.clone()));
+        }
+        if self.is_held() {
+            return Ok(());
+        }
+        let cannot = |error: ApiError| Unlocked::Cannot(error.with_remedy());
+        let mut live = self.read().await.map_err(cannot)?;
+        let (mut tries, start, mut races) = (Tries::new(Patience::Writing), Instant::now(), 0);
+        // Whoever comes first wins; the other one sees it at the next look.
+        while races < RACES {
+            if let Some(other) = live.as_ref().and_then(entry_of) {
+                live = self.outlast(other).await?;
+            }
+            if live.is_none() && missing == Missing::Leave {
+                return Ok(());
+            }
+            let Locking { holder, now, .. } = &self.locking;
+            let (since, seconds) = (now().to_string(), TTL.as_secs());
+            let entry = Entry { holder: holder.clone(), since, renewed: 0, seconds };
+            let bare = live.as_ref().is_none_or(|live| !holds_record(live));
+            let (version, uid) = match &live {
+                Some(live) => (version_of(live), uid_of(live)),
+                // The version that no live object has.
+                None => (Some("1".to_owned()), None),
+            };
+            let mut mine = Held { entry, version, uid, bare };
+            let sent = (self.locking.clock)();
+            let error = match self.make(&mine).await {
+                Ok(reply) => {
+                    mine.version = version_of(&reply);
+                    mine.uid = uid_of(&reply);
+                    *self.held() = Some(mine);
+                    self.stand.send_replace(Stand::Ours(sent));
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if raced(&error) {
+                races += 1;
+            } else {
+                match tries.after(&self.written(&mine), &error, false, start.elapsed()) {
+                    // It may have been done: then the next look finds our own entry.
+                    Verdict::Again { trouble: Trouble::Lost | Trouble::Away, after, .. } => {
+                        tokio::time::sleep(after).await;
+                    }
+                    Verdict::Again { .. } | Verdict::GiveUp => return Err(cannot(error)),
+                }
+            }
+            live = self.read().await.map_err(cannot)?;
+        }
+        Err(Unlocked::Cannot("other clients keep changing it".into()))
+    }
+
+    /// Whether it is held.
+    pub fn is_held(&self) -> bool {
+        self.held().is_some()
+    }
+
+    /// To whom it was lost, when it was.
+    pub fn lost(&self) -> Option<String> {
+        match &*self.stand.borrow() {
+            Stand::Lost(who) => Some(who.clone()),
+            Stand::Free | Stand::Ours(_) => None,
+        }
+    }
+
+    /// Whether something may be sent now: nobody else can have the lock yet, or there is none.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_send(&self) -> Result<(), Barred> {
+        match &*self.stand.borrow() {
+            Stand::Free => Ok(()),
+            Stand::Lost(who) => Err(Barred::Lost(who.clone())),
+            Stand::Ours(renewed) => match (self.locking.clock)().saturating_sub(*renewed) {
+                since if since > TTL_SAFE => Err(Barred::Unsure(since, self.met().clone())),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Waits until another's lock is given back or holds no longer; what is there then.
+    async fn outlast(&self, other: Entry) -> Result<Option<Value>, Unlocked> {
+        let Locking { holder, liveness, force, .. } = &self.locking;
+        let seen = Instant::now();
+        loop {
+            let live = self.read().await.map_err(|error| Unlocked::Cannot(error.with_remedy()))?;
+            let Some(entry) = live.as_ref().and_then(entry_of) else { return Ok(live) };
+            let liveness = entry.liveness(*liveness);
+            let over = seen.elapsed() >= Duration::from_secs(entry.seconds);
+            if *force
+                || entry.holder == *holder
+                || liveness == Liveness::No
+                || (over && liveness == Liveness::Unknown)
+            {
+                return Ok(live);
+            }
+            if liveness == Liveness::Yes || entry != other {
+                return Err(Unlocked::Held(entry.to_string()));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Renews it until it is lost; says who has it then.
+    pub async fn renew(&self) -> String {
+        let mut stand = self.stand.subscribe();
+        let mut pause = RENEW;
+        loop {
+            let lost = stand.wait_for(|stand| matches!(stand, Stand::Lost(_)));
+            if let Ok(Ok(stand)) = tokio::time::timeout(pause, lost).await
+                && let Stand::Lost(who) = &*stand
+            {
+                return who.clone();
+            }
+            pause = match self.renewed().await {
+                true => RENEW,
+                false => LOOK,
+            };
+        }
+    }
+
+    /// Renews it once; whether that is known to be done, or not to be needed.
+    async fn renewed(&self) -> bool {
+        for _ in 0..RACES {
+            let Some(mine) = self.once_more() else { return true };
+            let sent = (self.locking.clock)();
+            match tokio::time::timeout(RENEW, self.api.send(self.written(&mine))).await {
+                Ok(Ok(reply)) => {
+                    self.moved(&mine, &reply);
+                    *self.met() = None;
+                    self.stand.send_if_modified(|stand| match stand {
+                        Stand::Ours(renewed) => {
+                            *renewed = sent;
+                            true
+                        }
+                        Stand::Free | Stand::Lost(_) => false,
+                    });
+                    return true;
+                }
+                Ok(Err(error)) if raced(&error) => match self.look(&mine).await {
+                    Mine::Still => {}
+                    Mine::Lost(_) | Mine::Unknown => return false,
+                },
+                // Tried again soon: a short silence loses nothing.
+                Ok(Err(error)) => {
+                    *self.met() = Some(error);
+                    return false;
+                }
+                Err(_) => {
+                    *self.met() = None;
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    fn met(&self) -> MutexGuard<'_, Option<ApiError>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Our entry as the next renewal writes it. Each try counts, as one that seems lost may be seen by others.
+    fn once_more(&self) -> Option<Held> {
+        let mut held = self.held();
+        let mine = held.as_mut()?;
+        mine.entry.renewed += 1;
+        Some(mine.clone())
+    }
+
+    /// Writes the record's first ConfigMap, as long as the lock is ours.
+    ///
+    /// # Errors
+    /// The lock is lost, or the request failed.
+    pub async fn write(&self, config_map: &Value, patience: Patience) -> Result<(), NotWritten> {
+        self.bound(patience, |mine| {
+            let mut body = config_map.clone();
+            bind(&mut body, mine);
+            applied_by(self.place.path(), body, RECORDS)
+        })
+        .await
+        .map(|()| {
+            if let Some(mine) = self.held().as_mut() {
+                mine.bare = false;
+            }
+        })
+    }
+
+    /// Deletes the record's first ConfigMap, and with it the lock, as long as that is ours.
+    ///
+    /// # Errors
+    /// The lock is lost, or the request failed.
+    pub async fn remove(&self) -> Result<(), NotWritten> {
+        match self.bound(Patience::Reading, |mine| self.deleted(mine)).await {
+            Err(NotWritten::Failed(error)) if error.class == Class::NotFound => {}
+            result => result?,
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// What it stands in is about to be deleted by us: a renewal that finds nothing any more has not lost it.
+    pub fn may_go(&self) {
+        self.may_go.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends a write that holds only for the ConfigMap as it was last seen with our lock on it.
+    async fn bound(&self, patience: Patience, request: impl Fn(&Held) -> Request) -> Result<(), NotWritten> {
+        let (mut tries, start, mut races) = (Tries::new(patience), Instant::now(), 0);
+        loop {
+            let mine = self.held().clone();
+            let Some(mine) = mine else {
+                return Err(NotWritten::Lost(self.lost().unwrap_or_else(|| "nobody".to_owned())));
+            };
+            let request = request(&mine);
+            let error = match self.api.send(request.clone()).await {
+                Ok(reply) => {
+                    self.moved(&mine, &reply);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if raced(&error) && races < RACES {
+                races += 1;
+                match self.look(&mine).await {
+                    Mine::Lost(who) => return Err(NotWritten::Lost(who)),
+                    Mine::Still => {}
+                    Mine::Unknown => tokio::time::sleep(LOOK).await,
+                }
+                continue;
+            }
+            match tries.after(&request, &error, false, start.elapsed()) {
+                Verdict::Again { after, .. } => tokio::time::sleep(after).await,
+                Verdict::GiveUp => return Err(NotWritten::Failed(error)),
+            }
+        }
+    }
+
+    /// Gives it back. What cannot be given back holds no longer soon.
+    pub async fn release(&self) {
+        for _ in 0..RACES {
+            let mine = self.held().clone();
+            let Some(mine) = mine else { return };
+            let request = match mine.bare {
+                // It was made for the lock alone.
+                true => self.deleted(&mine),
+                false => {
+                    let mut body = self.body(json!({}));
+                    bind(&mut body, &mine);
+                    applied_by(self.place.path(), body, MANAGER)
+                }
+            };
+            match self.api.send(request).await {
+                Err(error) if raced(&error) => match self.look(&mine).await {
+                    Mine::Still => {}
+                    Mine::Lost(_) | Mine::Unknown => return,
+                },
+                Ok(_) | Err(_) => break,
+            }
+        }
+        self.forget();
+    }
+
+    /// Lets go of it where it is, as its cluster is about to be deleted: it guards nothing any more, and is taken again in
+    /// the cluster that comes next.
+    pub fn forget(&self) {
+        *self.held() = None;
+        self.stand.send_if_modified(|stand| match stand {
+            Stand::Ours(_) => {
+                *stand = Stand::Free;
+                true
+            }
+            Stand::Free | Stand::Lost(_) => false,
+        });
+    }
+
+    /// Whether it is still ours although the ConfigMap was written: the record is written there too.
+    async fn look(&self, mine: &Held) -> Mine {
+        let Ok(live) = self.read_once().await else { return Mine::Unknown };
+        let who = match live.as_ref().and_then(entry_of) {
+            Some(entry) if entry.holder == mine.entry.holder && entry.since == mine.entry.since => {
+                if let (Some(live), Some(held)) = (live.as_ref(), self.held().as_mut()) {
+                    held.version = version_of(live);
+                }
+                return Mine::Still;
+            }
+            Some(Entry { holder, .. }) => format!("{}, process {}", holder.who, holder.pid),
+            None if live.is_none() && self.may_go.load(Ordering::Relaxed) => return Mine::Unknown,
+            None => "nobody: the lock was broken".to_owned(),
+        };
+        // What was given back meanwhile is not lost.
+        if self.held().take().is_some() {
+            self.stand.send_replace(Stand::Lost(who.clone()));
+        }
+        Mine::Lost(who)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        // Nothing that holds it can panic half way.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the version that a write of ours led to.
+    fn moved(&self, mine: &Held, reply: &Value) {
+        if let Some(held) = self.held().as_mut().filter(|held| held.version == mine.version) {
+            held.version = version_of(reply);
+        }
+    }
+
+    async fn read_once(&self) -> Result<Option<Value>, ApiError> {
+        let request = Request::get(Api::Kubernetes, self.place.path());
+        let read = self.api.send(request.clone());
+        let answer = tokio::time::timeout(RENEW, read).await;
+        found(answer.unwrap_or_else(|_| Err(request.unanswered("no answer in time"))))
+    }
+
+    async fn read(&self) -> Result<Option<Value>, ApiError> {
+        let request = Request::get(Api::Kubernetes, self.place.path());
+        found(retry::send(&*self.api, request, Patience::Writing).await)
+    }
+
+    fn body(&self, annotations: Value) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": self.place.name, "namespace": NAMESPACE, "annotations": annotations },
+        })
+    }
+
+    /// The write of our entry.
+    fn written(&self, mine: &Held) -> Request {
+        let text = serde_json::to_string(&mine.entry).unwrap_or_default();
+        let mut body = self.body(json!({ ANNOTATION: text }));
+        bind(&mut body, mine);
+        applied_by(self.place.path(), body, MANAGER)
+    }
+
+    fn deleted(&self, mine: &Held) -> Request {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": { "uid": mine.uid, "resourceVersion": mine.version },
+        });
+        let (api, method) = (Api::Kubernetes, Method::Delete);
+        Request { api, method, path: self.place.path(), body: Some(body) }
+    }
+
+    /// The first write of an entry, with the namespace when that is missing.
+    async fn make(&self, mine: &Held) -> Result<Value, ApiError> {
+        // Of the last destroy the namespace may still be on its way out.
+        let first = match self.api.send(self.written(mine)).await {
+            Err(error) if error.class == Class::Busy => {
+                let again = retry::send(&*self.api, self.written(mine), Patience::Writing);
+                tokio::time::timeout(NAMESPACE_GOES, again).await.unwrap_or(Err(error))
+            }
+            result => result,
+        };
+        match first {
+            Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
+                ensure_namespace(&*self.api, Patience::Writing).await?;
+                self.api.send(self.written(mine)).await
+            }
+            result => result,
+        }
+    }
+}
+
+/// What became of our lock.
+enum Mine {
+    Still,
+    Lost(String),
+    Unknown,
+}
+
+/// Makes a write fail unless the ConfigMap is the one that was last seen. Its uid keeps an apply of something that is gone
+/// from making it anew.
+fn bind(body: &mut Value, mine: &Held) {
+    for (name, value) in [("resourceVersion", &mine.version), ("uid", &mine.uid)] {
+        if let Some(value) = value {
+            body["metadata"][name] = json!(value);
+        }
+    }
+}
+
+fn version_of(live: &Value) -> Option<String> {
+    live.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn uid_of(live: &Value) -> Option<String> {
+    live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
+    match answer {
+        Err(error) if error.class == Class::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+fn raced(error: &ApiError) -> bool {
+    matches!(error.class, Class::Conflict | Class::AlreadyExists)
+}
+
+/// Who applies a stack, and whether that is sure: a process of another machine may have ended. `None` when nobody does, or none can be read.
+pub async fn running(
+    api: &dyn LiveApi,
+    owner: &Owner,
+    liveness: fn(&str) -> Liveness,
+) -> Option<(String, bool)> {
+    let request = Request::get(Api::Kubernetes, Record::object(&owner.stack).path());
+    let entry = entry_of(&api.send(request).await.ok()?)?;
+    match entry.liveness(liveness) {
+        Liveness::No => None,
+        alive => Some((entry.to_string(), alive == Liveness::Yes)),
+    }
+}
+
+fn entry_of(live: &Value) -> Option<Entry> {
+    let text = live["metadata"]["annotations"][ANNOTATION].as_str()?;
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex as StdMutex;
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use model::resource::Method;
+
+    /// Tokio's clock, which these tests move.
+    fn paused() -> Duration {
+        thread_local!(static FIRST: Instant = Instant::now());
+        FIRST.with(Instant::elapsed)
+    }
+
+    /// One ConfigMap behind the API: what matters of it are its annotation and its version.
+    #[derive(Default)]
+    struct Shelf(StdMutex<(Option<String>, u64)>);
+
+    impl Shelf {
+        fn entry(&self) -> Option<Entry> {
+            let held = self.0.lock().unwrap();
+            held.0.as_deref().and_then(|text| serde_json::from_str(text).ok())
+        }
+    }
+
+    impl LiveApi for Shelf {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let mut held = self.0.lock().unwrap();
+            let answer = if request.method == Method::Get {
+                match held.1 {
+                    0 => Err(request.failed(Class::NotFound, "not found")),
+                    version => Ok(json!({ "metadata": {
+                        "resourceVersion": version.to_string(), "annotations": { ANNOTATION: held.0 },
+                    } })),
+                }
+            } else if request.method == Method::Delete {
+                let body = request.body.clone().unwrap_or_default();
+                if body["preconditions"]["resourceVersion"] == *held.1.to_string() {
+                    *held = (None, 0);
+                    Ok(json!({}))
+                } else {
+                    Err(request.failed(Class::Conflict, "the object has been modified"))
+                }
+            } else {
+                let body = request.body.clone().unwrap_or_default();
+                let wanted = body["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+                let fits = wanted == held.1.to_string() || (held.1 == 0 && wanted == "1");
+                if fits {
+                    held.0 = body["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned);
+                    held.1 += 10;
+                    Ok(json!({ "metadata": { "resourceVersion": held.1.to_string() } }))
+                } else {
+                    Err(request.failed(Class::Conflict, "the object has been modified"))
+                }
+            };
+            async move { answer }.boxed()
+        }
+    }
+
+    /// A shelf whose namespace is being deleted while so many writes are refused.
+    struct Leaving(Shelf, StdMutex<u32>);
+
+    impl LiveApi for Leaving {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let mut left = self.1.lock().unwrap();
+            if request.method != Method::Get && *left > 0 {
+                *left -= 1;
+                let refused = request.failed(Class::Busy, "namespace dask-infra is being terminated");
+                return async move { Err(refused) }.boxed();
+            }
+            self.0.send(request)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_is_being_deleted_is_waited_for() {
+        for (refusals, taken) in [(4, true), (u32::MAX, false)] {
+            let holder = Holder { who: "ann".into(), pid: 7, process: None };
+            let owner = Owner { stack: "s".into(), id: "s".into() };
+            let api = Arc::new(Leaving(Shelf::default(), StdMutex::new(refusals)));
+            let now = || jiff::Timestamp::UNIX_EPOCH;
+            let locking =
+                Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock: paused };
+            let start = Instant::now();
+            assert_eq!(Lock::new(api, &owner, locking).take(Missing::Make).await.is_ok(), taken);
+            assert!(start.elapsed() <= Duration::from_secs(60), "{:?}", start.elapsed());
+        }
+    }
+
+    fn lock(shelf: &Arc<Shelf>, who: &str, liveness: fn(&str) -> Liveness, force: bool) -> Lock {
+        let holder = Holder { who: who.into(), pid: 7, process: Some(who.into()) };
+        let now = || jiff::Timestamp::UNIX_EPOCH;
+        let owner = Owner { stack: "s".into(), id: "s".into() };
+        let api: Arc<dyn LiveApi> = Arc::<Shelf>::clone(shelf);
+        Lock::new(api, &owner, Locking { holder, liveness, force, now, clock: paused })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_renewed_keeps_others_out_until_it_is_given_back() {
+        let shelf = Arc::new(Shelf::default());
+        let ann = lock(&shelf, "ann", |_| Liveness::Unknown, false);
+        assert_eq!(ann.take(Missing::Leave).await, Ok(()), "without a record there is nothing to lock");
+        assert_eq!(shelf.entry(), None);
+        ann.take(Missing::Make).await.unwrap();
+        let bob = lock(&shelf, "bob", |_| Liveness::Unknown, false);
+        let start = Instant::now();
+        let refused = tokio::select! {
+            _ = ann.renew() => panic!("ann lost it"),
+            taken = bob.take(Missing::Leave) => taken,
+        };
+        assert_eq!(refused, Err(Unlocked::Held("ann, process 7, since 1970-01-01T00:00:00Z".into())));
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+        ann.release().await;
+        assert_eq!(shelf.entry(), None);
+        bob.take(Missing::Make).await.unwrap();
+        assert_eq!(shelf.entry().unwrap().holder.who, "bob");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_of_a_killed_apply_is_taken_over() {
+        type Looks = fn(&str) -> Liveness;
+        let rows: [(Looks, bool, u64); 3] = [
+            // Another machine's, not renewed any more.
+            (|_| Liveness::Unknown, false, TTL.as_secs()),
+            // A process of this machine that has ended.
+            (|_| Liveness::No, false, 0),
+            (|_| Liveness::Yes, true, 0),
+        ];
+        for (liveness, force, seconds) in rows {
+            let shelf = Arc::new(Shelf::default());
+            lock(&shelf, "ann", liveness, false).take(Missing::Make).await.unwrap();
+            let start = Instant::now();
+            lock(&shelf, "bob", liveness, force).take(Missing::Make).await.unwrap();
+            assert_eq!(start.elapsed().as_secs(), seconds);
+            assert_eq!(shelf.entry().unwrap().holder.who, "bob");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_lives_on_this_machine_is_not_waited_for() {
+        let shelf = Arc::new(Shelf::default());
+        lock(&shelf, "ann", |_| Liveness::Yes, false).take(Missing::Make).await.unwrap();
+        let start = Instant::now();
+        let refused = lock(&shelf, "bob", |_| Liveness::Yes, false).take(Missing::Make).await;
+        assert!(matches!(refused, Err(Unlocked::Held(_))), "{refused:?}");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_written_record_loses_no_lock_and_a_broken_lock_is_noticed() {
+        let shelf = Arc::new(Shelf::default());
+        let ann = lock(&shelf, "ann", |_| Liveness::Yes, false);
+        ann.take(Missing::Make).await.unwrap();
+        // The record is written into the same ConfigMap.
+        shelf.0.lock().unwrap().1 += 1;
+        let renewed = tokio::time::timeout(Duration::from_secs(20), ann.renew()).await;
+        assert!(renewed.is_err(), "{renewed:?}");
+        assert!(shelf.entry().unwrap().renewed >= 3);
+        lock(&shelf, "bob", |_| Liveness::Yes, true).take(Missing::Make).await.unwrap();
+        assert_eq!(ann.renew().await, "bob, process 7");
+        // What is another's is not given back.
+        ann.release().await;
+        assert_eq!(shelf.entry().unwrap().holder.who, "bob");
+    }
+}

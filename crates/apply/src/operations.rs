@@ -1,0 +1,92 @@
+//! Operations of GKE.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use live::{LiveApi, Request};
+use model::resource::Api;
+
+/// How long a GKE operation may take. Source: Terraform's limit for pools, raised to it after a replacement
+/// took 75 minutes.
+pub const OPERATION: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// Parts of a GKE path.
+pub struct Places<'p> {
+    /// `projects/P/locations/L`.
+    pub parent: String,
+    pub cluster: Option<&'p str>,
+}
+
+impl<'p> Places<'p> {
+    pub fn of(path: &'p str) -> Option<Self> {
+        let rest = path.strip_prefix("/v1/")?;
+        // A project of a domain has a colon in its name: `example.com:team`.
+        let (path, last) = rest.rsplit_once('/')?;
+        let last = last.split([':', '?']).next()?;
+        let mut parts = path.split('/').chain([last]);
+        let (projects, project) = (parts.next()?, parts.next()?);
+        let (locations, location) = (parts.next()?, parts.next()?);
+        if projects != "projects" || locations != "locations" {
+            return None;
+        }
+        parts.next();
+        let cluster = parts.next();
+        Some(Self { parent: format!("projects/{project}/locations/{location}"), cluster })
+    }
+}
+
+/// A running operation on the cluster of a path, or on exactly the thing at `target`.
+pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&str>) -> Option<Value> {
+    let places = Places::of(path)?;
+    let list = Request::get(Api::Gke, format!("/v1/{}/operations", places.parent));
+    let reply = api.send(list).await.ok()?;
+    let operations = reply.get("operations")?.as_array()?;
+    let found = operations.iter().find(|operation| {
+        let link = operation["targetLink"].as_str().unwrap_or_default();
+        let hits = match (target, &places.cluster) {
+            (Some(target), _) => link.ends_with(target),
+            (None, Some(cluster)) => link.split('/').any(|part| part == *cluster),
+            (None, None) => false,
+        };
+        hits && operation["status"] != "DONE"
+    });
+    found.cloned()
+}
+
+/// What an operation does, as what GKE is doing: `creating a node pool`. A type that is not known here stands as it is.
+/// Source: `Operation.Type` of the API, container v1.
+pub fn work(operation: &Value) -> String {
+    let known = match operation["operationType"].as_str().unwrap_or_default() {
+        "CREATE_CLUSTER" => "creating the cluster",
+        "DELETE_CLUSTER" => "deleting the cluster",
+        "UPDATE_CLUSTER" => "updating the cluster",
+        "REPAIR_CLUSTER" => "repairing the cluster",
+        "RESIZE_CLUSTER" => "resizing the cluster",
+        "UPGRADE_MASTER" => "upgrading the control plane",
+        "UPGRADE_NODES" | "AUTO_UPGRADE_NODES" => "upgrading nodes",
+        "AUTO_REPAIR_NODES" => "repairing nodes",
+        "CREATE_NODE_POOL" => "creating a node pool",
+        "DELETE_NODE_POOL" => "deleting a node pool",
+        "SET_NODE_POOL_SIZE" => "resizing a node pool",
+        "SET_NODE_POOL_MANAGEMENT" => "changing upgrades and repairs of a node pool",
+        "SET_LABELS" => "changing labels",
+        "SET_MASTER_AUTH" => "changing the credentials of the control plane",
+        "SET_NETWORK_POLICY" => "changing the network policy",
+        "SET_MAINTENANCE_POLICY" => "changing the maintenance window",
+        "FLEET_FEATURE_UPGRADE" => "upgrading a feature of the fleet",
+        "" => "running an operation",
+        other => return format!("running {other}"),
+    };
+    known.to_owned()
+}
+
+/// How far GKE is with an operation: what it is about stands beside it.
+pub fn stage(status: &str) -> String {
+    match status {
+        "PENDING" => "GKE has not started it yet".to_owned(),
+        "RUNNING" => "GKE is working on it".to_owned(),
+        "ABORTING" => "GKE is aborting it".to_owned(),
+        other => format!("GKE's operation is {other}"),
+    }
+}

@@ -1,0 +1,471 @@
+//! One change: its steps in order, and what must not stay behind when one of them does not succeed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::away::{self, Since, Work};
+use super::failure::failed;
+use super::fence::Fence;
+use super::hear::Reply;
+use super::record::RecordWriter;
+use super::{Event, Kinds, Outcome, Stopped};
+use kinds::kubernetes::job;
+use kinds::kubernetes::object::gvk;
+use kinds::kubernetes::requests::ABSENT;
+use live::retry::{self, Patience};
+use live::watch::Watches;
+use live::{ApiError, Class, LiveApi, Request};
+use model::diag::Code;
+use model::resource::{
+    Api, Call, ClusterName, Identity, Method, ObjectId, Owner, Packed, Resource, Step, Until,
+};
+use model::secrets::given::Given;
+use plan::{Action, Change};
+
+/// How often a wait says that it still waits when nothing new is to be said.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// Lines of a failed check's log that the error quotes.
+const TAIL: usize = 20;
+/// Lines of a log that are passed on as an event.
+const LOG_LINES: usize = 200;
+/// How long a pod's container may take to have a log after its pod ran.
+const LOG_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What all changes of an apply share.
+pub struct Shared<'a> {
+    /// The outside, as far as the lock lets it be written.
+    pub api: &'a dyn LiveApi,
+    /// The same, to ask whether anything passes.
+    pub fence: &'a Fence,
+    /// Whose things they are.
+    pub owner: &'a Owner,
+    /// The GKE cluster that the plan acts on.
+    pub cluster: Option<&'a ClusterName>,
+    /// What is wanted.
+    pub desired: &'a [Resource],
+    /// Who judges readiness.
+    pub kinds: Kinds,
+    /// Writes the record.
+    pub writer: &'a RecordWriter<'a>,
+    /// What the environment has of what Secrets ask for.
+    pub given: &'a Given,
+    /// What is heard of objects.
+    pub watches: &'a Watches<'a>,
+    /// How long a change waits for capacity.
+    pub capacity: Duration,
+    /// Pools whose machines come when Google has some.
+    pub flex: BTreeSet<String>,
+}
+
+/// A change while it runs.
+pub struct Run<'a> {
+    /// What all changes share.
+    pub shared: &'a Shared<'a>,
+    /// Its place in the plan.
+    pub place: usize,
+    pub change: &'a Change,
+    /// Where events go.
+    pub events: mpsc::UnboundedSender<Event>,
+    /// What ends the apply early, once something does.
+    pub stop: watch::Receiver<Stopped>,
+    /// Whether a request of it may have changed anything.
+    pub wrote: bool,
+    /// Objects that it asked to delete: path to uid.
+    pub deleted: BTreeMap<String, String>,
+    /// What the last write of an object was answered, with its path.
+    pub reply: Option<(String, Reply)>,
+    /// Since when what a wait looks at has no work.
+    pub quiet: Option<Instant>,
+    /// What the last failure says of machines or quota that are lacking.
+    pub short: Option<String>,
+    said: Option<(String, Instant)>,
+}
+
+/// How a change ended.
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// Digest of the check that passed, or of what was made once.
+    pub pass: Option<String>,
+}
+
+/// How a pause ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// After its time.
+    Over,
+    /// By what ends the apply.
+    Interrupted,
+}
+
+impl<'a> Run<'a> {
+    /// A change that is about to run.
+    pub fn new(
+        shared: &'a Shared<'a>,
+        place: usize,
+        change: &'a Change,
+        events: mpsc::UnboundedSender<Event>,
+        stop: watch::Receiver<Stopped>,
+    ) -> Self {
+        let (wrote, deleted, reply, quiet, short, said) = (false, BTreeMap::new(), None, None, None, None);
+        Self { shared, place, change, events, stop, wrote, deleted, reply, quiet, short, said }
+    }
+
+    /// Runs the change to its end.
+    pub async fn finish(mut self) -> Ended {
+        let change = self.change;
+        let mut pass = None;
+        for (at, step) in change.steps.iter().enumerate() {
+            let result = self.step_unless_stopped(step, &mut pass).await;
+            if let Err(outcome) = result {
+                let outcome = match &change.climb {
+                    Some(climb) => match self.climb(climb, outcome).await {
+                        Ok(()) => return Ended { outcome: Outcome::Done, pass },
+                        Err(outcome) => outcome,
+                    },
+                    None => self.give_up(at, outcome).await,
+                };
+                // What was made once stays made, whatever the wait for it came to.
+                return Ended { outcome, pass };
+            }
+        }
+        Ended { outcome: Outcome::Done, pass }
+    }
+
+    /// A step, unless the apply is to end.
+    pub(super) async fn step_unless_stopped(
+        &mut self,
+        step: &Step,
+        pass: &mut Option<String>,
+    ) -> Result<(), Outcome> {
+        match self.stops_before(step) {
+            Some(outcome) => Err(outcome),
+            None => self.step(step, pass).await,
+        }
+    }
+
+    async fn step(&mut self, step: &Step, pass: &mut Option<String>) -> Result<(), Outcome> {
+        match step {
+            Step::Call(call) => {
+                if call.method != Method::Get {
+                    self.prepare(step, call).await?;
+                }
+                if self.makes_once(call) { self.make_once(call).await } else { self.call(call).await }
+            }
+            Step::Await(wait) => self.wait(wait).await,
+            Step::ReadLog { pod, expect: Some(expect) } => self.check_log(pod, expect).await,
+            Step::ReadLog { pod, expect: None } => self.show_log(pod).await,
+            Step::RecordPass { digest } => self.record_pass(digest, pass).await,
+        }
+    }
+
+    /// What follows a check may take the GPUs that it needs to run again, and what follows what runs once must not come
+    /// before it is known to have run: nothing follows before the pass is written.
+    async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
+        let Change { address, identity, .. } = &self.change;
+        *pass = Some(digest.to_owned());
+        let recorded = self.shared.writer.passed(identity, digest).await;
+        recorded.map_err(|why| {
+            let message = format!("{address} passed, but the pass could not be recorded: {why}");
+            let help = "apply again when the API server accepts writes";
+            failed(Code::RecordNotWritten, message, Some(help))
+        })
+    }
+
+    /// What must be so before a write: it is recorded that it may come, where there is a cluster that this can be read in
+    /// afterwards.
+    async fn prepare(&mut self, step: &Step, call: &Call) -> Result<(), Outcome> {
+        let whole = matches!(self.change.identity, Identity::Cluster(_))
+            && matches!(self.change.action, Action::Create | Action::Replace | Action::Delete);
+        if whole {
+            if call.method == Method::Delete {
+                self.shared.fence.leave_cluster();
+                self.shared.watches.forget();
+            }
+            return Ok(());
+        }
+        let writer = self.shared.writer;
+        let stopped = tokio::select! {
+            biased;
+            written = writer.intent(&self.change.address) => return written,
+            () = stopped(&mut self.stop) => self.stops_before(step),
+        };
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// What ends the apply early, once something does.
+    pub fn stopped(&self) -> Stopped {
+        if self.shared.fence.is_shut() { Stopped::Unlocked } else { *self.stop.borrow() }
+    }
+
+    /// Whether a call makes what is made once.
+    fn makes_once(&self, call: &Call) -> bool {
+        let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
+        let makes = |body: &Packed| body.value()["metadata"]["resourceVersion"] == ABSENT;
+        let is_noted = self.change.action != Action::Run && self.change.steps.iter().any(noted);
+        is_noted && call.body.as_ref().is_some_and(makes)
+    }
+
+    async fn make_once(&mut self, call: &Call) -> Result<(), Outcome> {
+        let (writer, thing) = (self.shared.writer, &self.change.identity);
+        if let Err(why) = writer.begins(thing).await {
+            let message = format!("the creation of {} cannot be recorded: {why}", self.change.address);
+            let help =
+                "it runs only once, so it is not created without a record; fix the cause, then apply again";
+            return Err(failed(Code::RecordNotWritten, message, Some(help)));
+        }
+        let made = self.call(call).await;
+        if matches!(made, Err(Outcome::Failed { .. } | Outcome::NotStarted)) {
+            writer.begins_not(thing).await;
+        }
+        made
+    }
+
+    /// After Ctrl-C and without the lock nothing more is begun.
+    fn stops_before(&self, step: &Step) -> Option<Outcome> {
+        if self.stopped() == Stopped::No || matches!(step, Step::RecordPass { .. }) {
+            return None;
+        }
+        if !self.wrote {
+            return Some(Outcome::NotStarted);
+        }
+        let message = match step {
+            Step::Await(wait) => unfinished(self.change.action, wait.until)?.to_owned(),
+            Step::RecordPass { .. } => return None,
+            Step::Call(call) => format!("{} {} was not sent", call.method.as_str(), call.path),
+            Step::ReadLog { pod, .. } => format!("the log of {pod} was not read"),
+        };
+        Some(Outcome::InDoubt { message })
+    }
+
+    /// What is left to do when a step did not succeed: a check's pod must not stay behind.
+    async fn give_up(&mut self, at: usize, outcome: Outcome) -> Outcome {
+        let steps = &self.change.steps;
+        if !self.wrote {
+            return outcome;
+        }
+        let rest = steps.get(at..).unwrap_or_default();
+        let log = rest.iter().skip(1).find_map(|step| match step {
+            Step::ReadLog { pod, .. } => Some(pod),
+            Step::Call(_) | Step::Await(_) | Step::RecordPass { .. } => None,
+        });
+        let outcome = match log {
+            Some(pod) => self.with_tail(outcome, pod).await,
+            None => outcome,
+        };
+        if self.change.action != Action::Run {
+            return outcome;
+        }
+        let interrupted = self.stopped() != Stopped::No;
+        for step in rest {
+            let cleaned = match step {
+                Step::Call(call) if call.method == Method::Delete => self.delete_once(call).await,
+                Step::Await(wait) if wait.until == Until::Gone && !interrupted => self.wait(wait).await,
+                Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => Ok(()),
+            };
+            if cleaned.is_err() {
+                // The next apply finds it; this outcome has its own cause to tell.
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn delete_once(&mut self, call: &Call) -> Result<(), Outcome> {
+        let Call { api, method, path, body, late: _ } = call;
+        let request = Request {
+            api: *api,
+            method: *method,
+            path: path.clone(),
+            body: body.as_ref().map(Packed::value),
+        };
+        match retry::send(self.shared.api, request, Patience::Reading).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(super::failure::of_request(&error)),
+        }
+    }
+
+    /// The outcome with the end of the pod's log, when it has one.
+    async fn with_tail(&mut self, outcome: Outcome, pod: &ObjectId) -> Outcome {
+        let Ok(lines) = self.read_log(pod).await else { return outcome };
+        if lines.is_empty() {
+            return outcome;
+        }
+        self.tell_log(&lines);
+        let more = |message: String| format!("{message}\n{}", tail(pod, &lines));
+        match outcome {
+            Outcome::Failed { code, message, help } => Outcome::Failed { code, message: more(message), help },
+            Outcome::TimedOut { message } => Outcome::TimedOut { message: more(message) },
+            other => other,
+        }
+    }
+
+    /// The end of a log, for people: that it cannot be read fails nothing.
+    async fn show_log(&mut self, pod: &ObjectId) -> Result<(), Outcome> {
+        match self.log_when_there(pod).await {
+            Ok(lines) => self.tell_log(&lines[lines.len().saturating_sub(TAIL)..]),
+            Err(outcome @ Outcome::InDoubt { .. }) => return Err(outcome),
+            Err(outcome) => {
+                let why = match outcome {
+                    Outcome::Failed { message, .. } => message,
+                    other => format!("{other:?}"),
+                };
+                let message = format!("the log of {pod} could not be read: {why}");
+                self.tell(Event::Warning { message });
+            }
+        }
+        Ok(())
+    }
+
+    /// A pod's log must have the expected line.
+    async fn check_log(&mut self, pod: &ObjectId, expect: &str) -> Result<(), Outcome> {
+        let lines = self.log_when_there(pod).await?;
+        self.tell_log(&lines);
+        if lines.iter().any(|line| line.trim() == expect) {
+            return Ok(());
+        }
+        let message = format!("the log of {pod} has no line `{expect}`\n{}", tail(pod, &lines));
+        Err(failed(
+            Code::CheckFailed,
+            message,
+            Some("fix what the log reports, then apply again: the check runs again"),
+        ))
+    }
+
+    /// The log of a pod that ran, once its container has one.
+    async fn log_when_there(&mut self, pod: &ObjectId) -> Result<Vec<String>, Outcome> {
+        let start = Instant::now();
+        let mut delay = Duration::from_millis(200);
+        loop {
+            match self.read_log(pod).await {
+                Ok(lines) => return Ok(lines),
+                Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
+                    self.waits(&format!("{pod} has no log yet"), start.elapsed(), LOG_PATIENCE);
+                    if self.pause(delay).await == Pause::Interrupted {
+                        let message = format!("the log of {pod} was not read");
+                        return Err(Outcome::InDoubt { message });
+                    }
+                    delay = delay.mul_f64(1.5).min(Duration::from_secs(3));
+                }
+                Err(error) => return Err(super::failure::of_request(&error)),
+            }
+        }
+    }
+
+    async fn read_log(&self, pod: &ObjectId) -> Result<Vec<String>, ApiError> {
+        let path = match job::log_of(pod) {
+            None => pod.path(),
+            Some(query) => {
+                let request = Request::get(query.api, query.path);
+                let pods = retry::send(self.shared.api, request.clone(), Patience::Reading).await?;
+                let none = || request.failed(Class::NotFound, format!("{pod} has no pod"));
+                let name = job::telling(&pods).ok_or_else(none)?;
+                let namespace = pod.namespace.as_deref();
+                format!("{}/{name}", gvk("", "v1", "Pod", "pods").collection(namespace))
+            }
+        };
+        let request = Request::get(Api::Kubernetes, format!("{path}/log"));
+        let log = retry::send(self.shared.api, request, Patience::Reading).await?;
+        let text = log
+            .as_str()
+            .map_or_else(|| if log.is_null() { String::new() } else { log.to_string() }, str::to_owned);
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    fn tell_log(&self, lines: &[String]) {
+        let lines = lines[lines.len().saturating_sub(LOG_LINES)..].to_vec();
+        self.tell(Event::Log { change: self.place, lines });
+    }
+
+    /// Sends an event; nobody listening is no reason to stop.
+    pub fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    /// Says what is waited for, when that is news or was last said long ago.
+    pub fn waits(&mut self, message: &str, waited: Duration, deadline: Duration) {
+        self.waits_on(None, message, waited, deadline);
+    }
+
+    /// The same, for a GKE operation where there is one.
+    pub fn waits_on(&mut self, operation: Option<&str>, message: &str, waited: Duration, deadline: Duration) {
+        let now = Instant::now();
+        let old = self.said.as_ref().is_some_and(|(said, when)| said == message && now - *when < SAY_AGAIN);
+        if old {
+            return;
+        }
+        self.said = Some((message.to_owned(), now));
+        let (message, operation) = (message.to_owned(), operation.map(str::to_owned));
+        self.tell(Event::Waiting { change: self.place, message, operation, waited, deadline });
+    }
+
+    /// Sleeps; what ends the apply wakes.
+    pub async fn pause(&mut self, time: Duration) -> Pause {
+        tokio::select! {
+            () = tokio::time::sleep(time) => Pause::Over,
+            () = stopped(&mut self.stop) => Pause::Interrupted,
+        }
+    }
+
+    /// What GKE works on when a request fails so.
+    pub async fn work_in_the_way(&self, of: Api, error: &ApiError) -> Option<Work> {
+        away::work_in_the_way(self.shared.api, self.shared.cluster, of, error).await
+    }
+
+    /// A read, tried again where that helps; what is not there is `null`.
+    pub async fn look(&self, request: Request) -> Result<Value, ApiError> {
+        let mut since = Since::default();
+        loop {
+            match retry::send(self.shared.api, request.clone(), Patience::Writing).await {
+                Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
+                    return Ok(Value::Null);
+                }
+                Err(error) => match self.work_in_the_way(request.api, &error).await {
+                    Some(work) if since.elapsed() <= work.at_most => tokio::time::sleep(away::AGAIN).await,
+                    Some(_) | None => return Err(error),
+                },
+                Ok(value) => return Ok(value),
+            }
+        }
+    }
+}
+
+/// Ends when something ends the apply early.
+async fn stopped(stop: &mut watch::Receiver<Stopped>) {
+    if stop.wait_for(|stop| *stop != Stopped::No).await.is_err() {
+        // Nobody is left who could.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The container has no log yet. Source: kubelet's text for a container that has not started.
+fn is_starting(error: &ApiError) -> bool {
+    let text = &error.message;
+    text.contains("waiting to start")
+        || text.contains("ContainerCreating")
+        || text.contains("PodInitializing")
+}
+
+fn tail(pod: &ObjectId, lines: &[String]) -> String {
+    if lines.is_empty() {
+        return format!("the log of {pod} is empty");
+    }
+    let last = &lines[lines.len().saturating_sub(TAIL)..];
+    format!("the log of {pod} ends with:\n{}", last.join("\n"))
+}
+
+/// What a change has come to that is interrupted in a wait; `None` where nothing was begun that has an end.
+pub(super) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
+    match (until, action) {
+        (Until::Ready | Until::Still, Action::Update) => Some("changed, not yet ready"),
+        (Until::Ready | Until::Still, Action::Keep) => Some("not yet ready"),
+        (Until::Ready | Until::Still, Action::Run) => Some("started, not yet finished"),
+        (Until::Ready | Until::Still, _) => Some("created, not yet ready"),
+        (Until::Gone, _) => Some("deletion requested, not yet deleted"),
+        (Until::Idle | Until::Handled, _) => None,
+    }
+}

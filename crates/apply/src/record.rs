@@ -1,0 +1,779 @@
+//! The record in the cluster, written twice an apply: the intent before the first write to any API, once there is a cluster
+//! that it can stand in, the outcome at the end; and once more when a check passed. A crash between loses nothing, as the
+//! intent holds what was and what is to be. Its first ConfigMap is written under the lock that is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, OnceCell};
+
+use super::Outcome;
+use super::failure::failed;
+use super::lock::{Lock, Missing, NotWritten, Unlocked};
+use kinds::kind::Halt;
+use live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
+use live::retry::{self, Patience};
+use live::{ApiError, Class, LiveApi, MANAGER, Request};
+use model::address::Address;
+use model::diag::Code;
+use model::record::{Bought, Entry, NAMESPACE, Passes, Record, Tried};
+use model::resource::{Api, Host, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
+use plan::{Action, Change, Plan, disturbs};
+
+/// How the changes of an apply ended, by their places in the plan, and how long each took.
+pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
+
+/// What is made faster is not worth a note of how long it took.
+const WORTH_A_NOTE: Duration = Duration::from_secs(10);
+
+/// How far a change came, as far as the record cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Not known yet, or half done: what it makes and what it deletes may both be there.
+    Open,
+    Done,
+    /// Never begun.
+    Untouched,
+}
+
+impl Progress {
+    pub fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::Done,
+            Outcome::Skipped { .. } | Outcome::Waits { .. } | Outcome::NotStarted => Self::Untouched,
+            Outcome::Failed { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Queued { .. }
+            | Outcome::InDoubt { .. } => Self::Open,
+        }
+    }
+}
+
+/// What was there before an apply, and whether the intent is written: once for all changes.
+pub struct RecordWriter<'a> {
+    plan: &'a Plan,
+    api: &'a dyn LiveApi,
+    now: fn() -> jiff::Timestamp,
+    intent: OnceCell<Result<Option<Record>, Broken>>,
+    /// Checks that passed in this apply, and what it made that is made once.
+    passed: Mutex<Passes>,
+    /// What is made once, and a request to make it is under way or was lost.
+    begun: Mutex<BTreeSet<Identity>>,
+    /// What did not get its machines by its first way in this apply.
+    bought: Mutex<Vec<Bought>>,
+    /// Further ConfigMaps that hold the record now.
+    parts: Mutex<Vec<ObjectId>>,
+    /// Keeps other applies of the stack away.
+    lock: Option<Arc<Lock>>,
+    /// Whether no other apply can have written the record since the plan was made.
+    planned_under_lock: bool,
+}
+
+/// Why the intent could not be written, and the change that met it first.
+struct Broken {
+    met_by: Address,
+    why: NoIntent,
+}
+
+enum NoIntent {
+    Unlocked(Unlocked),
+    /// Another apply recorded what it did after the plan was made.
+    Overtaken,
+}
+
+/// Why the record does not say what the apply did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotKept {
+    /// The lock is lost; to whom.
+    Lost(String),
+    /// In words for the user.
+    Failed(String),
+}
+
+impl std::fmt::Display for NotKept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost(who) => write!(f, "{who} took the stack's lock"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<NotWritten> for NotKept {
+    fn from(why: NotWritten) -> Self {
+        match why {
+            NotWritten::Lost(who) => Self::Lost(who),
+            NotWritten::Failed(error) => error.into(),
+        }
+    }
+}
+
+impl From<ApiError> for NotKept {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error.with_remedy())
+    }
+}
+
+impl From<Unlocked> for NotKept {
+    fn from(why: Unlocked) -> Self {
+        match why {
+            Unlocked::Held(who) => Self::Lost(who),
+            Unlocked::Cannot(why) => Self::Failed(why),
+        }
+    }
+}
+
+/// Kinds listed at a time when it is asked what is left in the namespace of records.
+const PARALLELISM: usize = 16;
+
+impl<'a> RecordWriter<'a> {
+    /// Nothing is read or written yet. A lock that is held was held when the plan was made.
+    pub fn new(
+        plan: &'a Plan,
+        api: &'a dyn LiveApi,
+        now: fn() -> jiff::Timestamp,
+        lock: Option<Arc<Lock>>,
+    ) -> Self {
+        Self {
+            plan,
+            api,
+            now,
+            intent: OnceCell::new(),
+            passed: Mutex::default(),
+            begun: Mutex::default(),
+            bought: Mutex::default(),
+            parts: Mutex::default(),
+            planned_under_lock: lock.as_ref().is_none_or(|lock| lock.is_held()),
+            lock,
+        }
+    }
+
+    /// Makes sure that the intent is written, before a change writes.
+    ///
+    /// # Errors
+    /// It cannot be written: the first change fails, the others are skipped because of it.
+    pub async fn intent(&self, change: &Address) -> Result<(), Outcome> {
+        if !keeps_record(self.plan) {
+            return Ok(());
+        }
+        let write = || async {
+            let broken = |why: NoIntent| Broken { met_by: change.clone(), why };
+            let unlocked = |why: Unlocked| broken(NoIntent::Unlocked(why));
+            if let Some(lock) = &self.lock {
+                lock.take(Missing::Make).await.map_err(unlocked)?;
+            }
+            let old = self.old(Patience::Writing).await.map_err(|why| unlocked(Unlocked::Cannot(why)))?;
+            if old.is_some() && !self.planned_under_lock {
+                return Err(broken(NoIntent::Overtaken));
+            }
+            let mut record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
+            self.with_ways(&mut record, old.as_ref(), None).await;
+            self.write(&record, Patience::Writing).await.map_err(|why| match why {
+                NotWritten::Lost(who) => unlocked(Unlocked::Held(who)),
+                NotWritten::Failed(error) => unlocked(Unlocked::Cannot(error.with_remedy())),
+            })?;
+            Ok(old)
+        };
+        match self.intent.get_or_init(write).await {
+            Ok(_) => Ok(()),
+            Err(Broken { met_by, why }) if met_by == change => Err(match why {
+                NoIntent::Unlocked(Unlocked::Held(who)) => {
+                    let message = format!("another apply of this stack is running: {who}");
+                    let help = "nothing was written to the cluster; wait until it finishes, then apply again";
+                    failed(Code::Locked, message, Some(help))
+                }
+                NoIntent::Unlocked(Unlocked::Cannot(why)) => {
+                    let message =
+                        format!("the record of this apply cannot be written before its first change: {why}");
+                    let help = "nothing was written to the cluster; fix the cause, then apply again";
+                    failed(Code::RecordNotWritten, message, Some(help))
+                }
+                NoIntent::Overtaken => {
+                    let message = "another apply of this stack wrote the record after this plan was made";
+                    let help = "nothing was written to the cluster; plan again, then apply";
+                    failed(Code::Stale, message, Some(help))
+                }
+            }),
+            Err(Broken { met_by, .. }) => Err(Outcome::Skipped { because: met_by.clone() }),
+        }
+    }
+
+    /// Notes a pass in the intent at once: what follows the check may take the GPUs that it would need to
+    /// run again.
+    ///
+    /// # Errors
+    /// In words for the user; the pass still counts for this apply.
+    pub async fn passed(&self, thing: &Identity, digest: &str) -> Result<(), String> {
+        // Held while writing, so that the last write holds all passes.
+        let mut passes = self.passed.lock().await;
+        passes.insert(thing.clone(), digest.to_owned());
+        self.begun.lock().await.remove(thing);
+        self.note(&passes).await
+    }
+
+    /// Notes that a thing that is made once is about to be made: when this process dies now, nobody knows whether it
+    /// was.
+    ///
+    /// # Errors
+    /// In words for the user; then it must not be made.
+    pub async fn begins(&self, thing: &Identity) -> Result<(), String> {
+        let passes = self.passed.lock().await;
+        if self.begun.lock().await.insert(thing.clone()) { self.note(&passes).await } else { Ok(()) }
+    }
+
+    /// It was refused: nothing was made.
+    pub async fn begins_not(&self, thing: &Identity) {
+        self.begun.lock().await.remove(thing);
+    }
+
+    /// Notes the way that led to a thing, and those before it; it is written with the outcome.
+    pub async fn bought(&self, thing: &Identity, way: &str, tried: Vec<Tried>) {
+        let bought = Bought { identity: thing.clone(), way: way.to_owned(), tried };
+        self.bought.lock().await.push(bought);
+    }
+
+    /// Adds how machines were had: what is new of it, and what holds of before.
+    async fn with_ways(&self, record: &mut Record, old: Option<&Record>, outcomes: Option<&Outcomes>) {
+        let new = self.bought.lock().await.clone();
+        for bought in &new {
+            let ways = self.plan.ladders.iter().find(|ladder| ladder.identity == bought.identity);
+            let way = ways.and_then(|ladder| ladder.ways.iter().find(|way| way.name() == bought.way));
+            let entry = record.inventory.iter_mut().find(|entry| entry.identity == bought.identity);
+            if let (Some(way), Some(entry)) = (way, entry) {
+                entry.set = way.body.clone();
+            }
+        }
+        let anew = |thing: &Identity| {
+            let changes = self.plan.changes.iter().enumerate();
+            let mut made = changes.filter(|(_, change)| &change.identity == thing && change.action.makes());
+            made.any(|(place, _)| {
+                outcomes.is_some_and(|outcomes| progress(outcomes, place) == Progress::Done)
+            })
+        };
+        let holds = |bought: &&Bought| {
+            let is_there = record.inventory.iter().any(|entry| entry.identity == bought.identity);
+            is_there && !anew(&bought.identity) && !new.iter().any(|other| other.identity == bought.identity)
+        };
+        let old = old.map(|record| record.bought.as_slice()).unwrap_or_default();
+        record.bought = old.iter().filter(holds).chain(&new).cloned().collect();
+    }
+
+    async fn note(&self, passes: &Passes) -> Result<(), String> {
+        let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
+        let begun = self.begun.lock().await.clone();
+        let mut record = self.record(old.as_ref(), Phase::Intent { passes });
+        record.begun.extend(begun);
+        self.with_ways(&mut record, old.as_ref(), None).await;
+        let written = self.write(&record, Patience::Reading).await;
+        written.map_err(|why| NotKept::from(why).to_string())
+    }
+
+    /// Writes what the apply did; deletes the record when nothing of the stack is left.
+    ///
+    /// # Errors
+    /// The intent stays, which names all that may be there.
+    pub async fn outcome(&self, outcomes: &Outcomes, passes: &Passes) -> Result<(), NotKept> {
+        if !keeps_record(self.plan) {
+            return Ok(());
+        }
+        let old = match self.intent.get() {
+            Some(Ok(old)) => old.clone(),
+            // The intent's own failure has been told.
+            Some(Err(_)) => return Ok(()),
+            None if can_reach(self.plan, outcomes) => {
+                if let Some(lock) = &self.lock {
+                    lock.take(Missing::Make).await?;
+                }
+                self.old(Patience::Reading).await.map_err(NotKept::Failed)?
+            }
+            None => return Ok(()),
+        };
+        let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, passes });
+        record.begun.extend(self.begun.lock().await.clone());
+        self.with_ways(&mut record, old.as_ref(), Some(outcomes)).await;
+        if record.inventory.is_empty() && record.passes.is_empty() && record.stopped.is_empty() {
+            self.remove().await
+        } else {
+            Ok(self.write(&record, Patience::Reading).await?)
+        }
+    }
+
+    fn record(&self, old: Option<&Record>, phase: Phase<'_>) -> Record {
+        let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
+        let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
+        let changes: BTreeMap<&Identity, &Change> =
+            self.plan.changes.iter().rev().map(|change| (&change.identity, change)).collect();
+        let begun = self.begun_before(old, &changes);
+        let done = match &phase {
+            Phase::Intent { .. } => false,
+            Phase::Outcome { outcomes, .. } => {
+                let mut places = 0..self.plan.changes.len();
+                self.plan.partial.is_none() && places.all(|place| progress(outcomes, place) == Progress::Done)
+            }
+        };
+        let starting = self.starting(&phase);
+        let (intent, inventory, passes) = match phase {
+            Phase::Intent { passes } => {
+                let known = carried(self.plan, old_passes, passes, |_| Progress::Open);
+                let left = inventory(self.plan, before, |_| Progress::Open);
+                (true, timed(left, before, &BTreeMap::new()), known)
+            }
+            Phase::Outcome { outcomes, passes } => {
+                let left = self.left(before, outcomes, &changes);
+                let passes = carried(self.plan, old_passes, passes, |change| progress(outcomes, change));
+                // A stack of which nothing is left, and that is made again, is another one.
+                let over = self.plan.partial.is_none() && left.is_empty();
+                (false, left, if over { Passes::new() } else { passes })
+            }
+        };
+        let revision = old.map_or(0, |record| record.revision);
+        Record {
+            version: Record::VERSION,
+            stack: self.plan.owner.stack.clone(),
+            id: self.plan.owner.id.clone(),
+            target: self.plan.target.to_string(),
+            // The intent counts the apply; its outcome is the same one.
+            revision: revision + 1,
+            intent,
+            written: (self.now)().to_string(),
+            inventory,
+            passes,
+            stopped: self.plan.halts.stopped.clone(),
+            starting,
+            incomplete: self.plan.incomplete,
+            begun,
+            bought: Vec::new(),
+            hosts: hosts(self.plan, old.filter(|_| !done)),
+        }
+    }
+
+    /// Returns the things that are being started and have not been seen there: an apply that is repeated goes on with them.
+    fn starting(&self, phase: &Phase<'_>) -> BTreeSet<Identity> {
+        let is_there = |thing: &Identity| match phase {
+            Phase::Intent { passes } => passes.contains_key(thing),
+            Phase::Outcome { outcomes, .. } => {
+                let changes = self.plan.changes.iter().enumerate();
+                let mut own = changes.filter(|(_, change)| change.identity == *thing).peekable();
+                let is_done = |(place, change): (usize, &Change)| {
+                    change.action == Action::Keep && !change.is_waited_for()
+                        || progress(outcomes, place) == Progress::Done
+                };
+                own.peek().is_some() && own.all(is_done)
+            }
+        };
+        let starting = self.plan.halts.starting.iter();
+        starting.filter(|thing| !is_there(thing)).cloned().collect()
+    }
+
+    /// What is made once, and may have been made. What is there was made, and what is made now is noted anew.
+    fn begun_before(
+        &self,
+        old: Option<&Record>,
+        changes: &BTreeMap<&Identity, &Change>,
+    ) -> BTreeSet<Identity> {
+        let settled = |thing: &&Identity| {
+            let change = changes.get(*thing);
+            change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
+        };
+        let mut begun: BTreeSet<Identity> =
+            old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
+        if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
+            begun.extend(unknown(self.plan));
+        }
+        begun
+    }
+
+    /// What exists after the apply. What the plan read and is neither live nor wanted went without us. What it did not read may be
+    /// live.
+    fn left(
+        &self,
+        before: &[Entry],
+        outcomes: &Outcomes,
+        changes: &BTreeMap<&Identity, &Change>,
+    ) -> Vec<Entry> {
+        let mut left = inventory(self.plan, before, |change| progress(outcomes, change));
+        let pods: BTreeSet<Identity> = pods(self.plan).into_values().map(|pod| pod.identity).collect();
+        left.retain(|entry| {
+            !self.planned_under_lock
+                || !self.plan.target.reads(&entry.identity)
+                || self.plan.leaves_out(&entry.identity)
+                || changes.contains_key(&entry.identity)
+                || pods.contains(&entry.identity)
+        });
+        timed(left, before, &took(self.plan, outcomes))
+    }
+
+    /// The record before this apply.
+    async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
+        let place = Record::object(&self.plan.owner.stack);
+        let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.with_remedy())?;
+        let Found::Record(stored) = found else { return Ok(None) };
+        let Stored { record, parts } = *stored;
+        *self.parts.lock().await = parts;
+        let record = record.map_err(|why| format!("{place}: {why}"))?;
+        let record = record.named_as(self.plan.target.gke.as_ref());
+        if record.id != self.plan.owner.id {
+            let Record { id, stack, .. } = record;
+            return Err(format!(
+                "{place} belongs to another stack named {stack} (id {id}); give this stack another name"
+            ));
+        }
+        Ok(Some(record))
+    }
+
+    /// The first ConfigMap comes last: it is what makes the others count. Whoever lost the lock cannot write it, and
+    /// deletes no part.
+    async fn write(&self, record: &Record, patience: Patience) -> Result<(), NotWritten> {
+        let mut held = self.parts.lock().await;
+        let packed = record::pack(record);
+        let count = packed.len();
+        for (number, (place, config_map)) in (1..).zip(&packed) {
+            match &self.lock {
+                Some(lock) if number == count => lock.write(config_map, patience).await?,
+                Some(_) | None => {
+                    let written = self.write_one(place, config_map, patience).await;
+                    written.map_err(NotWritten::Failed)?;
+                }
+            }
+        }
+        let old = held.iter().filter(|old| !packed.iter().any(|(place, _)| place == *old));
+        for part in old {
+            // What stays lies about unused until the record goes.
+            let _ = self.delete(part.path(), None).await;
+        }
+        let places = packed.into_iter().map(|(place, _)| place);
+        *held = places.filter(|place| record::is_part(&record.stack, &place.name)).collect();
+        Ok(())
+    }
+
+    async fn write_one(
+        &self,
+        place: &ObjectId,
+        config_map: &Value,
+        patience: Patience,
+    ) -> Result<(), ApiError> {
+        let write = || applied_by(place.path(), config_map.clone(), MANAGER);
+        match retry::send(self.api, write(), patience).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
+                // The namespace is not there; the platform team may make it, so it is not made unasked.
+                ensure_namespace(self.api, patience).await?;
+                retry::send(self.api, write(), patience).await.map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the record, and the namespace when we made it and nothing else is in it. The namespace goes first, while the
+    /// lock is held: from then on nothing is made in it, so that no other apply's lock can go along. Everything goes by its
+    /// uid, as an answer may be lost and another apply may have made its own record before the request is sent again.
+    async fn remove(&self) -> Result<(), NotKept> {
+        let place = Record::object(&self.plan.owner.stack);
+        let parts = self.parts_by_uid(&place).await?;
+        if let Some(lock) = &self.lock {
+            lock.may_go();
+        }
+        if let Some(uid) = self.alone(&place).await? {
+            self.delete(namespace_path(), Some(uid)).await?;
+        }
+        match &self.lock {
+            Some(lock) => lock.remove().await?,
+            None => self.delete(place.path(), None).await?,
+        }
+        for (part, uid) in parts {
+            self.delete(part.path(), Some(uid)).await?;
+        }
+        Ok(())
+    }
+
+    /// The further ConfigMaps of the record, those of earlier ones too, with their uids.
+    async fn parts_by_uid(&self, place: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
+        let collection = Request::get(Api::Kubernetes, place.gvk.collection(Some(NAMESPACE)));
+        let left = match retry::send(self.api, collection, Patience::Reading).await {
+            Err(error) if error.class == Class::NotFound => return Ok(Vec::new()),
+            result => result?,
+        };
+        let items = left["items"].as_array().into_iter().flatten();
+        let named = items.filter_map(|item| {
+            let metadata = &item["metadata"];
+            Some((metadata["name"].as_str()?.to_owned(), metadata["uid"].as_str()?.to_owned()))
+        });
+        let parts = named.filter(|(name, _)| record::is_part(&self.plan.owner.stack, name));
+        Ok(parts.map(|(name, uid)| (ObjectId { name, ..place.clone() }, uid)).collect())
+    }
+
+    /// The uid of the namespace of records when it is ours and holds this record alone.
+    async fn alone(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
+        let stack = &self.plan.owner.stack;
+        let own = |object: &ObjectId| {
+            object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
+        };
+        record::home_of(self.api, own, Patience::Reading, PARALLELISM).await
+    }
+
+    /// What is another one by now, or gone, is nothing to delete.
+    async fn delete(&self, path: String, uid: Option<String>) -> Result<(), ApiError> {
+        let body = uid.map(|uid| json!({ "preconditions": { "uid": uid } }));
+        let request = Request { api: Api::Kubernetes, method: Method::Delete, path, body };
+        match retry::send(self.api, request, Patience::Reading).await {
+            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+}
+
+enum Phase<'a> {
+    Intent { passes: &'a Passes },
+    Outcome { outcomes: &'a Outcomes, passes: &'a Passes },
+}
+
+pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
+    plan.changes.iter().enumerate().find(|(_, change)| matches!(change.identity, Identity::Cluster(_)))
+}
+
+/// Nothing is recorded of a plan that has nothing to do or of a stack that manages nothing, nor in a cluster that the plan
+/// deletes.
+pub(super) fn keeps_record(plan: &Plan) -> bool {
+    let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
+    let something = plan.record_left || plan.halts.news || plan.changes.iter().any(managed);
+    something
+        && !plan.has_nothing_to_do()
+        && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
+}
+
+/// Whether there is a cluster to write the outcome into.
+fn can_reach(plan: &Plan, outcomes: &Outcomes) -> bool {
+    match cluster_change(plan) {
+        Some((place, Change { action: Action::Create | Action::Replace, .. })) => {
+            progress(outcomes, place) == Progress::Done
+        }
+        _ => true,
+    }
+}
+
+fn progress(outcomes: &Outcomes, change: usize) -> Progress {
+    outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::of(outcome))
+}
+
+/// How long it took to make what was made, where it took so long that one would ask.
+fn took<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
+    let made = plan
+        .changes
+        .iter()
+        .enumerate()
+        .filter(|(place, change)| change.action.makes() && progress(outcomes, *place) == Progress::Done);
+    let took = made.filter_map(|(place, change)| {
+        let (_, took) = outcomes.get(&place).filter(|(_, took)| *took >= WORTH_A_NOTE)?;
+        Some((&change.identity, u32::try_from(took.as_secs()).ok()?))
+    });
+    took.collect()
+}
+
+/// The entries with how long their things took to be made, now or earlier.
+fn timed(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>) -> Vec<Entry> {
+    let earlier: BTreeMap<&Identity, u32> =
+        before.iter().filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
+    let known = |thing: &Identity| took.get(thing).or_else(|| earlier.get(thing)).copied();
+    entries.into_iter().map(|entry| Entry { took: known(&entry.identity), ..entry }).collect()
+}
+
+/// What exists after an apply of which each change met its fate; with all fates open, what may exist.
+pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Progress) -> Vec<Entry> {
+    let mut entries: BTreeMap<Identity, Entry> = BTreeMap::new();
+    for entry in before {
+        entries.insert(entry.identity.clone(), entry.clone());
+    }
+    let desired = by_identity(&plan.desired);
+    let pods = pods(plan);
+    for (place, change) in plan.changes.iter().enumerate() {
+        let Change { identity, action, .. } = change;
+        let (progress, ready) = match (*action, progress(place)) {
+            (Action::Keep, progress) if change.is_waited_for() => {
+                (Progress::Done, progress == Progress::Done)
+            }
+            (Action::Keep, _) => (Progress::Done, true),
+            (_, progress) => (progress, progress == Progress::Done),
+        };
+        let wanted = match pods.get(&place) {
+            Some(pod) => Some(pod.clone()),
+            None if matches!(identity, Identity::Check(_)) => continue,
+            None => desired.get(identity).map(|resource| {
+                let old = before.iter().find(|entry| entry.identity == *identity);
+                let halted = plan.halts.stopped.contains_key(identity) && !action.makes();
+                let set = old.filter(|_| halted).and_then(|old| emptied(resource, &old.set));
+                let entry = entry(resource);
+                Entry { ready: Some(ready), set: set.unwrap_or(entry.set), ..entry }
+            }),
+        };
+        note(&mut entries, change, progress, wanted);
+    }
+    for (address, object) in plan.partial.iter().flat_map(|partial| &partial.unrecorded) {
+        let identity = Identity::Object(object.clone());
+        let left = bare(address, &identity, kinds::kubernetes::object::kind_of(object));
+        entries.entry(identity).or_insert(Entry { ready: Some(false), ..left });
+    }
+    entries.into_values().collect()
+}
+
+/// Notes what a change has come to; `wanted` is what it makes, or the pod that it runs.
+fn note(entries: &mut BTreeMap<Identity, Entry>, change: &Change, progress: Progress, wanted: Option<Entry>) {
+    let Change { identity, action, .. } = change;
+    match (action, progress) {
+        (Action::Delete | Action::Forget, Progress::Done) => {
+            entries.remove(identity);
+        }
+        // The pod of a check goes with its run; it stays only where that was cut short.
+        (Action::Run, Progress::Done | Progress::Untouched) => {
+            entries.retain(|_, entry| wanted.as_ref().is_none_or(|pod| pod.identity != entry.identity));
+        }
+        (Action::Run, Progress::Open) => {
+            entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
+        }
+        // It may be there still, and no record may have named it before: the last one may be lost.
+        (Action::Delete | Action::Forget, Progress::Open | Progress::Untouched) if !change.foreign => {
+            entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+        }
+        (_, Progress::Untouched) | (Action::Delete | Action::Forget, _) => {}
+        (Action::Keep, Progress::Done) if wanted.is_none() => {
+            // It stays for others, and is still what this stack has made.
+            entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+        }
+        (_, Progress::Done) => {
+            entries.extend(wanted.map(|entry| (identity.clone(), entry)));
+        }
+        (_, Progress::Open) => {
+            let Some(mut entry) = wanted else { return };
+            if let Some(old) = entries.get(identity) {
+                entry.set = united(&old.set, entry.set);
+            }
+            entries.insert(identity.clone(), entry);
+        }
+    }
+}
+
+/// The pods of the checks that a plan runs, by the place of the change.
+fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
+    let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
+    let desired = by_identity(&plan.desired);
+    let pods = runs.filter_map(|(place, change)| {
+        let wanted = desired.get(&change.identity)?;
+        let pod = Some(kinds::kubernetes::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
+        let address = kinds::kubernetes::check::address_of(&change.address, &pod);
+        Some((place, bare(&address, &Identity::Object(pod), KindId::Object)))
+    });
+    pods.collect()
+}
+
+fn of_change(change: &Change) -> Entry {
+    bare(&change.address, &change.identity, change.kind)
+}
+
+/// The entry of something of which no more is known.
+fn bare(address: &Address, identity: &Identity, kind: KindId) -> Entry {
+    let (address, identity) = (address.clone(), identity.clone());
+    Entry { address, identity, kind: kind.into(), set: Value::Null, ready: None, took: None }
+}
+
+fn entry(resource: &Resource) -> Entry {
+    let Resource { address, identity, kind, body, .. } = resource;
+    let set = match identity {
+        // The GKE API keeps no owner of a field.
+        Identity::Cluster(_) | Identity::NodePool { .. } => body.clone(),
+        Identity::Object(_) | Identity::Check(_) => Value::Null,
+    };
+    Entry { set, ..bare(address, identity, *kind) }
+}
+
+/// Returns the fields last set on a pool whose nodes are taken away: as before, as edits of what is stopped wait.
+fn emptied(resource: &Resource, set: &Value) -> Option<Value> {
+    let Halt::Emptied(empty) = kinds::of(resource.kind).halt else { return None };
+    let mut set = Some(set.clone()).filter(Value::is_object)?;
+    empty(&mut set);
+    Some(set)
+}
+
+/// The hosts on which something of the stack is to be, and those on which something may be left.
+fn hosts(plan: &Plan, left: Option<&Record>) -> Vec<Host> {
+    let names: BTreeSet<&str> = plan.desired.iter().flat_map(|wanted| host_names(&wanted.body)).collect();
+    let used = plan.target.hosts.iter().filter(|host| names.contains(host.name.as_str()));
+    let mut hosts: Vec<Host> = used.cloned().collect();
+    for host in left.iter().flat_map(|record| &record.hosts) {
+        let is_known =
+            hosts.iter().any(|known| known.name == host.name) || plan.target.gone.contains(&host.name);
+        hosts.extend((!is_known).then(|| host.clone()));
+    }
+    hosts
+}
+
+fn host_names(body: &Value) -> impl Iterator<Item = &str> {
+    body["spec"]["hosts"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// What may have been set when it is not known which of two was: the new values and what only the old has.
+fn united(old: &Value, new: Value) -> Value {
+    match (old, new) {
+        (Value::Object(old), Value::Object(mut new)) => {
+            for (key, before) in old {
+                let after = match new.remove(key) {
+                    Some(after) => united(before, after),
+                    None => before.clone(),
+                };
+                new.insert(key.clone(), after);
+            }
+            Value::Object(new)
+        }
+        (Value::Array(old), Value::Array(mut new)) => {
+            let gone: Vec<Value> = old.iter().filter(|item| !new.contains(item)).cloned().collect();
+            new.extend(gone);
+            Value::Array(new)
+        }
+        (old, Value::Null) => old.clone(),
+        (_, new) => new,
+    }
+}
+
+/// What is made once and a plan leaves out: where the record is lost, the next one does not know whether it was made.
+fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
+    let left_out =
+        move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
+    let once = plan.desired.iter().filter(|wanted| matches!(wanted.life, Life::Once { .. }));
+    once.filter(left_out).map(|wanted| wanted.identity.clone())
+}
+
+/// Passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
+/// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
+fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> Progress) -> Passes {
+    let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
+    let mut passes = if anew { Passes::new() } else { old };
+    let desired = by_identity(&plan.desired);
+    let is_check = |wanted: &&Resource| matches!(wanted.identity, Identity::Check(_));
+    let checks: Vec<&Resource> = plan.desired.iter().filter(is_check).collect();
+    for (place, change) in plan.changes.iter().enumerate() {
+        let Change { identity, action, .. } = change;
+        match (action, progress(place)) {
+            // A check that is about to run again has not passed until it has.
+            (Action::Run, Progress::Open | Progress::Done)
+            | (Action::Delete | Action::Forget, Progress::Done) => {
+                passes.remove(identity);
+            }
+            (Action::Keep, _) if change.fingerprint.is_some() => {
+                let wanted = desired.get(identity).copied();
+                let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
+                if let Some(wanted) = once {
+                    passes.entry(identity.clone()).or_insert_with(|| kinds::kubernetes::made::digest(wanted));
+                }
+            }
+            _ => {}
+        }
+        // Also those that this plan leaves out: they have not passed on what is there now.
+        if (kinds::of(change.kind).disturbs)(*action) && progress(place) != Progress::Untouched {
+            let checks = checks.iter().filter(|check| disturbs(change, check));
+            checks.for_each(|check| drop(passes.remove(&check.identity)));
+        }
+    }
+    kinds::kubernetes::made::renew(&mut passes, &plan.desired);
+    passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
+    passes
+}

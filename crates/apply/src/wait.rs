@@ -1,0 +1,490 @@
+//! Waiting: hears or polls until a kind says ready, or until nothing of a thing is left.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::failure::{brief, failed, of_request};
+use super::hear::{Ear, Known};
+use super::program::{Pause, Run, unfinished};
+use super::trouble::Told;
+use super::{Event, Outcome};
+use kinds::dask;
+use kinds::dask::when_idle::Asked;
+use kinds::kind::{Found, Part, Queries};
+use kinds::kubernetes::machines;
+use live::{ApiError, Class, Request, look, served};
+use model::diag::Code;
+use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
+
+/// The first pause between two looks; each next one is longer by [`FACTOR`], up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(100);
+const FACTOR: f64 = 1.3;
+const LONGEST: Duration = Duration::from_secs(3);
+/// How long machines may be missing that are not to be had: GKE tries again every few minutes, and a shortage of GPUs lasts
+/// for hours.
+const STALLED: Duration = Duration::from_secs(600);
+/// How long it is looked at what was ready before: what was read side by side is of different moments, and a pod may be
+/// about to be ready again.
+const GLANCE: Duration = Duration::from_secs(5);
+/// How long a scheduler must have had no work.
+const QUIET: Duration = Duration::from_secs(5);
+
+impl<'a> Run<'a> {
+    /// Waits for what a step says.
+    pub(super) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
+        if wait.until == Until::Still {
+            return self.glance(wait).await;
+        }
+        let deadline = Duration::from_secs(wait.deadline.into());
+        let mut clock = Clock::default();
+        let mut ear = self.ear(wait);
+        if wait.until == Until::Gone {
+            ear.goes().await;
+        }
+        let mut delay = FIRST;
+        let mut failing = false;
+        loop {
+            // What seems to have failed is asked for once more.
+            let told = if failing { Known::Unknown } else { ear.told() };
+            let found = self.look_at(wait, &mut ear, told).await?;
+            // What a look reads side by side is of different moments; a second one is all later than the first.
+            if matches!(found, Readiness::Failed(_)) && !failing {
+                failing = true;
+                continue;
+            }
+            failing = false;
+            clock.sees(&found);
+            let Some(message) = self.judged(wait, found, &clock)? else { return Ok(()) };
+            let waited = clock.waited();
+            let most = if clock.queued.is_some() { self.shared.capacity } else { deadline };
+            if clock.queued.is_none() && waited >= deadline {
+                if wait.until == Until::Handled {
+                    self.goes_on(wait, deadline);
+                    return Ok(());
+                }
+                let message =
+                    format!("{} is not {} after {}: {message}", wait.identity, goal(wait), brief(deadline));
+                return Err(Outcome::TimedOut { message });
+            }
+            self.waits(&message, waited, most);
+            ear.listens();
+            let left = most.saturating_sub(waited);
+            let paused = tokio::select! {
+                paused = self.pause(delay.min(left)) => paused,
+                () = ear.changed() => Pause::Over,
+            };
+            if paused == Pause::Interrupted {
+                return Err(interrupted(self.change.action, wait, &message));
+            }
+            delay = delay.mul_f64(FACTOR).min(LONGEST);
+        }
+    }
+
+    /// What is waited for, in words; `None` when nothing is any more.
+    fn judged(&mut self, wait: &Await, found: Readiness, clock: &Clock) -> Result<Option<String>, Outcome> {
+        match found {
+            Readiness::Ready => Ok(None),
+            Readiness::Impaired(what) => {
+                self.warns(wait, &what);
+                Ok(None)
+            }
+            Readiness::Progressing(progress) => Ok(Some(progress.to_string())),
+            Readiness::Unhandled(message) => Ok(Some(message)),
+            // Where there is another way, nobody waits for this one.
+            Readiness::Stalled(message) if clock.stalled() >= STALLED || self.change.climb.is_some() => {
+                self.short = Some(message.clone());
+                Err(gave_up(wait, &message))
+            }
+            Readiness::Stalled(message) => Ok(Some(message)),
+            Readiness::Queued(told) if clock.waited() >= self.shared.capacity => {
+                Err(Outcome::Queued { message: format!("{}: {told}", wait.identity) })
+            }
+            Readiness::Queued(told) => Ok(Some(told.to_string())),
+            Readiness::Failed(why) => {
+                self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
+                let what = format!("{}: {why}", wait.identity);
+                Err(failed(Code::NotReady, what, Some(&self.next_step(wait))))
+            }
+        }
+    }
+
+    /// What to do when a wait has failed. A check runs again with the next apply, a job does not.
+    fn next_step(&self, wait: &Await) -> String {
+        let is_job = (self.shared.kinds)(wait.kind).ends && self.change.action != Action::Run;
+        if wait.until == Until::Gone {
+            "fix the cause, then run the command again".to_owned()
+        } else if is_job {
+            let address = &self.change.address;
+            format!("fix the cause, then run it again: `dask-infra run {address}`; an apply does not")
+        } else {
+            "fix the cause, then apply again".to_owned()
+        }
+    }
+
+    /// Says what is wrong with something that does its work.
+    fn warns(&self, wait: &Await, what: &str) {
+        self.tell(Event::Warning { message: format!("{}: {}: {what}", self.change.address, wait.identity) });
+    }
+
+    /// Says that an operator has not handled what was written before.
+    fn goes_on(&self, wait: &Await, after: Duration) {
+        let message = format!(
+            "{}: the Dask operator has not handled an earlier change of {} after {}; this change is applied \
+             anyway. The operator's log says what delays it; when it handles the earlier change, the number of \
+             workers may change once more",
+            self.change.address,
+            wait.identity,
+            brief(after)
+        );
+        self.tell(Event::Warning { message });
+    }
+
+    /// What the wait hears, from the reply to what was just sent on.
+    fn ear(&mut self, wait: &Await) -> Ear<'a> {
+        let queries = match wait.until {
+            Until::Idle => Queries::default(),
+            Until::Ready | Until::Still | Until::Gone | Until::Handled => {
+                ((self.shared.kinds)(wait.kind).queries)(wait)
+            }
+        };
+        let mut ear = Ear::of(self.shared.watches, wait, &queries);
+        if let Some((path, reply)) = self.reply.take()
+            && ear.path() == Some(&path)
+        {
+            ear.notes_reply(&reply);
+        }
+        ear
+    }
+
+    /// Looks whether what is kept is ready, as it was. When it is not, that is said and holds up nothing: what follows may
+    /// be what mends it.
+    async fn glance(&mut self, wait: &Await) -> Result<(), Outcome> {
+        let start = Instant::now();
+        let mut ear = self.ear(wait);
+        loop {
+            let (what, over) = match self.look_at(wait, &mut ear, Known::Unknown).await {
+                Ok(Readiness::Ready) => return Ok(()),
+                Ok(Readiness::Impaired(what)) => {
+                    self.warns(wait, &what);
+                    return Ok(());
+                }
+                Ok(Readiness::Progressing(progress)) => (progress.to_string(), false),
+                Ok(Readiness::Unhandled(what) | Readiness::Stalled(what)) => (what, false),
+                // Nothing is wrong with it, and what follows may be what it is waited for with.
+                Ok(Readiness::Queued(queued)) => (queued.to_string(), true),
+                Ok(Readiness::Failed(why)) => (why, false),
+                // What cannot be read now is nothing that this change relies on.
+                Err(outcome) => (format!("it cannot be read: {}", said(&outcome)), true),
+            };
+            if over || start.elapsed() >= GLANCE {
+                let message = format!(
+                    "{}: {} was ready before and is not ready now: {what}; dependent changes continue",
+                    self.change.address, wait.identity
+                );
+                self.tell(Event::Warning { message });
+                return Ok(());
+            }
+            if self.pause(GLANCE / 4).await == Pause::Interrupted {
+                return Err(Outcome::NotStarted);
+            }
+        }
+    }
+
+    /// Judges what was told, or asks.
+    async fn look_at(&mut self, wait: &Await, ear: &mut Ear<'_>, told: Known) -> Result<Readiness, Outcome> {
+        if wait.until == Until::Idle {
+            return self.idle(wait).await;
+        }
+        let kind = (self.shared.kinds)(wait.kind);
+        let queries = (kind.queries)(wait);
+        let result = match told {
+            Known::Gone if wait.until == Until::Gone => Ok(Readiness::Ready),
+            Known::Is(live) if wait.until == Until::Gone => Ok(match self.is_deleted(ear, &live) {
+                true => going(&live),
+                // Another one has its name by now.
+                false => Readiness::Ready,
+            }),
+            Known::Is(live) => {
+                let found = Found::of([(Part::Itself, &*live)]);
+                Ok(machines::settle(kind.readiness(wait, &found), &found, &self.shared.flex))
+            }
+            // That it is gone is said by the server, and not by what was not told.
+            Known::Unknown if wait.until == Until::Gone => self.gone(wait, queries.parts(), ear).await,
+            Known::Gone | Known::Unknown => self.read_all(&queries).await.map(|found| {
+                found.iter().for_each(|live| ear.notes(live));
+                let answers = Found::answers(&queries, &found);
+                machines::settle(kind.readiness(wait, &answers), &answers, &self.shared.flex)
+            }),
+        };
+        let refused = result.as_ref().err().filter(|error| error.class == Class::Unauthenticated);
+        if let Some(error) = refused
+            && let Some(work) = self.work_in_the_way(Api::Kubernetes, error).await
+        {
+            return Ok(Readiness::progressing(work.message));
+        }
+        result.or_else(|error| match is_passing(&error) {
+            true => Ok(Readiness::progressing(format!("no answer ({error})"))),
+            false => Err(of_request(&error)),
+        })
+    }
+
+    /// Whether nothing computes in what is about to go, for a while: between two cells of a notebook nothing does.
+    async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
+        let readiness = match dask::when_idle::asked(wait) {
+            Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
+                Ok(job) => return Ok(dask::when_idle::judge_job(&job)),
+                Err(error) => no_answer(&error, "the state of the job")?,
+            },
+            Some(Asked::Scheduler { pods, counts, service }) => {
+                match self.read_once(pods.api, &pods.path).await {
+                    Ok(pods) if !dask::when_idle::runs(&pods) => return Ok(Readiness::Ready),
+                    Ok(_) => self.counted(&counts, &service).await?,
+                    Err(error) => no_answer(&error, "the pods of its scheduler")?,
+                }
+            }
+            None => return Ok(Readiness::Ready),
+        };
+        if readiness != Readiness::Ready {
+            self.quiet = None;
+            return Ok(readiness);
+        }
+        let since = *self.quiet.get_or_insert_with(Instant::now);
+        if since.elapsed() >= QUIET.min(Duration::from_secs(wait.deadline.into())) {
+            return Ok(Readiness::Ready);
+        }
+        Ok(Readiness::progressing(format!("its scheduler is idle, for less than {} so far", brief(QUIET))))
+    }
+
+    /// What the scheduler says of its tasks.
+    async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
+        let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
+            Ok(counts) => return Ok(dask::when_idle::readiness(&counts)),
+            Err(error) => error,
+        };
+        // The API server's own 404 is a Status; a scheduler's is a page.
+        let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
+        let (what, help) = match error.class {
+            Class::NotFound if of_server => (
+                format!("{service} does not exist, so the scheduler cannot report whether it is idle"),
+                "apply without `--when-idle` when nobody uses the cluster: it is recreated with its Service",
+            ),
+            Class::NotFound => (
+                "its scheduler does not report its number of tasks: it serves no /json/counts.json"
+                    .to_owned(),
+                "add `distributed.http.scheduler.json` to `distributed.scheduler.http.routes`, or apply \
+                 without `--when-idle`",
+            ),
+            Class::Denied => (
+                format!("no permission to ask its scheduler whether it is idle: {}", error.message),
+                "request `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
+            ),
+            _ => return no_answer(&error, "the tasks of its scheduler"),
+        };
+        Err(failed(Code::SchedulerNotAsked, what, Some(help)))
+    }
+
+    async fn read_all(&self, queries: &Queries) -> Result<Vec<Value>, ApiError> {
+        let reads = queries.all().map(|(_, query)| look(self.shared.api, query));
+        futures::future::try_join_all(reads).await
+    }
+
+    /// Once: the wait itself is the patience.
+    async fn read_once(&self, api: Api, path: &str) -> Result<Value, ApiError> {
+        match self.shared.api.send(Request::get(api, path)).await {
+            Err(error) if error.is_unknown_path() => {
+                let lacks = served::lacks(self.shared.api, &error, path).await?;
+                if lacks { Ok(Value::Null) } else { Err(error) }
+            }
+            Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+            result => result,
+        }
+    }
+
+    /// Ready when neither the thing nor a part of it is left. What stands around it is not asked for.
+    async fn gone(
+        &mut self,
+        wait: &Await,
+        parts: &[(Part, Query)],
+        ear: &mut Ear<'_>,
+    ) -> Result<Readiness, ApiError> {
+        let itself = match &wait.identity {
+            Identity::Object(object) => Some((Api::Kubernetes, object.path())),
+            Identity::NodePool { cluster, pool } => {
+                Some((Api::Gke, format!("/v1/{}", cluster.pool_path(pool))))
+            }
+            Identity::Cluster(cluster) => Some((Api::Gke, format!("/v1/{}", cluster.path()))),
+            Identity::Check(_) => None,
+        };
+        if let Some((api, path)) = &itself {
+            let live = self.read_once(*api, path).await?;
+            if !live.is_null() && !self.is_another(path, &live) {
+                ear.notes(&live);
+                return Ok(going(&live));
+            }
+        }
+        let own = itself.as_ref().map(|(_, path)| path.as_str());
+        // With its cluster gone, there is no Kubernetes API left to ask.
+        let whole = matches!(wait.identity, Identity::Cluster(_));
+        let others = parts.iter().map(|(_, query)| query).filter(|query| Some(query.path.as_str()) != own);
+        for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
+            let left = self.read_once(query.api, &query.path).await?;
+            if let Some(left) = left_over(&left, &query.path) {
+                return Ok(Readiness::progressing(format!("{left} still exist")));
+            }
+        }
+        Ok(Readiness::Ready)
+    }
+
+    /// Whether what was told is the object that was asked to go.
+    fn is_deleted(&mut self, ear: &Ear<'_>, live: &Value) -> bool {
+        ear.path().is_some_and(|path| !self.is_another(path, live))
+    }
+
+    /// Whether a live object has only the name of the one that was deleted.
+    fn is_another(&mut self, path: &str, live: &Value) -> bool {
+        let Some(uid) = live.pointer("/metadata/uid").and_then(Value::as_str) else { return false };
+        match self.deleted.get(path) {
+            Some(deleted) => deleted != uid,
+            None => {
+                self.deleted.insert(path.to_owned(), uid.to_owned());
+                false
+            }
+        }
+    }
+}
+
+/// How long a wait has lasted. Time in a queue is nobody's fault, and counts against no deadline.
+struct Clock {
+    start: Instant,
+    stalled: Option<Instant>,
+    /// Since when it is in a queue, and how long it was in one before.
+    queued: Option<Instant>,
+    in_queue: Duration,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { start: Instant::now(), stalled: None, queued: None, in_queue: Duration::ZERO }
+    }
+}
+
+impl Clock {
+    fn sees(&mut self, found: &Readiness) {
+        if matches!(found, Readiness::Queued(_)) {
+            self.queued.get_or_insert_with(Instant::now);
+        } else if let Some(since) = self.queued.take() {
+            self.in_queue += since.elapsed();
+        }
+        match found {
+            Readiness::Progressing(_) | Readiness::Unhandled(_) => self.stalled = None,
+            Readiness::Stalled(_) => {
+                self.stalled.get_or_insert_with(Instant::now);
+            }
+            Readiness::Ready | Readiness::Impaired(_) | Readiness::Queued(_) | Readiness::Failed(_) => {}
+        }
+    }
+
+    fn stalled(&self) -> Duration {
+        self.stalled.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// In the queue while it is in one, else all the time outside of it.
+    fn waited(&self) -> Duration {
+        match self.queued {
+            Some(since) => self.in_queue + since.elapsed(),
+            None => self.start.elapsed().saturating_sub(self.in_queue),
+        }
+    }
+}
+
+/// What is not to be had is not waited for any longer. Nothing is taken back: it may still come.
+fn gave_up(wait: &Await, message: &str) -> Outcome {
+    let help = "GKE keeps trying: apply again later, or use fewer nodes, another machine type or other zones";
+    let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALLED));
+    failed(Code::NotReady, what, Some(help))
+}
+
+/// What a wait wants to see.
+fn goal(wait: &Await) -> &'static str {
+    match wait.until {
+        Until::Ready | Until::Still => "ready",
+        Until::Gone => "gone",
+        Until::Idle => "idle",
+        Until::Handled => "handled",
+    }
+}
+
+/// A question that may be answered later, or an error that time does not mend.
+fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
+    match is_passing(error) {
+        true => Ok(Readiness::progressing(format!("{what} cannot be read ({error})"))),
+        false => Err(of_request(error)),
+    }
+}
+
+/// Whether a read that failed may succeed later.
+fn is_passing(error: &ApiError) -> bool {
+    matches!(
+        error.class,
+        Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy
+    )
+}
+
+/// How far a thing is that was deleted.
+fn going(live: &Value) -> Readiness {
+    if let Some(why) = kinds::hosts::environment::stuck(live) {
+        return Readiness::Failed(why.to_owned());
+    }
+    Readiness::progressing(kept_by(live))
+}
+
+/// What keeps a thing from being gone.
+fn kept_by(live: &Value) -> String {
+    if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
+        return format!("not yet deleted: {held}");
+    }
+    let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+    let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
+    match (live["status"].as_str(), names.is_empty()) {
+        (Some(status), _) => format!("not yet deleted, {status}"),
+        (None, true) => "not yet deleted".into(),
+        (None, false) => {
+            format!("not yet deleted, its controller must remove finalizer {}", names.join(", "))
+        }
+    }
+}
+
+/// The first thing that a query still finds.
+fn left_over(found: &Value, path: &str) -> Option<String> {
+    let last = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    match found {
+        Value::Null => None,
+        Value::Object(fields) if fields.contains_key("items") => {
+            let first = fields["items"].as_array()?.first()?;
+            let name = first.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            Some(format!("{last} {name}"))
+        }
+        _ => Some(last.to_owned()),
+    }
+}
+
+fn said(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Failed { message, .. }
+        | Outcome::TimedOut { message }
+        | Outcome::Queued { message }
+        | Outcome::InDoubt { message } => message,
+        Outcome::Done | Outcome::Skipped { .. } | Outcome::Waits { .. } | Outcome::NotStarted => {
+            "the status was not read"
+        }
+    }
+}
+
+fn interrupted(action: Action, wait: &Await, message: &str) -> Outcome {
+    match unfinished(action, wait.until) {
+        Some(what) => Outcome::InDoubt { message: format!("{what}: {message}") },
+        None => Outcome::NotStarted,
+    }
+}

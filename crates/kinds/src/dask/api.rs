@@ -1,0 +1,75 @@
+//! What the operator's API calls things, and the objects that it makes for them.
+
+use crate::kind::{Endpoint, EndpointKind};
+use crate::kubernetes::object::gvk;
+use model::address::FieldPath;
+use model::resource::{Gvk, Identity, ObjectId, Resource};
+use model::schema::DASK_GROUP;
+
+/// The label by which the operator tells whose cluster a thing is.
+pub(crate) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
+/// The same for groups of workers.
+pub(crate) const GROUP_LABEL: &str = "dask.org/workergroup-name";
+/// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
+pub const COMPONENT_LABEL: &str = "dask.org/component";
+
+/// How the API serves Dask clusters.
+pub fn cluster() -> Gvk {
+    gvk(DASK_GROUP, "v1", "DaskCluster", "daskclusters")
+}
+
+/// How the API serves worker groups.
+pub fn group() -> Gvk {
+    gvk(DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups")
+}
+
+/// How the API serves jobs.
+pub fn job() -> Gvk {
+    gvk(DASK_GROUP, "v1", "DaskJob", "daskjobs")
+}
+
+/// How the API serves autoscalers.
+pub fn autoscaler() -> Gvk {
+    gvk(DASK_GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
+}
+
+/// Kinds that people make and that only a living operator works on, or lets go.
+pub fn needing_operator() -> impl Iterator<Item = Gvk> {
+    [cluster(), job(), autoscaler(), group()].into_iter()
+}
+
+/// The default group of a cluster, which the operator makes: the number of workers that counts is its.
+pub fn default_group(cluster: &ObjectId) -> ObjectId {
+    ObjectId { gvk: group(), namespace: cluster.namespace.clone(), name: format!("{}-default", cluster.name) }
+}
+
+/// The path of the number of workers, in clusters and in groups.
+pub fn replicas_path() -> FieldPath {
+    FieldPath::keys(["spec", "worker", "replicas"])
+}
+
+/// The Service that leads to a scheduler; the operator wants its ports to be named.
+pub fn scheduler_service(namespace: Option<&str>, cluster: &str) -> ObjectId {
+    let gvk = gvk("", "v1", "Service", "services");
+    ObjectId { gvk, namespace: namespace.map(str::to_owned), name: format!("{cluster}-scheduler") }
+}
+
+/// The address of a cluster's scheduler from inside the Kubernetes cluster. Source: the operator writes the same into its
+/// workers, port and domain included (`operator/controller/controller.py` of dask-kubernetes 2026.3.0).
+pub fn scheduler_address(cluster: &str, namespace: &str) -> String {
+    format!("tcp://{cluster}-scheduler.{namespace}.svc.cluster.local:8786")
+}
+
+/// The scheduler of a DaskCluster or a DaskJob, which the operator makes.
+pub(super) fn endpoint(resource: &Resource) -> Option<Endpoint> {
+    let Identity::Object(object) = &resource.identity else { return None };
+    let service = scheduler_service(object.namespace.as_deref(), &object.name);
+    Some(Endpoint { kind: EndpointKind::Scheduler, service })
+}
+
+/// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
+/// does not say that it watches.
+pub(crate) const UNSEEN: &str = "not yet handled by the Dask operator";
+
+/// The same of what the operator has not made its cluster the owner of.
+pub(super) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";

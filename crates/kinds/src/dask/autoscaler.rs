@@ -1,0 +1,166 @@
+//! Autoscalers of Dask clusters: `replicas = { min, max }` of the default group.
+
+use serde_json::{Value, json};
+
+use super::api::{self, UNATTACHED, UNSEEN};
+use super::handled::is_handled;
+use crate::about::range;
+use crate::json::text;
+use crate::kind::{Compare, Found, Halt, Held, Kind, Neighbor, Queries, Room, Unasked, address_in, itself};
+use crate::kubernetes::object::made;
+use crate::kubernetes::requests::object_program;
+use crate::scope::Scope;
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{
+    Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+};
+
+/// Seconds: the operator tries again after a minute when it missed the cluster.
+const DEADLINE: u32 = 300;
+
+pub const KIND: Kind = Kind {
+    rank: 62,
+    held: Held::ByOperator,
+    room: Room::Number,
+    compare: Compare::Kubernetes(effect),
+    program: |context| {
+        let facts = Facts::Cluster(text(&context.body()["spec"]["cluster"]).to_owned());
+        object_program(context, KindId::DaskAutoscaler, facts, DEADLINE)
+    },
+    queries,
+    readiness: |_, found| Ok(readiness(found.itself())),
+    status_line,
+    about: |resource| {
+        let spec = &resource.body["spec"];
+        range(&spec["minimum"], &spec["maximum"])
+            .map(|range| format!("{range} workers"))
+            .into_iter()
+            .collect()
+    },
+    address: |object| address_in("dask_cluster", object),
+    halt: Halt::Goes,
+    ..Kind::BARE
+};
+
+/// The timer reads the bounds each time; the owner is set once. Source: `operator/controller/controller.py` of
+/// dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "cluster"]).contains(path) {
+        return (Effect::Replace, Some("an autoscaler belongs to the cluster it was created for"));
+    }
+    (Effect::InPlace, None)
+}
+
+/// The autoscaler of the cluster of a section. It has the cluster's name: `KubeCluster.adapt` and
+/// `KubeCluster.scale` look for it there, so that there is never a second one.
+pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Resource> {
+    let Identity::Object(ObjectId { namespace, name, .. }) = &cluster.identity else { return None };
+    let api = api::autoscaler();
+    let replicas = cluster.origin.key("worker").key("replicas");
+    let spec = |key: &str| FieldPath::keys(["spec", key]);
+    let address = Address::object(cluster.address.as_str(), &api.kind, namespace.as_deref(), name);
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let (identity, body) = made(api, metadata, json!({ "cluster": name, "minimum": min, "maximum": max }));
+    Some(Resource {
+        address,
+        identity,
+        kind: KindId::DaskAutoscaler,
+        body,
+        create_only: Value::Null,
+        provenance: vec![
+            (spec("minimum"), replicas.key("min")),
+            (spec("maximum"), replicas.key("max")),
+            (FieldPath::keys(["spec"]), replicas.clone()),
+        ],
+        origin: replicas,
+        follows: vec![cluster.address.clone()],
+        protect: false,
+        life: Life::Kept,
+    })
+}
+
+/// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    if !wait.until.is_ready() {
+        return queries;
+    }
+    if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.cluster()) {
+        let (gvk, namespace) = (api::cluster(), object.namespace.clone());
+        let group = api::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
+        queries.neighbor(Neighbor::ScaledGroup, Query { api: Api::Kubernetes, path: group.path() });
+    }
+    queries
+}
+
+/// For `status`: its bounds, and where it stands between them.
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+    let (spec, group) = (&found.itself()["spec"], found.get(Neighbor::ScaledGroup)?);
+    let now = &group["spec"]["worker"]["replicas"];
+    let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
+    Ok(StatusLine {
+        line: format!("autoscaler: {} to {} workers{at}", spec["minimum"], spec["maximum"]),
+        facts: vec![
+            ("workers_least", spec["minimum"].clone()),
+            ("workers_most", spec["maximum"].clone()),
+            ("workers_wanted", now.clone()),
+        ],
+        ..StatusLine::default()
+    })
+}
+
+/// The operator works for it once it has made the cluster its owner.
+fn readiness(autoscaler: &Value) -> Readiness {
+    if !autoscaler.is_object() {
+        return Readiness::progressing("not created yet");
+    }
+    if is_handled(autoscaler) == Some(false) {
+        return Readiness::Unhandled(UNSEEN.into());
+    }
+    match autoscaler["metadata"]["ownerReferences"].as_array() {
+        Some(owners) if !owners.is_empty() => Readiness::Ready,
+        _ => Readiness::Unhandled(UNATTACHED.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::Until;
+
+    #[test]
+    fn it_works_once_its_cluster_owns_it() {
+        assert!(matches!(readiness(&Value::Null), Readiness::Progressing(_)));
+        assert!(matches!(readiness(&json!({ "metadata": {} })), Readiness::Unhandled(_)));
+        let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
+        assert_eq!(readiness(&owned), Readiness::Ready);
+    }
+
+    #[test]
+    fn its_group_is_not_waited_for_when_it_goes() {
+        let identity = Identity::Object(ObjectId {
+            gvk: api::autoscaler(),
+            namespace: Some("default".into()),
+            name: "c".into(),
+        });
+        for (until, expect) in [(Until::Ready, 2), (Until::Gone, 1)] {
+            let (kind, identity, facts) =
+                (KindId::DaskAutoscaler, identity.clone(), Facts::Cluster("c".to_owned()));
+            let found = queries(&Await { kind, identity, until, facts, deadline: 1 });
+            assert_eq!(found.all().count(), expect, "{until:?}");
+        }
+    }
+
+    #[test]
+    fn the_bounds_are_followed_and_the_cluster_is_not() {
+        for (path, expect) in [
+            ("spec.minimum", Effect::InPlace),
+            ("spec.maximum", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.cluster", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Workers on nodes that are requested all at once, without Kueue: `capacity = "queued"`. The request is made of the very
+//! pods that the operator will make, the workers name it, and what has them is made when the nodes are there.
+//! Tried with the real operator: `spec.worker.metadata` reaches the pods of workers and no others, and once only.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::pods;
+use crate::confined;
+use crate::kubernetes::provisioning::{self, Ask};
+use crate::kubernetes::request_stage::{ANNOTATIONS, Requested};
+use crate::scope::Scope;
+use crate::section::PodKeys;
+use model::address::{Address, FieldPath};
+use model::resource::{Effect, Resource};
+
+/// How the nodes of workers are had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerCapacity {
+    /// By a request for all of them at once, which GKE answers when it has the machines.
+    Queued,
+}
+
+/// Workers that nodes are requested for.
+pub(super) struct Booking<'a> {
+    /// Where the part of the workers is in the body.
+    pub place: &'a [&'a str],
+    /// Where the keys of the workers stand, and their image.
+    pub workers: FieldPath,
+    pub image: FieldPath,
+    pub keys: &'a PodKeys,
+    /// How many, and where that stands.
+    pub number: (u32, FieldPath),
+    /// How long the nodes last, as it is written.
+    pub longest: Option<&'a str>,
+    /// Whether its name tells one text from another. One that has a fixed name is for what runs once.
+    pub by_text: bool,
+}
+
+/// Requests nodes for the workers of a thing with `capacity`, which then follows the request.
+pub(super) fn booked(
+    capacity: Option<WorkerCapacity>,
+    user: &mut Resource,
+    booking: Booking<'_>,
+    scope: &Scope,
+) -> Option<[Resource; 2]> {
+    let WorkerCapacity::Queued = capacity?;
+    let annotations = FieldPath::keys(booking.place.iter().copied()).key("metadata").key("annotations");
+    let made = book(user, booking, scope)?;
+    let from = user.origin.key("capacity");
+    user.provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), from.clone())));
+    user.follows.push(made[1].address.clone());
+    Some(made)
+}
+
+/// The PodTemplate and the request for these workers; they get the annotations that name it. Both follow what the thing follows, as the
+/// nodes come last: pods must start within ten minutes.
+fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Resource; 2]> {
+    let Resource { address: section, identity, body, origin, follows, protect, .. } = user;
+    let user = identity.object()?;
+    let worker = booking.place.iter().fold(body, |part, key| &mut part[*key]);
+    let mut template = json!({ "spec": worker["spec"] });
+    if worker["metadata"].is_object() {
+        template["metadata"] = worker["metadata"].clone();
+    }
+    // Nodes are the same with and without.
+    confined::strip(&mut template);
+    let (count, longest) = (booking.number.0, booking.longest);
+    let text = format!("{template} {count} {}", longest.unwrap_or_default());
+    let digest = blake3::hash(text.as_bytes()).to_hex();
+    let of_text = format!("{}-{}", user.name, &digest.as_str()[..8]);
+    let name = if booking.by_text { of_text.clone() } else { format!("{}-workers", user.name) };
+    let namespace = user.namespace.as_deref().unwrap_or("default");
+    let address = Address::object(section.as_str(), "ProvisioningRequest", Some(namespace), &name);
+    Requested { address: address.clone(), name: &name, class: provisioning::CLASS }
+        .mark(&mut worker["metadata"]);
+    let place = FieldPath::keys(["template"]);
+    let mut provenance = pods::provenance(&place.key("spec"), &booking.workers, &booking.image);
+    provenance.extend(PodKeys::marks(&place, &booking.workers));
+    let made = provisioning::make(
+        Ask {
+            address,
+            section: section.clone(),
+            name: &name,
+            namespace,
+            template_name: of_text,
+            template: (template, provenance),
+            number: booking.number,
+            longest,
+            pool: booking.keys.pool.as_deref(),
+            user: Some(user),
+            origin: origin.clone(),
+            follows: follows.clone(),
+            protect: *protect,
+        },
+        scope,
+    );
+    Some(made)
+}
+
+/// What changing an annotation of workers does; `None` for other fields. `worker` is the place of the part that has them.
+pub(super) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Option<&'static str>)> {
+    let annotations = FieldPath::keys(worker.iter().copied()).key("metadata").key("annotations");
+    let names = ANNOTATIONS.iter().any(|name| annotations.key(name).contains(path));
+    let why = "all its workers belong to one request for nodes: other workers, or another number, need another request";
+    names.then_some((Effect::Replace, Some(why)))
+}
+
+/// Whether nodes are requested for the workers of a thing.
+pub fn is(body: &Value) -> bool {
+    let names =
+        |worker: &Value| ANNOTATIONS.iter().any(|name| !worker["metadata"]["annotations"][*name].is_null());
+    names(&body["spec"]["worker"]) || names(&body["spec"]["cluster"]["spec"]["worker"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_a_request_is_never_changed_in_place() {
+        let worker = ["spec", "worker"];
+        let place = FieldPath::keys(["spec", "worker", "metadata", "annotations"]);
+        for name in ANNOTATIONS {
+            assert_eq!(
+                effect(&place.key(name), &worker).map(|found| found.0),
+                Some(Effect::Replace),
+                "{name}"
+            );
+        }
+        assert_eq!(effect(&place.key("team"), &worker), None);
+        let mut body = json!({ "spec": { "cluster": { "spec": { "worker": {} } } } });
+        assert!(!is(&body));
+        body["spec"]["cluster"]["spec"]["worker"]["metadata"]["annotations"][ANNOTATIONS[0]] = json!("r");
+        assert!(is(&body));
+    }
+}

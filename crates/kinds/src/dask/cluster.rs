@@ -1,0 +1,642 @@
+//! Dask clusters, as the operator runs them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
+use super::booked::{self, Booking, WorkerCapacity};
+use super::group::{self, DaskGroup, Joined};
+use super::handled::{self, is_handled};
+use super::idle::IdleTimeout;
+use super::network::{self, Network};
+use super::parts::Parts;
+pub use super::parts::{Scheduler, Worker};
+use super::pods::{self, Tally, Workers, with_pods};
+use super::reaper::{self, After, Cause};
+use super::registered::{self, Registered};
+use super::replicas::Writer;
+use super::service::DaskService;
+use super::{autoscaler, scale, workers};
+use crate::about::{image, with_gpus, workers};
+use crate::env::Needed;
+use crate::json::text;
+use crate::kind::{
+    ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, itself,
+};
+use crate::kubernetes::kueue::gang::{self, Gang};
+use crate::kubernetes::kueue::workload;
+use crate::kubernetes::object::{gvk, labelled, made, unmarked};
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::{broken, pending};
+use crate::kubernetes::requests::{object_program, scale_call};
+use crate::kubernetes::workload::deployment_ready;
+use crate::scope::Scope;
+use crate::section::{
+    Head, Inner, Labels, Lifecycle, Live, Manage, Naming, Pods, Section, environment_of, object_labels,
+    of_others,
+};
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{
+    Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+    Step, Until,
+};
+
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+pub const KIND: Kind = Kind {
+    rank: 60,
+    held: Held::ByOperator,
+    room: Room::Nodes,
+    // Whose number of workers counts, what others attached, and what the operator made.
+    beside: || {
+        vec![
+            api::group(),
+            api::autoscaler(),
+            gvk("apps", "v1", "Deployment", "deployments"),
+            gvk("", "v1", "Service", "services"),
+        ]
+    },
+    compare: Compare::Kubernetes(effect),
+    program: |context| workers::program(context, KindId::DaskCluster, program(context)),
+    amiss: workers::amiss,
+    chosen: workers::chosen,
+    queries,
+    readiness,
+    status_line,
+    about,
+    pods: pods::of_cluster,
+    endpoint: api::endpoint,
+    scaled: scale::scaled,
+    address: |object| Address::of("dask_cluster", &object.name),
+    halt: Halt::Goes,
+    has_workers: true,
+    disturbs: Action::makes,
+    ..Kind::BARE
+};
+
+/// `scheduler with 1 GPU, 2 workers with 1 GPU each`, and the images.
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let scheduler = &spec["scheduler"]["spec"];
+    let (one, other) = (image(scheduler), image(&spec["worker"]["spec"]));
+    let images = if one == other || other.is_empty() { one } else { format!("{one} and {other}") };
+    let workers = workers(&spec["worker"], &resource.create_only["spec"]["worker"]);
+    vec![format!("scheduler{}", with_gpus(scheduler)), workers, images]
+}
+
+/// What starts a Dask cluster again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnReboot {
+    /// A reboot of its host.
+    OnBoot,
+}
+
+/// A Dask cluster run by the operator.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct DaskCluster {
+    /// The live name, at most 53 characters; defaults to the section's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The image of scheduler and workers; clients should use the same. Required on Kubernetes. It has no effect on a
+    /// host: `environment` is what they run in there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub image: String,
+    /// On a host: the `[environment.NAME]` of scheduler and workers. Default the only one of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// The scheduler.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// The default group of workers.
+    #[serde(default)]
+    pub worker: Worker,
+    /// More groups of workers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group: BTreeMap<String, DaskGroup>,
+    /// How long without work until the operator deletes the whole cluster: `"30m"`, or seconds; 0, the default, is never. It
+    /// is recreated only by `start`, when its section changes or with `--replace`; with `{ seconds = 3600, remake = true }`
+    /// the next apply recreates it. On hosts its scheduler ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<IdleTimeout>,
+    /// How long the cluster lives after it is created, or after its `queue` admits it: `"45m"`, `"8h"`, `"2d"`. A
+    /// CronJob beside it (on hosts a process) then deletes it, with its groups and autoscaler, also when no machine but the cluster is on. It is
+    /// recreated only by `start`, or when its section changes. `{ after = "8h", image = "python:3.13" }` sets the CronJob's image, which needs Python 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<After>,
+    /// How long without work until a CronJob beside it deletes the cluster, with its groups and autoscaler, also when no machine
+    /// but the cluster is on: `"30m"`. The scheduler says since when it has had no work; while the cluster waits in a queue
+    /// or for its first worker, the time has not begun. It is recreated only by `start`, or when its section changes.
+    /// `{ after = "30m", image = "ghcr.io/dask/dask:2026.8.0-py3.13" }` sets the CronJob's image, which needs `distributed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_stop: Option<After>,
+    /// `"on-boot"`: what a reboot of a host ended is started again there, by a unit of the user's systemd if it lingers, else by the
+    /// user's crontab. Without it the next apply does that. Kubernetes always starts Pods again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<OnReboot>,
+    /// The `[queue.NAME]` that it waits in: the scheduler and the workers start together when the
+    /// queue has room for all of them, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How urgent it is among the work of its queue: one of the queue's `priorities`. What is more urgent starts first; nothing
+    /// that runs is stopped for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `"queued"`: nodes for all workers of `worker` are requested at once from a pool with `queued = true`, and the cluster is created when they are
+    /// there, which may take days. Without Kueue; with it, use `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<WorkerCapacity>,
+    /// How long the nodes of `capacity = "queued"` last: `"12h"`. At most 7 days, and 7 days when nothing is said. Then they go,
+    /// with what runs on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
+    /// How the scheduler is exposed: `"ClusterIP"`, the default, `"NodePort"`, `"LoadBalancer"` (internal to the VPC
+    /// network), or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
+    #[serde(default)]
+    pub service: DaskService,
+    /// `true` creates a NetworkPolicy: only its own pods, the Dask operator, this stack's checks and notebooks of it, and pods of its
+    /// namespace with the label `dask-infra.dev/client-of-NAME = "true"` can connect. `{ from = […] }` allows more. `dask-infra connect`
+    /// works without. The Kubernetes cluster must enforce policies: on GKE with `dataplane_v2` or `network_policy` of `[cluster]`.
+    /// Default `false`.
+    #[serde(default, skip_serializing_if = "Network::is_open")]
+    pub network_policy: Network,
+    /// Labels; the operator copies them to everything it creates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations; the operator copies them to everything it creates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
+    /// written or deleted; groups of this stack may join it. `image` is then optional. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+/// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
+/// Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
+    if at(&["spec", "worker", "replicas"]) || at(&["spec", "idleTimeout"]) {
+        return (Effect::InPlace, None);
+    }
+    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &["spec", "worker"])) {
+        return effect;
+    }
+    if at(&["metadata"]) {
+        return (Effect::InPlace, Some("what the operator created keeps the old value"));
+    }
+    (Effect::Replace, Some("the operator reads it only when it creates the cluster"))
+}
+
+/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler. What others own of it is not among them.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let all = all(key, section, scope).into_iter();
+    all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
+}
+
+/// What `manage = false` in `[dask_cluster.KEY]` or in its groups says of things that others own. A cluster whose
+/// scheduler and workers are not described is looked up, and its scheduler's image compared where one is given; the
+/// Service is compared when it is said.
+pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let external = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
+    let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
+    let read = external.map(|(resource, _)| {
+        let mut resource = unmarked(resource);
+        resource.create_only = Value::Null;
+        resource.life = Life::Kept;
+        if resource.kind != KindId::DaskCluster {
+            return resource;
+        }
+        if plain || section.image.is_empty() {
+            let container = (!section.image.is_empty()).then(|| json!([{ "image": section.image }]));
+            let idle = resource.body["spec"].get("idleTimeout").cloned();
+            resource.body["spec"] = match container {
+                Some(containers) => json!({ "scheduler": { "spec": { "containers": containers } } }),
+                None => json!({}),
+            };
+            if let Some(idle) = idle {
+                resource.body["spec"]["idleTimeout"] = idle;
+            }
+        } else if let Some(scheduler) =
+            resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
+        {
+            // How a load balancer is kept inside is its owner's to say.
+            scheduler.remove("metadata");
+            let mut said = json!({});
+            section.scheduler.keys.mark(&mut said);
+            scheduler.extend(said.as_object().cloned().unwrap_or_default());
+            if section.service == DaskService::default() {
+                scheduler.remove("service");
+            }
+        }
+        resource
+    });
+    read.collect()
+}
+
+/// Everything of a section, and whether the stack makes it.
+fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
+    let (cluster, booked) = lower_cluster(key, section, scope);
+    let joined = Joined {
+        address: &cluster.address,
+        origin: &cluster.origin,
+        name: section.live_name(key),
+        namespace: section.namespace(),
+        image: &section.image,
+        queue: section.queue.as_deref(),
+        priority: section.priority.as_deref(),
+    };
+    let groups = section.group.iter().flat_map(|(key, group)| {
+        let (group, booked, is_managed) = {
+            let (resource, booked) = group::lower(&joined, key, group, scope);
+            (resource, booked, group.manage.is_managed())
+        };
+        let booked = booked.into_iter().flatten().map(|resource| (resource, true));
+        [(group, is_managed)].into_iter().chain(booked)
+    });
+    let mut resources: Vec<(Resource, bool)> = groups.collect();
+    resources.extend(booked.into_iter().flatten().map(|resource| (resource, true)));
+    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+        let autoscaler = autoscaler::lower(&cluster, min, max, scope);
+        resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.manage.is_managed())));
+    }
+    // A cluster of others is theirs to delete.
+    let mut cluster = cluster;
+    let mut groups: Vec<ObjectId> = cluster.identity.object().map(api::default_group).into_iter().collect();
+    let of_file = resources.iter().filter(|(resource, _)| resource.kind == KindId::DaskGroup);
+    groups.extend(of_file.filter_map(|(group, _)| group.identity.object().cloned()));
+    for (cause, after) in section.reaped().filter(|_| section.manage.is_managed()) {
+        let made = reaper::lower(&cluster, cause, after, &groups, scope);
+        cluster.follows.extend(made.last().map(|job| job.address.clone()));
+        resources.extend(made.into_iter().map(|resource| (resource, true)));
+    }
+    let policy =
+        network::lower(&cluster, &section.network_policy, &cluster.origin.key("network_policy"), scope);
+    if let Some(policy) = policy.filter(|_| section.manage.is_managed()) {
+        // No pod is open for a moment.
+        cluster.follows.push(policy.address.clone());
+        resources.push((policy, true));
+    }
+    resources.insert(0, (cluster, section.manage.is_managed()));
+    resources
+}
+
+/// What is known of a live cluster, in a few words.
+pub fn summary(live: &Value) -> String {
+    let phase = match text(&live["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let image = text(&live["spec"]["scheduler"]["spec"]["containers"][0]["image"]);
+    let image = if image.is_empty() {
+        String::new()
+    } else {
+        format!("{}, ", image.rsplit('/').next().unwrap_or(image))
+    };
+    format!("{image}{phase}")
+}
+
+impl Section for DaskCluster {
+    fn head(&self) -> Head<'_> {
+        Head {
+            manage: self.manage,
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+        }
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        object_labels(&self.labels, &self.annotations)
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        let Self { scheduler, worker, group, image, .. } = self;
+        let image = (path.key("image"), image.as_str());
+        let mut pods = Vec::new();
+        // Of a cluster of others the stack makes groups only.
+        if self.is_managed() {
+            pods.push(scheduler.pods(path.key("scheduler"), image.clone()));
+            pods.push(worker.pods(path.key("worker"), image.clone(), worker.replicas.most()));
+        }
+        pods.extend(group.iter().map(|(key, group)| group.pods_of(path.key("group").key(key), &image)));
+        pods
+    }
+
+    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+        let external = of_others(&self.group);
+        let external: Vec<FieldPath> = external.map(|(key, _)| path.key("group").key(key)).collect();
+        let pods = self.pods(path).into_iter().filter(|pods| !external.contains(&pods.path));
+        environment_of(pods, self.given_namespace())
+    }
+
+    fn inner(&self) -> Vec<Inner<'_>> {
+        self.group.iter().map(|(key, section)| Inner { field: "group", key, section }).collect()
+    }
+}
+
+impl DaskCluster {
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+
+    pub fn life(&self) -> Life {
+        match self.reaped().next() {
+            Some(_) => Life::Once { follow: None },
+            None => self.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
+        }
+    }
+
+    /// Why CronJobs delete it, and after how long.
+    pub fn reaped(&self) -> impl Iterator<Item = (Cause, &After)> {
+        let keys = [(Cause::Ttl, &self.ttl), (Cause::IdleStop, &self.idle_stop)];
+        keys.into_iter().filter_map(|(cause, after)| Some((cause, after.as_ref()?)))
+    }
+}
+
+/// The cluster, and what requests nodes for its workers.
+fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, Option<[Resource; 2]>) {
+    let (name, namespace) = (section.live_name(key), section.namespace());
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    let parts = Parts {
+        image: &section.image,
+        scheduler: (&section.scheduler, origin.clone()),
+        worker: (&section.worker, origin.clone()),
+    };
+    let mut provenance = provenance(&origin);
+    let mut metadata = metadata(name, section, scope);
+    let (replicas, create_only) = section.worker.replicas.split();
+    let mut spec = parts.spec(scope);
+    if let Some(replicas) = replicas {
+        spec["worker"]["replicas"] = json!(replicas);
+    }
+    if let Some(idle) = section.idle_timeout {
+        spec["idleTimeout"] = json!(idle.seconds());
+    }
+    let place = FieldPath::keys(["spec", "scheduler", "service"]);
+    spec["scheduler"]["service"] =
+        section.service.body(name, &place, &origin.key("service"), &mut provenance);
+    let annotations = section.service.annotations(scope.target.gke.is_some());
+    if !annotations.is_empty() {
+        spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
+    }
+    let (most, number) = (section.worker.replicas.most(), origin.key("worker").key("replicas"));
+    let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
+    if let Some(gang) = Gang::of_work(queue, priority, (name, 1 + most), scope) {
+        gang.mark(&mut metadata);
+        gang::of_cluster(&mut spec);
+        provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
+    }
+    parts.lay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
+    let [scheduler, workers] = parts.wants();
+    let mut follows = pods::follows(&[&scheduler, &workers], namespace, scope);
+    follows.extend(queue.map(|queue| Address::of("queue", queue)));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let (identity, body) = made(api::cluster(), metadata, spec);
+    let mut cluster = Resource {
+        address: Address::of("dask_cluster", key),
+        kind: KindId::DaskCluster,
+        identity,
+        body,
+        create_only,
+        provenance,
+        follows,
+        origin: origin.clone(),
+        protect: section.lifecycle.protect,
+        life: section.life(),
+    };
+    let booking = Booking {
+        place: &["spec", "worker"],
+        number: (most, number),
+        workers: origin.key("worker"),
+        image: origin.key("image"),
+        keys: &section.worker.keys,
+        longest: section.max_run_duration.as_deref(),
+        by_text: true,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut cluster, booking, scope);
+    (cluster, booked)
+}
+
+fn metadata(name: &str, section: &DaskCluster, scope: &Scope) -> Value {
+    let labels = scope.labels();
+    let mut metadata = json!({ "name": name, "namespace": section.namespace(), "labels": labels });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    metadata
+}
+
+fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    vec![
+        (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
+        (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
+        (FieldPath::keys(["spec", "idleTimeout"]), origin.key("idle_timeout")),
+        (FieldPath::keys(["spec", "scheduler", "service"]), origin.key("service")),
+        (FieldPath::keys(["spec", "scheduler", "metadata"]), origin.key("service")),
+        (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
+    ]
+}
+
+/// What was changed on the default group is written there: the cluster has the right number already, and the operator
+/// acts only when that changes.
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
+    let facts = Facts::Workers { replicas, cluster: None, gang: gang::of(context.body()) };
+    let mut steps = object_program(context, KindId::DaskCluster, facts, DEADLINE);
+    let path = api::replicas_path();
+    let live = context.live.and_then(|live| path.find(live));
+    let scaled = context.fields.iter().find(|field| {
+        field.path == path && field.drift.is_some() && field.after.is_some() && field.after.as_ref() == live
+    });
+    if let (Action::Update, Some(field), Some(cluster)) = (context.action, scaled, context.object()) {
+        let replicas = field.after.clone().unwrap_or_default();
+        let call = Step::Call(scale_call(&api::default_group(cluster), context.owner, replicas));
+        // Nothing else of the cluster differs: it is not written.
+        if context.fields.len() == 1 {
+            steps.retain(|step| !matches!(step, Step::Call(_)));
+        }
+        let place = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
+        steps.insert(place, call);
+    }
+    steps
+}
+
+/// The cluster and everything that the operator makes for it, and what the scheduler counts.
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    let Identity::Object(cluster) = &wait.identity else { return queries };
+    let namespace = cluster.namespace.as_deref();
+    let one = |gvk: Gvk, suffix: &str| Query {
+        api: Api::Kubernetes,
+        path: format!("{}/{}-{suffix}", gvk.collection(namespace), cluster.name),
+    };
+    let deployments = gvk("apps", "v1", "Deployment", "deployments");
+    if wait.until == Until::Handled {
+        return queries;
+    }
+    queries.part(Part::Scheduler, one(deployments.clone(), "scheduler"));
+    queries.part(Part::Service, one(gvk("", "v1", "Service", "services"), "scheduler"));
+    queries.part(Part::Group, one(api::group(), "default"));
+    let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
+    queries.part(Part::Workers, labelled(&deployments, namespace, workers));
+    queries.part(Part::Pods, registered::pods(namespace, &cluster.name));
+    workload::query(&mut queries, &wait.identity, wait.gang());
+    if wait.until.is_ready() {
+        queries.neighbor(Neighbor::Counts, registered::counts(namespace, &cluster.name));
+    }
+    // Who else writes the number that is waited for.
+    if wait.until == Until::Ready && wait.workers().is_some() {
+        let path = api::autoscaler().collection(namespace);
+        queries.neighbor(Neighbor::Autoscalers, Query { api: Api::Kubernetes, path });
+    }
+    queries
+}
+
+/// What is around a cluster.
+struct Related<'a> {
+    cluster: &'a Value,
+    scheduler: &'a Value,
+    service: &'a Value,
+    group: &'a Value,
+    workers: &'a Value,
+    pods: &'a Value,
+    registered: Option<Registered>,
+    held: Option<workload::Held>,
+    autoscalers: Option<&'a Value>,
+}
+
+impl<'a> Related<'a> {
+    fn of(wait: &Await, found: &Found<'a>) -> Result<Self, Unasked> {
+        let pods = found.get(Part::Pods)?;
+        Ok(Self {
+            cluster: found.itself(),
+            scheduler: found.get(Part::Scheduler)?,
+            service: found.get(Part::Service)?,
+            group: found.get(Part::Group)?,
+            workers: found.get(Part::Workers)?,
+            pods,
+            registered: found.find(Neighbor::Counts).map(|counts| Registered::of(pods, counts)),
+            held: workload::held(found, wait.gang(), pods),
+            autoscalers: found.find(Neighbor::Autoscalers),
+        })
+    }
+}
+
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    match wait.until {
+        Until::Handled => Ok(handled::readiness(found.itself())),
+        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Related::of(wait, found)?)),
+    }
+}
+
+/// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
+/// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
+fn ready(wait: &Await, related: Related<'_>) -> Readiness {
+    let Related { cluster, scheduler, service, group, workers, pods, registered, held, autoscalers } =
+        related;
+    let phase = text(&cluster["status"]["phase"]);
+    if !cluster.is_object() {
+        return Readiness::progressing("not created yet");
+    }
+    if phase == "Error" {
+        return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
+    }
+    let handled = is_handled(cluster);
+    if phase.is_empty() || handled == Some(false) || is_handled(group) == Some(false) {
+        return pods::unseen(wait, group);
+    }
+    if let Some(reason) = PodState::each(pods).find_map(broken) {
+        return Readiness::Failed(reason);
+    }
+    if let Some(held) = held {
+        return held.readiness();
+    }
+    match deployment_ready(scheduler) {
+        Readiness::Ready | Readiness::Impaired(_) => {}
+        // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
+        Readiness::Progressing(_)
+        | Readiness::Unhandled(_)
+        | Readiness::Stalled(_)
+        | Readiness::Queued(_)
+        | Readiness::Failed(_) => {
+            return Readiness::Progressing(with_pods("scheduler not ready", pods, "scheduler"));
+        }
+    }
+    if !service.is_object() {
+        return Readiness::progressing("the scheduler has no Service yet");
+    }
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    if balanced && service["status"]["loadBalancer"]["ingress"].as_array().is_none_or(Vec::is_empty) {
+        return Readiness::progressing("the load balancer has no address yet");
+    }
+    if !group.is_object() {
+        return Readiness::progressing("the default worker group does not exist yet");
+    }
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let settled = handled == Some(true);
+    Workers { wait, group, name: &name, workers, pods, registered, settled, autoscalers }.ready()
+}
+
+/// For `status`: the phase that the operator gave, and how many workers there are.
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+    let Related { cluster, scheduler, service, group, workers, pods, registered, held, autoscalers: _ } =
+        Related::of(wait, found)?;
+    let phase = match text(&cluster["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let own = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *name;
+    let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
+    let tally = Tally::of(wait, group, &workers, pods, registered);
+    let scheduler = deployment_ready(scheduler) == Readiness::Ready;
+    let down = if scheduler { "" } else { "scheduler not ready; " };
+    let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+    let address = ["ip", "hostname"].into_iter().find_map(|key| ingress[key].as_str());
+    let reached = address.map(|address| format!("; at {address}")).unwrap_or_default();
+    let mut facts = vec![
+        ("address", json!(address)),
+        ("phase", cluster["status"]["phase"].clone()),
+        ("scheduler_ready", json!(scheduler)),
+    ];
+    facts.extend(tally.facts());
+    if let Some(held) = held {
+        facts.extend(held.facts());
+        let line = format!("{}; {}", held.line(), tally.line(scheduler));
+        return Ok(StatusLine { line, facts, ..StatusLine::default() });
+    }
+    let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
+    Ok(StatusLine {
+        line: format!("{phase}; {down}{}{reached}{lacks}", tally.line(scheduler)),
+        facts,
+        pending: pending(pods),
+        ..StatusLine::default()
+    })
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

@@ -1,0 +1,429 @@
+//! Groups of workers beside the default one of a Dask cluster.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
+use super::booked::{self, Booking, WorkerCapacity};
+use super::handled::{self, is_handled, scaled_to};
+use super::pods::{self, Tally, Wants, Workers};
+use super::process::ProcessKeys;
+use super::registered::{self, Registered};
+use super::replicas::Replicas;
+use super::{scale, workers};
+use crate::about::{image, workers};
+use crate::json::text;
+use crate::kind::{
+    ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, address_in,
+    itself,
+};
+use crate::kubernetes::kueue::gang::{self, Gang};
+use crate::kubernetes::kueue::workload;
+use crate::kubernetes::object::{gvk, labelled, made, pods_labelled};
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::{broken, pending};
+use crate::kubernetes::requests::object_program;
+use crate::scope::Scope;
+use crate::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::slurm::SlurmKeys;
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{Await, Effect, Facts, Identity, KindId, Life, Readiness, Resource, Step, Until};
+
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+pub const KIND: Kind = Kind {
+    rank: 61,
+    held: Held::ByOthers,
+    room: Room::Nodes,
+    compare: Compare::Kubernetes(effect),
+    program: |context| workers::program(context, KindId::DaskGroup, program(context)),
+    amiss: workers::amiss,
+    chosen: workers::chosen,
+    queries,
+    readiness,
+    status_line,
+    about,
+    pods: pods::of_group,
+    scaled: scale::scaled,
+    address: |object| address_in("dask_cluster", object),
+    halt: Halt::Goes,
+    has_workers: true,
+    ..Kind::BARE
+};
+
+fn about(resource: &Resource) -> Vec<String> {
+    let worker = &resource.body["spec"]["worker"];
+    vec![workers(worker, &resource.create_only["spec"]["worker"]), image(&worker["spec"])]
+}
+
+/// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod replaces the group.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct DaskGroup {
+    /// The live name. Default the cluster's name, `-` and the group's key, as `KubeCluster` names groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many workers: a number, or `{ start = 2 }` for the initial number, which then belongs to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
+    /// The image. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// On a host: the `[environment.NAME]` of these workers. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmKeys>,
+    /// With `[ssh]`: the hosts that these workers are spread over; `gpu[1-4]` is `gpu1` to `gpu4`. Default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// How their processes run.
+    #[serde(flatten)]
+    pub process: ProcessKeys,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// The `[queue.NAME]` that the workers of the group wait in, as a gang of their own. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How urgent it is among the work of its queue. Default the cluster's, in the cluster's queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `"queued"`: nodes for all workers of the group are requested at once from a pool with `queued = true`, and the group is created when they are
+    /// there, which may take days. Without Kueue; with it, use `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<WorkerCapacity>,
+    /// How long the nodes of `capacity = "queued"` last: `"12h"`. At most 7 days, and 7 days when nothing is said. Then they go,
+    /// with what runs on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
+    /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
+    /// Arguments of the image's entry point. Default as for the cluster's `worker`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for DaskGroup {
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    }
+}
+
+impl DaskGroup {
+    /// The live name of the group of a key.
+    pub fn live_name(&self, cluster: &str, key: &str) -> String {
+        self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))
+    }
+
+    /// Its pods; `image` is the cluster's, and where it stands.
+    pub(super) fn pods_of<'a>(&'a self, path: FieldPath, image: &(FieldPath, &'a str)) -> Pods<'a> {
+        let own = self.image.as_deref().map(|own| (path.key("image"), own));
+        let (image_path, image) = own.unwrap_or_else(|| image.clone());
+        let replicas = self.replicas.most();
+        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+    }
+
+    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        let image = self.image.as_deref().unwrap_or(image);
+        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    }
+}
+
+/// The operator follows the number. A changed pod would reach only workers that are made later, and a group would
+/// be of two minds; retiring the old ones by number may hit workers of other groups, for the scheduler chooses among
+/// all (dask-kubernetes issue 914). So the group is made anew. Source: `operator/controller/controller.py` of
+/// dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
+    if at(&["spec", "worker", "replicas"]) {
+        return (Effect::InPlace, None);
+    }
+    let gang = FieldPath::keys(["spec", "worker"]);
+    let inside = path.segments().get(gang.segments().len()..).filter(|_| gang.contains(path));
+    if let Some(effect) = inside.and_then(|inside| gang::effect(&inside.iter().cloned().collect())) {
+        return effect;
+    }
+    if let Some(effect) = booked::effect(path, &["spec", "worker"]) {
+        return effect;
+    }
+    if at(&["metadata"]) {
+        return (Effect::InPlace, Some("what the operator created keeps the old value"));
+    }
+    if at(&["spec", "cluster"]) {
+        return (Effect::Replace, Some("a group belongs to the cluster it was created for"));
+    }
+    (Effect::Replace, Some("the operator sets it on new workers only, so the group's workers are recreated"))
+}
+
+/// What a group must know of its cluster.
+pub struct Joined<'a> {
+    pub address: &'a Address,
+    /// Its section's place in the file.
+    pub origin: &'a FieldPath,
+    /// Its live name.
+    pub name: &'a str,
+    /// Its namespace, which is the group's.
+    pub namespace: &'a str,
+    pub image: &'a str,
+    /// The queue of its own gang.
+    pub queue: Option<&'a str>,
+    pub priority: Option<&'a str>,
+}
+
+pub fn address(cluster: &Address, key: &str) -> Address {
+    Address::new(format!("{cluster}.group.{key}"))
+}
+
+/// What `[dask_cluster.X.group.KEY]` becomes: the group, and what requests nodes for its workers.
+pub fn lower(
+    cluster: &Joined,
+    key: &str,
+    section: &DaskGroup,
+    scope: &Scope,
+) -> (Resource, Option<[Resource; 2]>) {
+    let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } = cluster;
+    let name = section.live_name(cluster_name, key);
+    let origin = cluster_origin.key("group").key(key);
+    let wants = section.wants(image);
+    let (_, create_only) = section.replicas.split();
+    let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
+    let (worker, provenance) = workers_of(cluster, (&name, &origin, &image), section, scope);
+    let queue = section.queue.as_deref().or(cluster.queue);
+    let mut follows = vec![(*of).clone()];
+    follows.extend(pods::follows(&[&wants], namespace, scope));
+    follows.extend(queue.map(|queue| Address::of("queue", queue)));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let spec = json!({ "cluster": cluster_name, "worker": worker });
+    let (identity, body) = made(api::group(), metadata, spec);
+    let mut group = Resource {
+        address: address(of, key),
+        kind: KindId::DaskGroup,
+        identity,
+        body,
+        create_only,
+        provenance,
+        origin: origin.clone(),
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+    };
+    let booking = Booking {
+        place: &["spec", "worker"],
+        number: (section.replicas.most(), origin.key("replicas")),
+        workers: origin,
+        image,
+        keys: &section.keys,
+        longest: section.max_run_duration.as_deref(),
+        by_text: true,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut group, booking, scope);
+    (group, booked)
+}
+
+/// The part of its workers, and where everything in the body comes from.
+fn workers_of(
+    cluster: &Joined,
+    (name, origin, image): (&str, &FieldPath, &FieldPath),
+    section: &DaskGroup,
+    scope: &Scope,
+) -> (Value, Vec<(FieldPath, FieldPath)>) {
+    let (place, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
+    let wants = section.wants(cluster.image);
+    let mut worker = json!({ "spec": pods::worker(&wants, &section.process, scope) });
+    if let (Some(replicas), _) = section.replicas.split() {
+        worker["replicas"] = json!(replicas);
+    }
+    let mut provenance = vec![
+        (place.key("replicas"), number.clone()),
+        (FieldPath::keys(["metadata", "name"]), origin.key("name")),
+    ];
+    // The operator hands the labels of a cluster to the workers of all its groups, so those of a cluster with a gang need
+    // entries of their own.
+    let own = section.queue.as_deref();
+    let priority = section.priority.as_deref().or(cluster.priority.filter(|_| own.is_none()));
+    let count = section.replicas.most();
+    if let Some(gang) = Gang::of_work(own.or(cluster.queue), priority, (name, count), scope) {
+        gang.mark(&mut worker["metadata"]);
+        gang::part(&mut worker, "worker");
+        gang::ends_soon(&mut worker["spec"]);
+        let from = if own.is_some() { origin } else { cluster.origin };
+        provenance.extend(gang::provenance(&place.key("metadata"), from, &number));
+    }
+    provenance.extend(pods::provenance(&place.key("spec"), origin, image));
+    section.keys.lay(&mut worker, &place, origin, &mut provenance);
+    (worker, provenance)
+}
+
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let spec = &context.body()["spec"];
+    let replicas = spec["worker"]["replicas"].as_u64();
+    let cluster = spec["cluster"].as_str().map(str::to_owned);
+    let facts = Facts::Workers { replicas, cluster, gang: gang::of(context.body()) };
+    object_program(context, KindId::DaskGroup, facts, DEADLINE)
+}
+
+/// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    let Identity::Object(group) = &wait.identity else { return queries };
+    let namespace = group.namespace.as_deref();
+    let own = [(GROUP_LABEL, group.name.as_str())];
+    if wait.until == Until::Handled {
+        return queries;
+    }
+    queries.part(Part::Workers, labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own));
+    queries.part(Part::Pods, pods_labelled(namespace, own));
+    workload::query(&mut queries, &wait.identity, wait.gang());
+    // The scheduler counts the workers of all groups.
+    if let (true, Some(cluster)) = (wait.until.is_ready(), wait.cluster()) {
+        queries.neighbor(Neighbor::ClusterPods, registered::pods(namespace, cluster));
+        queries.neighbor(Neighbor::Counts, registered::counts(namespace, cluster));
+    }
+    queries
+}
+
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let group = found.itself();
+    if wait.until == Until::Handled {
+        return Ok(handled::readiness(group));
+    }
+    let (workers, pods) = (found.get(Part::Workers)?, found.get(Part::Pods)?);
+    let name = text(&group["metadata"]["name"]);
+    let registered = registered_of(found);
+    let (settled, autoscalers) = (true, found.find(Neighbor::Autoscalers));
+    let workers = Workers { wait, group, name, workers, pods, registered, settled, autoscalers };
+    let held = workload::held(found, wait.gang(), pods);
+    Ok(ready(wait, group, pods, (workers, held)))
+}
+
+fn ready(
+    wait: &Await,
+    group: &Value,
+    pods: &Value,
+    (workers, held): (Workers, Option<workload::Held>),
+) -> Readiness {
+    if !group.is_object() {
+        return Readiness::progressing("not created yet");
+    }
+    // Only whether the operator has seen a number: it is about to change again.
+    if let Facts::Noted(number) = wait.facts {
+        return match scaled_to(group) {
+            Some(noted) if noted == number => Readiness::Ready,
+            _ => Readiness::Unhandled(UNSEEN.into()),
+        };
+    }
+    if let Some(reason) = PodState::each(pods).find_map(broken) {
+        return Readiness::Failed(reason);
+    }
+    if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
+        return Readiness::Unhandled(UNATTACHED.into());
+    }
+    if is_handled(group) == Some(false) {
+        return Readiness::Unhandled(UNSEEN.into());
+    }
+    match held {
+        Some(held) => held.readiness(),
+        None => workers.ready(),
+    }
+}
+
+fn registered_of(found: &Found) -> Option<Registered> {
+    Some(Registered::of(found.find(Neighbor::ClusterPods)?, found.find(Neighbor::Counts)?))
+}
+
+/// For `status`: how many workers of the group there are.
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+    let (group, workers, pods) = (found.itself(), found.get(Part::Workers)?, found.get(Part::Pods)?);
+    let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let tally = Tally::of(wait, group, &workers, pods, registered_of(found));
+    let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
+    facts.extend(tally.facts());
+    if let Some(held) = workload::held(found, wait.gang(), pods) {
+        facts.extend(held.facts());
+        let line = format!("{}; {}", held.line(), tally.line(true));
+        return Ok(StatusLine { line, facts, ..StatusLine::default() });
+    }
+    let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
+    let line = format!("{}{lacks}", tally.line(true));
+    Ok(StatusLine { line, facts, pending: pending(pods), ..StatusLine::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::ObjectId;
+
+    fn check(owned: bool, ready: &[u64], replicas: Value, live: u64) -> Readiness {
+        let identity = Identity::Object(ObjectId {
+            gvk: api::group(),
+            namespace: Some("default".into()),
+            name: "c-g".into(),
+        });
+        let facts = Facts::Workers { replicas: replicas.as_u64(), cluster: None, gang: None };
+        let wait = Await { kind: KindId::DaskGroup, identity, until: Until::Ready, facts, deadline: 1 };
+        let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };
+        let worker = |ready: &u64| {
+            json!({
+                "metadata": { "generation": 1, "labels": { "dask.org/workergroup-name": "c-g" } },
+                "spec": { "replicas": 1 },
+                "status": {
+                    "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                    "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
+                },
+            })
+        };
+        let workers: Vec<Value> = ready.iter().map(worker).collect();
+        let group = json!({
+            "metadata": { "name": "c-g", "ownerReferences": owners },
+            "spec": { "worker": { "replicas": live } },
+        });
+        let answers = [group, json!({ "items": workers }), json!({ "items": [] })];
+        readiness(&wait, &Found::answers(&queries(&wait), &answers)).unwrap()
+    }
+
+    #[test]
+    fn a_group_is_ready_with_its_workers() {
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::progressing(expect));
+        assert_eq!(check(false, &[1], json!(1), 1), Readiness::Unhandled(UNATTACHED.into()));
+        waits(check(true, &[1], json!(2), 2), "1 of 2 workers ready");
+        waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers ready");
+        waits(check(true, &[1, 1, 1], json!(2), 2), "1 of 3 workers still to be removed");
+        assert_eq!(check(true, &[1, 1], json!(2), 2), Readiness::Ready);
+        // A number of others' is whatever the group says.
+        assert_eq!(check(true, &[1, 1, 1], Value::Null, 3), Readiness::Ready);
+        waits(check(true, &[1, 1], Value::Null, 3), "2 of 3 workers ready");
+    }
+
+    #[test]
+    fn only_the_number_is_followed() {
+        for (path, expect) in [
+            ("spec.worker.replicas", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.cluster", Effect::Replace),
+            ("spec.worker.spec.containers[0].image", Effect::Replace),
+            ("spec.worker.metadata.labels.a", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

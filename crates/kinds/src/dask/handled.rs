@@ -1,0 +1,75 @@
+//! What the Dask operator has handled: kopf, which it is made of, notes on a thing the state that it handled last. That is
+//! the generation that the operator's kinds lack.
+
+use serde_json::Value;
+
+use super::api::{self, UNSEEN};
+use model::resource::{
+    Action, Await, Facts, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until,
+};
+
+/// Seconds in which the operator handles an edit: kopf tries a handler that failed again after a minute, and the search
+/// for a scheduler that does not answer holds up all handlers for some 200 seconds.
+/// Source: `get_scheduler_address` in dask-kubernetes 2026.3.0.
+const DEADLINE: u32 = 300;
+
+/// Whether the operator has handled the spec that a thing has now. `None` where nothing is noted, as of an operator that is
+/// made of something else.
+///
+/// What is noted is a value: after an edit to and fro it says the same before the operator has seen either as it does
+/// after both. So a number is written only when the one before it is handled ([`waits_before`]).
+pub(super) fn is_handled(object: &Value) -> Option<bool> {
+    noted(object).map(|noted| noted["spec"] == object["spec"])
+}
+
+fn noted(object: &Value) -> Option<Value> {
+    let noted = &object["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"];
+    serde_json::from_str(noted.as_str()?).ok()
+}
+
+/// How many workers the operator says that it has brought a group to. Source: `retire_workers` in dask-kubernetes 2026.3.0
+/// deletes what the scheduler names, and a scheduler that knows no worker names none; seen with a real scheduler.
+pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
+    noted(group)?["spec"]["worker"]["replicas"].as_u64()
+}
+
+/// The waits that stand before all steps of an update that writes a number of workers. The state before the write is the
+/// newest, so the operator comes to it for certain, whatever it left out on the way; and as it differs from what is
+/// written, what is noted afterwards tells the two apart. The cluster comes first: the operator has written the group by
+/// then. What others write to and fro in one go, before the operator has looked once, is not seen.
+pub fn waits_before(action: Action, object: &ObjectId, fields: &[FieldChange], steps: &[Step]) -> Vec<Step> {
+    let of_cluster = object.gvk == api::cluster();
+    if action != Action::Update || !of_cluster && object.gvk != api::group() {
+        return Vec::new();
+    }
+    let path = api::replicas_path();
+    // What is mended has no field that differs.
+    if !fields.iter().any(|field| field.path == path) && !steps.iter().any(scales) {
+        return Vec::new();
+    }
+    let wait = |kind: KindId, object: ObjectId| {
+        let identity = Identity::Object(object);
+        Step::Await(Await { kind, identity, until: Until::Handled, facts: Facts::None, deadline: DEADLINE })
+    };
+    let itself = |kind| wait(kind, object.clone());
+    if of_cluster {
+        let group = wait(KindId::DaskGroup, api::default_group(object));
+        return vec![itself(KindId::DaskCluster), group];
+    }
+    vec![itself(KindId::DaskGroup)]
+}
+
+fn scales(step: &Step) -> bool {
+    matches!(step, Step::Call(call) if call.body.as_ref().is_some_and(|body| body.value()["kind"] == "Scale"))
+}
+
+/// For [`Until::Handled`]. What is not there has nothing that could be on its way.
+pub(super) fn readiness(object: &Value) -> Readiness {
+    if !object.is_object() || is_handled(object) != Some(false) {
+        return Readiness::Ready;
+    }
+    Readiness::Unhandled(UNSEEN.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,535 @@
+//! Jobs: a program that runs once, beside a Dask cluster of its own.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::booked::{self, Booking, WorkerCapacity};
+use super::cluster::DaskCluster;
+use super::network::{self, Network};
+use super::parts::{Parts, Scheduler, Worker};
+use super::pods::{self, Wants};
+use super::service::DaskService;
+use super::{api, registered, when_idle, workers};
+use crate::about::{counted, image, workers};
+use crate::env::{self, Needed};
+use crate::json::{is_false, text};
+use crate::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Queries, Room, Unasked, itself};
+use crate::kubernetes::kueue::gang::{self, Gang};
+use crate::kubernetes::kueue::workload;
+use crate::kubernetes::object::{gvk, made, unmarked};
+use crate::kubernetes::pod_state::{ContainerState, PodState};
+use crate::kubernetes::pods::{broken, gpus, gpus_held, pending};
+use crate::kubernetes::requests::object_program;
+use crate::scope::Scope;
+use crate::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{
+    Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+};
+
+/// Seconds until the operator has made the program's pod.
+const STARTS: u32 = 300;
+/// Seconds that a job is followed when it does not say how long.
+const FOLLOWED: u32 = 3600;
+/// The place of its workers in the body.
+const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
+
+pub const KIND: Kind = Kind {
+    rank: 63,
+    held: Held::ByOperator,
+    room: Room::Nodes,
+    compare: Compare::Kubernetes(effect),
+    program: |context| workers::program(context, KindId::DaskJob, program(context)),
+    queries,
+    readiness,
+    status_line,
+    about,
+    pods: pods::of_cluster,
+    endpoint: api::endpoint,
+    address: |object| Address::of("dask_job", &object.name),
+    halt: Halt::GoesWhile(|job| when_idle::judge_job(job) != Readiness::Ready),
+    ends: true,
+    has_workers: true,
+    ..Kind::BARE
+};
+
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let worker = &spec["cluster"]["spec"]["worker"];
+    let create_only = &resource.create_only["spec"]["cluster"]["spec"]["worker"];
+    vec![workers(worker, create_only), image(&spec["job"]["spec"])]
+}
+
+/// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
+/// a new run, and needs consent by its address.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct DaskJob {
+    /// The live name, at most 53 characters, also of its cluster; defaults to the section's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The `[dask_cluster.NAME]` whose image, scheduler and workers its own cluster copies. Give this or `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
+    /// On a host: the `[environment.NAME]` of the program and of its cluster. Default that of `like`, else the only one of the
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// The image of the program, and of scheduler and workers unless `like` gives theirs. Not used on a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The program: arguments of the image's entry point, `["python", "train.py"]`. On a host a command, whose `python` is that of the
+    /// environment.
+    pub args: Vec<String>,
+    /// What the pod of the program gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// The scheduler of its cluster, when it is not `like` another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
+    /// The workers of its cluster, when it is not `like` another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Worker>,
+    /// The number of workers of its cluster. Default as in `worker` or `like`; an autoscaler's `max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10000))]
+    pub replicas: Option<u32>,
+    /// The `[queue.NAME]` that it waits in: its program, the scheduler and the workers start together when the queue has
+    /// room for all of them, or not at all. It is not copied by `like`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How urgent it is among the work of its queue: one of the queue's `priorities`. What is more urgent starts first; nothing
+    /// that runs is stopped for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `"queued"`: nodes for all workers of its cluster are requested at once from a pool with `queued = true`, and the job is created when they are
+    /// there, which may take days. Without Kueue; with it, use `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<WorkerCapacity>,
+    /// How long the nodes of `capacity = "queued"` last: `"12h"`. At most 7 days, and 7 days when nothing is said. Then they go,
+    /// with what runs on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
+    /// `true` creates a NetworkPolicy for the pods of the job and of its cluster, as in `[dask_cluster]`. Default as in `like`, else
+    /// `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<Network>,
+    /// What happens when the program fails. Default `never`: the job has failed.
+    #[serde(default)]
+    pub restart: Restart,
+    /// Waits for it to end and shows the end of its log; a failed job fails the apply. Default `false`: the apply
+    /// ends when the job has begun.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub wait: bool,
+    /// Seconds that `wait` lasts at most. Default 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub timeout: Option<u32>,
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+/// What happens when the program of a job fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// The job has failed.
+    #[default]
+    Never,
+    /// It is started again, for ever.
+    OnFailure,
+}
+
+impl Restart {
+    /// The `restartPolicy` of its pod.
+    fn policy(self) -> &'static str {
+        match self {
+            Self::Never => "Never",
+            Self::OnFailure => "OnFailure",
+        }
+    }
+}
+
+impl Section for DaskJob {
+    fn head(&self) -> Head<'_> {
+        Head {
+            manage: self.manage,
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+        }
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        let Self { keys, args, scheduler, worker, .. } = self;
+        let image = self.image.as_deref().unwrap_or_default();
+        let image_path = path.key("image");
+        let own = Pods {
+            path: path.clone(),
+            role: Role::Program,
+            replicas: 1,
+            image,
+            image_path: image_path.clone(),
+            args,
+            keys,
+        };
+        let image = (image_path, image);
+        let scheduler = scheduler.as_ref().map(|own| own.pods(path.key("scheduler"), image.clone()));
+        let worker = worker.as_ref().map(|own| {
+            own.pods(path.key("worker"), image.clone(), self.replicas.unwrap_or(own.replicas.most()))
+        });
+        [Some(own), scheduler, worker].into_iter().flatten().collect()
+    }
+}
+
+impl DaskJob {
+    /// What the parts that it copies from a section need in its own namespace.
+    pub fn copied_environment<'a>(&'a self, like: Option<&'a DaskCluster>) -> Vec<Needed<'a>> {
+        let Some((like, from)) = like.zip(self.like.as_ref()) else { return Vec::new() };
+        let section = FieldPath::keys(["dask_cluster", from]);
+        let scheduler = ("scheduler", &like.scheduler.keys.env, self.scheduler.is_none());
+        let worker = ("worker", &like.worker.keys.env, self.worker.is_none());
+        let copied = [scheduler, worker].into_iter().filter(|(_, _, is_copied)| *is_copied);
+        copied
+            .flat_map(|(part, env, _)| env::needed(env, self.namespace(), &section.key(part).key("env")))
+            .collect()
+    }
+
+    /// The NetworkPolicy of its pods: its own, or one as that of the section that it copies.
+    fn policy(&self, job: &Resource, like: Option<&DaskCluster>, scope: &Scope) -> Option<Resource> {
+        let copied = || Some((&like?.network_policy, FieldPath::keys(["dask_cluster", self.like.as_ref()?])));
+        let own = self.network_policy.as_ref().map(|own| (own, job.origin.clone()));
+        let (network, section) = own.or_else(copied).filter(|_| self.manage.is_managed())?;
+        network::lower(job, network, &section.key("network_policy"), scope)
+    }
+
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+/// The pod of a job's program. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+pub fn runner(job: &ObjectId) -> ObjectId {
+    ObjectId {
+        gvk: gvk("", "v1", "Pod", "pods"),
+        namespace: job.namespace.clone(),
+        name: format!("{}-runner", job.name),
+    }
+}
+
+/// The operator reads a job once. Source: as above.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &WORKER)) {
+        return effect;
+    }
+    if FieldPath::keys(["metadata"]).contains(path) {
+        return (Effect::InPlace, Some("what the operator created keeps the old value"));
+    }
+    (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
+}
+
+/// What `[dask_job.KEY]` becomes; `like` is the section that it names. The job, and what requests nodes for its workers.
+pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
+    let (name, namespace) = (section.live_name(key), section.namespace());
+    let origin = FieldPath::keys(["dask_job", key]);
+    let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
+    let program = wants(section, image);
+    let defaults = (Scheduler::default(), Worker::default());
+    let parts = parts(section, &origin, like.map_or(image, |like| &like.image), (like, &defaults));
+    let (worker, worker_of) = &parts.worker;
+    let replicas = section.replicas.unwrap_or(worker.replicas.most());
+    let number = number_from(&origin, section);
+    let mut provenance = provenance(&origin, section);
+    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let mut job = json!({ "spec": pods::program(&program, scope) });
+    job["spec"]["restartPolicy"] = json!(section.restart.policy());
+    let mut cluster = parts.spec(scope);
+    cluster["worker"]["replicas"] = json!(replicas);
+    let place = FieldPath::keys(["spec", "cluster", "spec"]);
+    let service = place.key("scheduler").key("service");
+    cluster["scheduler"]["service"] = DaskService::default().body(name, &service, &origin, &mut provenance);
+    let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
+    if let Some(gang) = Gang::of_work(queue, priority, (name, 2 + replicas), scope) {
+        gang.mark(&mut metadata);
+        gang::part(&mut job, "runner");
+        gang::of_cluster(&mut cluster);
+        provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
+    }
+    section.keys.lay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
+    parts.lay(&mut cluster, &place, &mut provenance);
+    let [scheduler, workers] = parts.wants();
+    let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
+    follows.extend(queue.map(|queue| Address::of("queue", queue)));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let spec = json!({ "job": job, "cluster": { "spec": cluster } });
+    let (identity, body) = made(api::job(), metadata, spec);
+    let mut job = Resource {
+        address: Address::of("dask_job", key),
+        kind: KindId::DaskJob,
+        identity,
+        body,
+        create_only: Value::Null,
+        provenance,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
+    };
+    let booking = Booking {
+        place: &WORKER,
+        number: (replicas, number),
+        workers: worker_of.key("worker"),
+        image: worker_of.key("image"),
+        keys: &worker.keys,
+        longest: section.max_run_duration.as_deref(),
+        // What it copies may change while it runs, and it keeps its nodes all the same.
+        by_text: false,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut job, booking, scope);
+    let policy = section.policy(&job, like, scope);
+    job.follows.extend(policy.iter().map(|policy| policy.address.clone()));
+    [job].into_iter().chain(booked.into_iter().flatten()).chain(policy).collect()
+}
+
+/// The scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.
+fn parts<'a>(
+    section: &'a DaskJob,
+    origin: &FieldPath,
+    image: &'a str,
+    (like, defaults): (Option<&'a DaskCluster>, &'a (Scheduler, Worker)),
+) -> Parts<'a> {
+    let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
+    let of = |is_own: bool| copied.clone().filter(|_| !is_own).unwrap_or_else(|| origin.clone());
+    let DaskJob { scheduler, worker, .. } = section;
+    let at = (of(scheduler.is_some()), of(worker.is_some()));
+    let scheduler = scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&defaults.0);
+    let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
+    Parts { image, scheduler: (scheduler, at.0), worker: (worker, at.1) }
+}
+
+/// What `[dask_job.KEY]` with `manage = false` says of a job that others own.
+pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
+    lower(key, section, like, scope).into_iter().map(unmarked).collect()
+}
+
+fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
+    Wants { image, args: &section.args, keys: &section.keys, resources: None }
+}
+
+fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {
+    let own = FieldPath::keys(["spec", "job", "spec"]);
+    let image = match (&section.like, &section.image) {
+        (Some(like), None) => FieldPath::keys(["dask_cluster", like, "image"]),
+        _ => origin.key("image"),
+    };
+    let mut provenance = pods::provenance(&own, origin, &image);
+    provenance.push((own.key("restartPolicy"), origin.key("restart")));
+    let cluster = FieldPath::keys(["spec", "cluster", "spec"]);
+    provenance.push((cluster.key("worker").key("replicas"), number_from(origin, section)));
+    provenance
+}
+
+/// Where the number of workers stands.
+pub fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
+    match (&section.like, &section.replicas) {
+        (Some(like), None) => FieldPath::keys(["dask_cluster", like]).key("worker").key("replicas"),
+        _ => origin.key("replicas"),
+    }
+}
+
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let runner = context.object().map(runner);
+    follow(context, KindId::DaskJob, (gang::of(context.body()), STARTS), runner)
+}
+
+/// How an apply follows a job: the gang of its pods, and seconds until it has begun. It is no part of the job's object, so that
+/// another wish does not run it again.
+pub fn follow(
+    context: &ChangeContext,
+    kind: KindId,
+    (gang, starts): (Option<String>, u32),
+    program: Option<ObjectId>,
+) -> Vec<Step> {
+    let wait = context.resource.and_then(|resource| match resource.life {
+        Life::Once { follow } => follow,
+        Life::Kept => None,
+    });
+    let facts = Facts::Job { to_the_end: wait.is_some(), gang };
+    let mut steps = object_program(context, kind, facts, wait.unwrap_or(starts));
+    let makes = context.action.makes();
+    if let (Some(_), true, Some(pod)) = (wait, makes, program) {
+        let end =
+            steps.iter().rposition(|step| matches!(step, Step::Await(_))).map_or(steps.len(), |at| at + 1);
+        steps.insert(end, Step::ReadLog { pod, expect: None });
+    }
+    steps
+}
+
+/// The job, its program's pod, its cluster, and the pods of that.
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    let Identity::Object(job) = &wait.identity else { return queries };
+    let namespace = job.namespace.as_deref();
+    let at = |path: String| Query { api: Api::Kubernetes, path };
+    queries.part(Part::Program, at(runner(job).path()));
+    queries.part(Part::Cluster, at(format!("{}/{}", api::cluster().collection(namespace), job.name)));
+    queries.part(Part::Pods, registered::pods(namespace, &job.name));
+    workload::query(&mut queries, &wait.identity, wait.gang());
+    queries
+}
+
+/// The operator's own words for the states of a job. Source: as above.
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
+    Ok(followed(wait, job, (runner, pods), workload::held(found, wait.gang(), pods)))
+}
+
+fn followed(
+    wait: &Await,
+    job: &Value,
+    (runner, pods): (&Value, &Value),
+    held: Option<workload::Held>,
+) -> Readiness {
+    if !job.is_object() {
+        return Readiness::progressing("not created yet");
+    }
+    let to_the_end = matches!(wait.facts, Facts::Job { to_the_end: true, .. });
+    let status = text(&job["status"]["jobStatus"]);
+    match status {
+        "Successful" => return Readiness::Ready,
+        "Failed" if to_the_end => return Readiness::Failed(why_failed(runner)),
+        "" => return Readiness::progressing("not yet handled by the Dask operator"),
+        "JobCreated" => {
+            return Readiness::progressing("the Dask operator has not created its cluster yet");
+        }
+        _ => {}
+    }
+    // The operator calls a job created, and running, while all of its pods are held back.
+    if let Some(held) = held.filter(|_| status != "Failed") {
+        return held.readiness();
+    }
+    if !to_the_end {
+        return Readiness::Ready;
+    }
+    if let Some(reason) = PodState::each(pods).find_map(broken) {
+        return Readiness::Failed(reason);
+    }
+    let what = format!("{status}, not finished yet");
+    Readiness::Progressing(pods::with_pods(&what, pods, "job-runner"))
+}
+
+fn why_failed(runner: &Value) -> String {
+    let mut codes = PodState(runner).containers().filter_map(ContainerState::exit_code);
+    match codes.find(|code| *code != 0) {
+        Some(code) => format!("its program failed with exit code {code}"),
+        None => "its program failed".to_owned(),
+    }
+}
+
+/// For `status`: how far the job is, its program and its cluster.
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+    let (job, runner) = (found.itself(), found.get(Part::Program)?);
+    let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
+    let phase = match text(&job["status"]["jobStatus"]) {
+        "" => "not seen yet",
+        phase => phase,
+    };
+    let program = match PodState(runner).phase() {
+        "" => "no program yet".to_owned(),
+        phase => format!("program {phase}"),
+    };
+    let workers = cluster["spec"]["worker"]["replicas"].as_u64();
+    let beside =
+        workers.map(|workers| format!(", {} requested", counted(workers, "worker"))).unwrap_or_default();
+    let gpus = gpus(PodState::each(pods));
+    let held = workload::held(found, wait.gang(), pods);
+    if let Some(held) = held {
+        let [why, since] = held.facts();
+        let phase = ("phase", job["status"]["jobStatus"].clone());
+        return Ok(StatusLine { line: held.line(), facts: vec![phase, why, since], ..StatusLine::default() });
+    }
+    let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
+    Ok(StatusLine {
+        line: format!("{phase}; {program}{beside}{}{lacks}", gpus_held(gpus)),
+        facts: vec![
+            ("phase", job["status"]["jobStatus"].clone()),
+            ("program", runner["status"]["phase"].clone()),
+            ("started", job["status"]["startTime"].clone()),
+            ("ended", job["status"]["endTime"].clone()),
+            ("workers_wanted", json!(workers)),
+            ("gpus", json!(gpus)),
+        ],
+        pending: pending(pods),
+        failed: (phase == "Failed").then(|| why_failed(runner)),
+        ..StatusLine::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::Until;
+
+    fn check(status: &str, end: bool, runner: &Value) -> Readiness {
+        let identity = Identity::Object(ObjectId {
+            gvk: api::job(),
+            namespace: Some("default".into()),
+            name: "j".into(),
+        });
+        let facts = Facts::Job { to_the_end: end, gang: None };
+        let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
+        let job = json!({ "status": { "jobStatus": status } });
+        followed(&wait, &job, (runner, &json!({ "items": [runner] })), None)
+    }
+
+    #[test]
+    fn a_job_is_begun_or_followed_to_its_end() {
+        let none = Value::Null;
+        let waits = |found: Readiness| assert!(matches!(found, Readiness::Progressing(_)), "{found:?}");
+        for end in [false, true] {
+            waits(check("", end, &none));
+            waits(check("JobCreated", end, &none));
+            assert_eq!(check("Successful", end, &none), Readiness::Ready);
+        }
+        for status in ["ClusterCreated", "Running", "Failed"] {
+            assert_eq!(check(status, false, &none), Readiness::Ready, "{status}");
+        }
+        waits(check("Running", true, &none));
+        let ended =
+            json!({ "status": { "containerStatuses": [{ "state": { "terminated": { "exitCode": 3 } } }] } });
+        assert_eq!(
+            check("Failed", true, &ended),
+            Readiness::Failed("its program failed with exit code 3".into())
+        );
+        let stuck = json!({ "metadata": { "name": "j-runner" }, "status": { "containerStatuses": [
+            { "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no" } } }
+        ] } });
+        assert!(matches!(check("Running", true, &stuck), Readiness::Failed(_)));
+    }
+
+    #[test]
+    fn a_changed_job_is_a_new_run() {
+        assert_eq!(effect(&"spec.job.spec.containers[0].args".parse().unwrap()).0, Effect::Replace);
+        assert_eq!(effect(&"metadata.labels.a".parse().unwrap()).0, Effect::InPlace);
+        for (map, key) in [("labels", gang::QUEUE), ("labels", gang::GROUP), ("annotations", gang::COUNT)] {
+            assert_eq!(effect(&FieldPath::keys(["metadata", map, key])).0, Effect::Replace, "{key}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The scheduler and the default workers of a cluster, as its own section describes them or a job copies them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::pods::{self, Wants};
+use super::process::ProcessKeys;
+use super::replicas::Replicas;
+use crate::scope::Scope;
+use crate::section::{PodKeys, Pods, Role};
+use crate::slurm::SlurmKeys;
+use model::address::FieldPath;
+
+/// The scheduler of a Dask cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Scheduler {
+    /// With `[ssh]`: the host that it runs on. Default the home of the stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// On a host: the address that scheduler and workers listen on. Whoever reaches it can run code. Default `127.0.0.1`;
+    /// with `[ssh]` the address of its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// On a host: the network interface that the scheduler listens on, instead of `host`: `"ib0"`. Its IPv4 address counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// With `[slurm]`: the scheduler is a job, too, instead of a process on the login node, and this is what it asks for where it
+    /// is not what `[slurm]` says: `{ time_limit = "2d" }`, or `{}`. `cpu` and `memory` are its own; default one CPU, and the memory that
+    /// its partition gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmKeys>,
+    /// On a host: the port for workers and clients. Default 8786; a free one of its node where it is a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u16>,
+    /// On a host: the port of the dashboard, which also tells the state of the workers. Default 8787; a free
+    /// one of its node where it is a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub dashboard_port: Option<u16>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// Arguments of the image's entry point. Default `dask scheduler`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+}
+
+/// The default group of workers of a Dask cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Worker {
+    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler, on a host for distributed's own `Adaptive`;
+    /// `{ start = 2 }` for the initial number, which then belongs to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
+    /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmKeys>,
+    /// With `[ssh]`: the hosts that they are spread over; `gpu[1-4]` is `gpu1` to `gpu4`. Default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// On a host: what scheduler and workers speak: `"tls"`, the default with `[ssh]` and `[slurm]`, `"tcp"`, the default with `[local]`, or
+    /// `"ucx"` for InfiniBand and NVLink, which needs `distributed-ucxx` in the environment and has no TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// How their processes run.
+    #[serde(flatten)]
+    pub process: ProcessKeys,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
+    /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
+    /// `dask worker --name $(DASK_WORKER_NAME)` without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+}
+
+impl Scheduler {
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        Wants { image, args: &self.args, keys: &self.keys, resources: None }
+    }
+
+    /// Its pod; `image` is where the image stands, and the image.
+    pub(super) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
+        let (image_path, image) = image;
+        Pods {
+            path,
+            role: Role::Scheduler,
+            replicas: 1,
+            image,
+            image_path,
+            args: &self.args,
+            keys: &self.keys,
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    }
+
+    /// Its pods; `image` is where the image stands, and the image.
+    pub(super) fn pods<'a>(
+        &'a self,
+        path: FieldPath,
+        image: (FieldPath, &'a str),
+        replicas: u32,
+    ) -> Pods<'a> {
+        let (image_path, image) = image;
+        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+    }
+}
+
+/// Both parts, each with the path of the section that describes it.
+pub(super) struct Parts<'a> {
+    pub image: &'a str,
+    pub scheduler: (&'a Scheduler, FieldPath),
+    pub worker: (&'a Worker, FieldPath),
+}
+
+impl<'a> Parts<'a> {
+    pub fn wants(&self) -> [Wants<'a>; 2] {
+        [self.scheduler.0.wants(self.image), self.worker.0.wants(self.image)]
+    }
+
+    /// What they are in the spec of a DaskCluster.
+    pub fn spec(&self, scope: &Scope) -> Value {
+        let [scheduler, worker] = self.wants();
+        json!({
+            "scheduler": { "spec": pods::scheduler(&scheduler, scope) },
+            "worker": { "spec": pods::worker(&worker, &self.worker.0.process, scope) },
+        })
+    }
+
+    /// Lays labels, annotations and the table `pod` of both over such a spec, whose place in the body is `place`. `provenance`
+    /// learns where everything of their pods comes from.
+    pub fn lay(&self, spec: &mut Value, place: &FieldPath, provenance: &mut Vec<(FieldPath, FieldPath)>) {
+        let Self { scheduler: (scheduler, scheduler_of), worker: (worker, worker_of), .. } = self;
+        let parts = [("scheduler", &scheduler.keys, scheduler_of), ("worker", &worker.keys, worker_of)];
+        for (part, keys, section) in parts {
+            let (place, from) = (place.key(part), section.key(part));
+            provenance.extend(pods::provenance(&place.key("spec"), &from, &section.key("image")));
+            keys.lay(&mut spec[part], &place, &from, provenance);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Pods of Dask: how schedulers and workers are built from short forms, and why one does not run.
+
+use serde_json::{Value, json};
+
+use super::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
+use super::handled::scaled_to;
+use super::process::ProcessKeys;
+use super::registered::Registered;
+use crate::json::text;
+use crate::kind::Where;
+use crate::kubernetes::object::pods_labelled;
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::{gpus, gpus_held, why};
+use crate::kubernetes::template;
+pub use crate::kubernetes::template::{Wants, provenance};
+use crate::kubernetes::workload::deployment_ready;
+use crate::scope::{DASK_OPERATOR, Scope};
+use model::address::Address;
+use model::resource::{Await, Identity, Progress, Readiness, Resource, Until};
+
+/// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
+pub(super) fn of_cluster(resource: &Resource) -> Where {
+    labelled(CLUSTER_LABEL, resource)
+}
+
+/// The pods of a group.
+pub(super) fn of_group(resource: &Resource) -> Where {
+    labelled(GROUP_LABEL, resource)
+}
+
+fn labelled(label: &str, resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
+}
+
+/// What a thing of Dask with these pods follows: the operator as well.
+pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
+    template::follows(pods, namespace, scope.section(DASK_OPERATOR), scope)
+}
+
+/// The PodSpec of a scheduler.
+pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
+    let args = if wants.args.is_empty() { json!(["dask", "scheduler"]) } else { json!(wants.args) };
+    // Ports by name: the schema refuses numbers in probes and services.
+    let probe = |delay: u32, period: u32| {
+        let get = json!({ "path": "/health", "port": "http-dashboard" });
+        json!({ "httpGet": get, "initialDelaySeconds": delay, "periodSeconds": period })
+    };
+    let port = |name: &str, number: u32| json!({ "name": name, "containerPort": number, "protocol": "TCP" });
+    let container = json!({
+        "name": "scheduler",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+        "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
+        "readinessProbe": probe(5, 10),
+        "livenessProbe": probe(15, 20),
+    });
+    template::pod(container, wants, scope)
+}
+
+/// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
+/// 2026.6.0.
+pub fn worker(wants: &Wants, process: &ProcessKeys, scope: &Scope) -> Value {
+    let command: &[&str] =
+        if wants.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
+    let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
+    let mut args: Vec<String> =
+        if wants.args.is_empty() { named.map(str::to_owned).collect() } else { wants.args.to_vec() };
+    args.extend(process.args());
+    let resources = wants.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
+    let resources: Vec<String> = resources.collect();
+    if !resources.is_empty() {
+        args.extend(["--resources".to_owned(), resources.join(" ")]);
+    }
+    let container = json!({
+        "name": "worker",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+    });
+    let mut pod = template::pod(container, wants, scope);
+    for (name, value) in process.variables() {
+        let variable = json!({ "name": name, "value": value });
+        match pod["containers"][0]["env"].as_array_mut() {
+            Some(list) => list.push(variable),
+            None => pod["containers"][0]["env"] = json!([variable]),
+        }
+    }
+    pod
+}
+
+/// The PodSpec of a job's program.
+pub fn program(wants: &Wants, scope: &Scope) -> Value {
+    let container = json!({
+        "name": "job",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": wants.args,
+    });
+    template::pod(container, wants, scope)
+}
+
+/// The workers of one group.
+pub struct Workers<'a> {
+    /// The wait; its facts may say how many there must be.
+    pub wait: &'a Await,
+    /// The live group, which says how many there must be when the number is not the file's.
+    pub group: &'a Value,
+    /// The group's name.
+    pub name: &'a str,
+    /// Worker Deployments.
+    pub workers: &'a Value,
+    pub pods: &'a Value,
+    /// What the scheduler says of the workers of the whole cluster, where it was asked.
+    pub registered: Option<Registered>,
+    /// Whether another number than the wanted one is somebody's wish, and not one that the operator has still to follow.
+    pub settled: bool,
+    /// The DaskAutoscalers of the namespace, where they were asked for.
+    pub autoscalers: Option<&'a Value>,
+}
+
+/// How many workers there should be, and whose number that is where it is not the stack's. What is kept may have been
+/// scaled since, which a plan tells as a change of others: its workers are no less ready for it.
+pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
+    let live = group["spec"]["worker"]["replicas"].as_u64();
+    match (wait.workers(), live) {
+        (Some(file), Some(live)) if file != live && wait.until == Until::Still => {
+            (live, format!(" (the stack says {file})"))
+        }
+        (file, live) => (file.or(live).unwrap_or(1), String::new()),
+    }
+}
+
+/// How many workers of a group there are, for `status`.
+pub struct Tally {
+    desired: u64,
+    whose: String,
+    made: usize,
+    ready: usize,
+    registered: Option<Registered>,
+    gpus: u64,
+}
+
+impl Tally {
+    /// Of worker Deployments, pods of the Dask cluster, of which those of other groups are told there, and what the scheduler says
+    /// where it was asked.
+    pub fn of(
+        wait: &Await,
+        group: &Value,
+        workers: &[&Value],
+        pods: &Value,
+        registered: Option<Registered>,
+    ) -> Self {
+        let (desired, whose) = desired(wait, group);
+        let ready = workers.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+        let name = text(&group["metadata"]["name"]);
+        let own = PodState::each(pods).filter(|pod| ["", name].contains(&pod.label(GROUP_LABEL)));
+        Self { desired, whose, made: workers.len(), ready, registered, gpus: gpus(own) }
+    }
+
+    /// `workers: 2 desired, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
+    pub fn line(&self, scheduler_ready: bool) -> String {
+        let Self { desired, whose, made, ready, registered, gpus } = self;
+        let known = registered.as_ref().filter(|_| scheduler_ready).map(Registered::status_line);
+        let (known, held) = (known.unwrap_or_default(), gpus_held(*gpus));
+        format!("workers: {desired} desired{whose}, {made} created, {ready} ready{known}{held}")
+    }
+
+    /// The same for programs.
+    pub fn facts(&self) -> [(&'static str, Value); 5] {
+        [
+            ("workers_wanted", json!(self.desired)),
+            ("workers_made", json!(self.made)),
+            ("workers_ready", json!(self.ready)),
+            ("workers_registered", self.registered.as_ref().map_or(Value::Null, Registered::fact)),
+            ("gpus", json!(self.gpus)),
+        ]
+    }
+}
+
+/// What an apply waits for while the operator has not handled what is wanted.
+pub fn unseen(wait: &Await, group: &Value) -> Readiness {
+    let asked = group["spec"]["worker"]["replicas"].as_u64();
+    match (wait.workers(), asked) {
+        (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
+        _ => Readiness::Unhandled(UNSEEN.into()),
+    }
+}
+
+fn asks_otherwise(desired: u64) -> Readiness {
+    Readiness::progressing(format!("{UNSEEN}; its worker group does not request {desired} yet"))
+}
+
+impl Workers<'_> {
+    /// Whether there are as many as wanted, and all ready.
+    pub fn ready(&self) -> Readiness {
+        let of_group = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *self.name;
+        let list: Vec<&Value> =
+            self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
+        let file = self.wait.workers();
+        let asked = self.group["spec"]["worker"]["replicas"].as_u64();
+        let desired = match desired(self.wait, self.group) {
+            (desired, _) if self.settled => desired,
+            (desired, _) => file.unwrap_or(desired),
+        };
+        let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
+        let made = list.len() as u64;
+        if let Some(asked) = asked.filter(|asked| *asked != desired) {
+            return match self.settled {
+                true => Readiness::Failed(self.second_owner(asked, desired)),
+                false => Readiness::progressing(format!(
+                    "its worker group requests {asked} workers, not {desired} yet"
+                )),
+            };
+        }
+        if made > desired {
+            return self.too_many(&list, desired);
+        }
+        if ready < desired {
+            let what = format!("{ready} of {desired} workers ready");
+            return Readiness::Progressing(with_pods(what, self.pods, "worker"));
+        }
+        match self.registered.as_ref().and_then(Registered::missing) {
+            Some(missing) => Readiness::progressing(missing),
+            None => Readiness::Ready,
+        }
+    }
+
+    /// Why the number is not the stack's, though the operator has nothing left to do: it would never become so.
+    fn second_owner(&self, asked: u64, desired: u64) -> String {
+        let Self { group, autoscalers, name, .. } = self;
+        let scalers = autoscalers.iter().flat_map(|list| list["items"].as_array()).flatten();
+        let cluster = &group["spec"]["cluster"];
+        // An autoscaler writes the default group only. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+        let is_default = cluster.as_str().is_some_and(|cluster| *name == format!("{cluster}-default"));
+        let scaler = scalers.filter(|_| is_default).find(|scaler| scaler["spec"]["cluster"] == *cluster);
+        let (who, cure) = match (scaler, last_writer(group)) {
+            (Some(scaler), _) => {
+                let (spec, metadata) = (&scaler["spec"], &scaler["metadata"]);
+                let whose = format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+                let bounds = format!("{} to {} workers", spec["minimum"], spec["maximum"]);
+                (
+                    format!("DaskAutoscaler {whose} ({bounds}) sets the number, too"),
+                    "delete the autoscaler, or leave the number to it: `replicas = { start = N }` in a section, no \
+                     `replicas` in a manifest",
+                )
+            }
+            (None, Some(writer)) => (
+                format!("`{writer}` changed it during the apply"),
+                "apply again once nobody else sets the number, or leave it to them: `replicas = { start = N }`",
+            ),
+            (None, None) => (
+                "it was changed during the apply".to_owned(),
+                "apply again once nobody else sets the number, or leave it to them: `replicas = { start = N }`",
+            ),
+        };
+        format!("DaskWorkerGroup {name} requests {asked} workers, the stack says {desired}: {who}; {cure}")
+    }
+
+    fn too_many(&self, list: &[&Value], desired: u64) -> Readiness {
+        let surplus = (list.len() as u64).saturating_sub(desired);
+        let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
+        let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
+        if names.len() as u64 > desired && scaled_to(self.group) == Some(desired) {
+            return Readiness::Failed(format!(
+                "the Dask operator reports that it scaled to {desired}, but left {}: its scheduler named no \
+                 worker to retire, and the operator does not retry; the next apply deletes {surplus} of the \
+                 Deployments {}",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        Readiness::progressing(format!("{surplus} of {} workers still to be removed", list.len()))
+    }
+}
+
+/// The field manager that wrote the number of a group last. Writes through the scale subresource carry no time (seen on
+/// kube-apiserver 1.36), so such a manager counts as the last.
+fn last_writer(group: &Value) -> Option<&str> {
+    let entries = group["metadata"]["managedFields"].as_array()?.iter();
+    let wrote = entries.filter(|entry| entry["fieldsV1"]["f:spec"]["f:worker"]["f:replicas"].is_object());
+    let last = wrote.max_by_key(|entry| entry["time"].as_str().unwrap_or("~"))?;
+    Some(text(&last["manager"])).filter(|manager| !manager.is_empty())
+}
+
+/// How far something is, and what holds up the first of its pods that says so.
+pub(crate) fn with_pods(what: impl Into<String>, pods: &Value, component: &str) -> Progress {
+    let mut own =
+        PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());
+    Progress { what: what.into(), held_up: own.find_map(why) }
+}

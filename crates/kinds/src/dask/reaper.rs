@@ -1,0 +1,557 @@
+//! `ttl` and `idle_stop` of a Dask cluster: a CronJob beside it for each, which deletes it when it is old enough, or has been
+//! without work for long enough. It lives in the cluster, so it works when nobody's machine is on, and may read and delete
+//! that one object, read its groups, and nothing else.
+//!
+//! It keeps no state: since when a scheduler is idle the scheduler itself knows, by its count of what its tasks do, and so
+//! sees work between two looks. `/json/counts.json` has no such count, and `/metrics` answers only where the image has
+//! `prometheus_client`; so it is asked as the operator asks it, by Dask's own protocol.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::api::{self, CLUSTER_LABEL};
+use crate::confined;
+use crate::json::text;
+use crate::kind::{Compare, Halt, Kind};
+use crate::kubernetes::kueue::{gang, workload_of};
+use crate::kubernetes::object::gvk;
+use crate::kubernetes::requests::object_program;
+use crate::scope::{Scope, let_in};
+use crate::short::{seconds, text_or_table};
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Readiness, Resource};
+
+/// Seconds until a CronJob that does not come counts as stuck.
+const DEADLINE: u32 = 120;
+/// Between two looks.
+const SCHEDULE: &str = "*/5 * * * *";
+/// Seconds until a look ends in any case: before the next one begins.
+const LOOK: u32 = 240;
+/// Seconds that a time has at least: a few looks.
+pub const SHORTEST: u64 = 600;
+/// Seconds that it has at most.
+pub const LONGEST: u64 = 365 * 86_400;
+
+/// Where the script finds how long it waits.
+const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
+/// Where it finds the path of the Workload of a cluster that is in a queue.
+const WORKLOAD: &str = "DASK_INFRA_REAPER_WORKLOAD";
+
+/// What runs in the cluster.
+pub const SCRIPT: &str = include_str!("reaper.py");
+
+/// Why a Dask cluster is deleted from inside the Kubernetes cluster: a key of its section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It is old enough.
+    Ttl,
+    /// It has been without work for long enough.
+    IdleStop,
+}
+
+impl Cause {
+    pub const ALL: [Self; 2] = [Self::Ttl, Self::IdleStop];
+
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Ttl => "ttl",
+            Self::IdleStop => "idle_stop",
+        }
+    }
+
+    /// The end of the names of what is made for it.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Ttl => "-ttl",
+            Self::IdleStop => "-idle",
+        }
+    }
+
+    /// The longest name of a Dask cluster with that key. Source: `pkg/apis/batch/validation/validation.go`, CronJob names
+    /// have at most 52 characters, as eleven are added for each Job.
+    pub fn longest_name(self) -> usize {
+        52 - self.suffix().len()
+    }
+
+    /// When it deletes a cluster, from its CronJob: `8h after it is created`.
+    pub fn clause(self, job: &Resource) -> Option<String> {
+        let after = after(job)?;
+        Some(match self {
+            Self::Ttl => format!("{after} after {}", since(job)),
+            Self::IdleStop => format!("after {after} without work"),
+        })
+    }
+
+    fn of_job(job: &Resource) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| job.origin.last_key() == Some(cause.key()))
+    }
+}
+
+/// The CronJob that deletes a Dask cluster.
+pub const KIND: Kind = Kind {
+    rank: 33,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |context| object_program(context, KindId::DaskReaper, Facts::None, DEADLINE),
+    readiness: |_, found| {
+        let there = found.itself().is_object();
+        Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
+    },
+    status_line: |_, found| Ok(looked(&found.itself()["status"])),
+    about: |resource| {
+        let clause = Cause::of_job(resource).and_then(|cause| cause.clause(resource));
+        clause.map(|clause| format!("deletes it {clause}")).into_iter().collect()
+    },
+    halt: Halt::Goes,
+    ..Kind::BARE
+};
+
+/// When it looked, and when that worked: a look that fails deletes nothing.
+fn looked(status: &Value) -> StatusLine {
+    let (last, worked) = (&status["lastScheduleTime"], &status["lastSuccessfulTime"]);
+    let line = match (last.as_str(), worked.as_str()) {
+        (None, _) => "has not looked yet".to_owned(),
+        (Some(last), None) => format!("last look {last}, none has worked yet"),
+        (Some(last), Some(worked)) => format!("last look {last}, last one that worked {worked}"),
+    };
+    StatusLine {
+        line,
+        facts: vec![("last_look", last.clone()), ("last_look_that_worked", worked.clone())],
+        ..StatusLine::default()
+    }
+}
+
+/// After how long a CronJob deletes a Dask cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum After {
+    Time(String),
+    Table(AfterTable),
+}
+
+/// After how long a CronJob deletes a Dask cluster, and the image of the CronJob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AfterTable {
+    /// How long: `"45m"`, `"8h"`, `"2d"`.
+    pub after: String,
+    /// An image with Python 3 for the CronJob; for `idle_stop` it also needs `distributed`. Default: the cluster's, which its
+    /// nodes have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
+impl After {
+    /// As it is written.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Time(after) => after,
+            Self::Table(table) => &table.after,
+        }
+    }
+
+    fn image(&self) -> Option<&str> {
+        match self {
+            Self::Time(_) => None,
+            Self::Table(table) => table.image.as_deref(),
+        }
+    }
+}
+
+impl Serialize for After {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Time(after) => serializer.serialize_str(after),
+            Self::Table(table) => table.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for After {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let short = |after: &str| Self::Time(after.to_owned());
+        text_or_table(deserializer, "a time or a table with `after`", short, Self::Table)
+    }
+}
+
+impl JsonSchema for After {
+    fn schema_name() -> Cow<'static, str> {
+        "After".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "After how long a CronJob deletes a Dask cluster.",
+            "oneOf": [{ "type": "string" }, generator.subschema_for::<AfterTable>()],
+        })
+    }
+}
+
+/// Account, rights and CronJob for a cluster and one of its keys.
+pub fn lower(
+    cluster: &Resource,
+    cause: Cause,
+    after: &After,
+    groups: &[ObjectId],
+    scope: &Scope,
+) -> Vec<Resource> {
+    let Identity::Object(of) = &cluster.identity else { return Vec::new() };
+    let making = Making {
+        cluster,
+        of,
+        cause,
+        name: format!("{}{}", of.name, cause.suffix()),
+        namespace: of.namespace.as_deref().unwrap_or("default"),
+        asks: match cause {
+            Cause::Ttl => Asks::Workload(
+                gang::of(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
+            ),
+            Cause::IdleStop => Asks::Scheduler(groups),
+        },
+        scope,
+    };
+    let [account, role, binding] = making.rights();
+    let job = making.job(after, &binding);
+    vec![account, role, binding, job]
+}
+
+/// What tells since when the time of a cluster counts.
+enum Asks<'a> {
+    /// Its creation; of a cluster in a queue the Workload, which tells when it was admitted.
+    Workload(Option<ObjectId>),
+    /// Its scheduler, and its groups, which tell whether it waits for workers.
+    Scheduler(&'a [ObjectId]),
+}
+
+/// What is made for one key of a cluster.
+struct Making<'a> {
+    cluster: &'a Resource,
+    of: &'a ObjectId,
+    cause: Cause,
+    name: String,
+    namespace: &'a str,
+    asks: Asks<'a>,
+    scope: &'a Scope,
+}
+
+impl Making<'_> {
+    fn object(&self, gvk: Gvk, kind: KindId, rest: Value, follows: Vec<Address>) -> Resource {
+        let Self { cluster, name, namespace, scope, .. } = self;
+        let mut body = json!({
+            "apiVersion": gvk.api_version(),
+            "kind": gvk.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+        });
+        for (field, value) in rest.as_object().into_iter().flatten() {
+            body[field] = value.clone();
+        }
+        let namespace = Some((*namespace).to_owned());
+        Resource {
+            address: Address::object(cluster.address.as_str(), &gvk.kind, namespace.as_deref(), name),
+            identity: Identity::Object(ObjectId { gvk, namespace, name: name.clone() }),
+            kind,
+            body,
+            create_only: Value::Null,
+            origin: cluster.origin.key(self.cause.key()),
+            provenance: Vec::new(),
+            follows,
+            protect: false,
+            life: Life::Kept,
+        }
+    }
+
+    /// The account, the right to read and delete the one cluster, and to read what else it asks.
+    fn rights(&self) -> [Resource; 3] {
+        let rbac = |kind: &str, plural: &str| gvk("rbac.authorization.k8s.io", "v1", kind, plural);
+        let before = self.scope.in_namespace(self.namespace);
+        let account = self.object(
+            gvk("", "v1", "ServiceAccount", "serviceaccounts"),
+            KindId::Object,
+            // The token is mounted where it is used.
+            json!({ "automountServiceAccountToken": false }),
+            before.clone(),
+        );
+        let rule = |of: &Gvk, names: &[&str], verbs: &[&str]| {
+            json!({
+                "apiGroups": [of.group], "resources": [of.plural], "resourceNames": names, "verbs": verbs,
+            })
+        };
+        let mut rules = vec![rule(&self.of.gvk, &[&self.of.name], &["get", "delete"])];
+        match &self.asks {
+            Asks::Workload(workload) => {
+                rules
+                    .extend(workload.iter().map(|workload| rule(&workload.gvk, &[&workload.name], &["get"])));
+            }
+            Asks::Scheduler(groups) => {
+                let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+                rules.push(rule(&api::group(), &names, &["get"]));
+            }
+        }
+        let role =
+            self.object(rbac("Role", "roles"), KindId::Object, json!({ "rules": rules }), before.clone());
+        let binding = self.object(
+            rbac("RoleBinding", "rolebindings"),
+            KindId::Binding,
+            json!({
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": self.name },
+                "subjects": [{ "kind": "ServiceAccount", "name": self.name, "namespace": self.namespace }],
+            }),
+            before.iter().chain([&account.address, &role.address]).cloned().collect(),
+        );
+        [account, role, binding]
+    }
+
+    fn job(&self, after: &After, binding: &Resource) -> Resource {
+        let mut spec = json!({
+            "schedule": SCHEDULE,
+            "concurrencyPolicy": "Forbid",
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": { "spec": {
+                // The next look is the next try.
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": LOOK,
+                "template": { "spec": self.pod(after) },
+            } },
+        });
+        let closed = self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.closed);
+        if closed && matches!(self.asks, Asks::Scheduler(_)) {
+            let_in(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
+        }
+        let follows =
+            self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
+        let api = gvk("batch", "v1", "CronJob", "cronjobs");
+        let mut job = self.object(api, KindId::DaskReaper, json!({ "spec": spec }), follows);
+        let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
+        let place = FieldPath::keys(container).index(0).key("image");
+        let from = if after.image().is_some() { &job.origin } else { &self.cluster.origin };
+        job.provenance.push((place, from.key("image")));
+        job
+    }
+
+    /// What the script is told.
+    fn env(&self, after: &After) -> Vec<(&'static str, String)> {
+        let seconds = seconds(after.text()).unwrap_or_default();
+        let mut env = vec![("DASK_INFRA_REAPER_PATH", self.of.path()), (SECONDS, seconds.to_string())];
+        match &self.asks {
+            Asks::Workload(workload) => {
+                env.extend(workload.iter().map(|workload| (WORKLOAD, workload.path())));
+            }
+            Asks::Scheduler(groups) => {
+                let paths: Vec<String> = groups.iter().map(ObjectId::path).collect();
+                let scheduler = api::scheduler_address(&self.of.name, self.namespace);
+                env.push(("DASK_INFRA_REAPER_SCHEDULER", scheduler));
+                env.push(("DASK_INFRA_REAPER_GROUPS", paths.join(" ")));
+            }
+        }
+        env
+    }
+
+    fn pod(&self, after: &After) -> Value {
+        let scheduler = &self.cluster.body["spec"]["scheduler"]["spec"];
+        let env = self.env(after).into_iter().map(|(name, value)| json!({ "name": name, "value": value }));
+        let env: Vec<Value> = env.collect();
+        // Importing `distributed` 2026.8.0 takes 50 MiB.
+        let memory = match self.cause {
+            Cause::Ttl => "64Mi",
+            Cause::IdleStop => "128Mi",
+        };
+        let container = json!({
+            "name": "reaper",
+            "image": after.image().unwrap_or(text(&scheduler["containers"][0]["image"])),
+            "imagePullPolicy": "IfNotPresent",
+            // Arguments, as the image's entry point prepares Python's environment.
+            "args": ["python3", "-c", SCRIPT],
+            "env": env,
+            "resources": { "requests": { "cpu": "10m", "memory": memory } },
+        });
+        let beside = json!({ "labelSelector": { "matchLabels": { CLUSTER_LABEL: self.of.name } },
+            "topologyKey": "kubernetes.io/hostname" });
+        let mut pod = json!({
+            "restartPolicy": "Never",
+            "serviceAccountName": self.name,
+            // Where the cluster's pods run: no node is added for it, none is kept, and the image is there.
+            "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [beside] } },
+            "tolerations": [{ "operator": "Exists" }],
+            "containers": [container],
+        });
+        confined::confine(&mut pod);
+        // It asks the API server.
+        pod["automountServiceAccountToken"] = json!(true);
+        if let Some(secrets) = scheduler.get("imagePullSecrets") {
+            pod["imagePullSecrets"] = secrets.clone();
+        }
+        pod
+    }
+}
+
+/// What a CronJob tells its script.
+fn told<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
+    let spec = &job.body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    let mut env = spec["containers"][0]["env"].as_array()?.iter();
+    env.find(|variable| variable["name"] == name)?["value"].as_str()
+}
+
+/// Whether the time of a CronJob's cluster begins when its queue admits it.
+pub fn is_of_queue(job: &Resource) -> bool {
+    told(job, WORKLOAD).is_some()
+}
+
+/// What happens to the cluster of a CronJob when its time begins: `it is created`.
+fn since(job: &Resource) -> &'static str {
+    if is_of_queue(job) { "its queue admits it" } else { "it is created" }
+}
+
+/// How long after that the cluster of a CronJob goes: `8h`.
+pub fn after(job: &Resource) -> Option<String> {
+    let seconds: u64 = told(job, SECONDS)?.parse().ok()?;
+    let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
+    let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    Some(whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit)))
+}
+
+/// The CronJobs that delete a Dask cluster, among all things of the stack, and why each does.
+pub fn of<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(Cause, &'r Resource)> {
+    let is_cluster = cluster.identity.object().is_some_and(|object| object.gvk == api::cluster());
+    let job = |cause: Cause| {
+        let origin = cluster.origin.key(cause.key());
+        let job = all.iter().find(|other| other.kind == KindId::DaskReaper && other.origin == origin)?;
+        Some((cause, job))
+    };
+    Cause::ALL.into_iter().filter(|_| is_cluster).filter_map(job).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::schema;
+
+    #[test]
+    fn the_account_of_a_ttl_may_read_and_delete_one_object() {
+        let scope = scope();
+        let made = lower(&cluster(), Cause::Ttl, &After::Time("8h".into()), &[], &scope);
+        let kinds: Vec<&str> = made.iter().map(|resource| text(&resource.body["kind"])).collect();
+        assert_eq!(kinds, ["ServiceAccount", "Role", "RoleBinding", "CronJob"]);
+        let rule = json!({
+            "apiGroups": ["kubernetes.dask.org"], "resources": ["daskclusters"], "resourceNames": ["d"],
+            "verbs": ["get", "delete"],
+        });
+        assert_eq!(made[1].body["rules"], json!([rule]));
+        for resource in &made {
+            let shape = crate::kubernetes::object::object_schema(&resource.identity).unwrap();
+            assert_eq!(schema::check(&shape, &resource.body), [], "{}", resource.address);
+        }
+        assert_eq!(after(&made[3]).as_deref(), Some("8h"));
+        assert_eq!(of(&cluster(), &made), [(Cause::Ttl, &made[3])]);
+        let pod = &made[3].body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["image"], "demo:1");
+        assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+        let table = AfterTable { after: "90m".into(), image: Some("python:3.13".into()) };
+        let made = lower(&cluster(), Cause::Ttl, &After::Table(table), &[], &scope);
+        let pod = &made[3].body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+        assert_eq!(
+            (after(&made[3]).as_deref(), &pod["containers"][0]["image"]),
+            (Some("90m"), &json!("python:3.13"))
+        );
+    }
+
+    #[test]
+    fn a_cluster_in_a_queue_may_ask_when_it_was_let_start() {
+        let mut queued = cluster();
+        let mut metadata = json!({});
+        gang::Gang { queue: "gpus", name: "d", count: 2, urgency: None }.mark(&mut metadata);
+        queued.body["kind"] = json!("DaskCluster");
+        queued.body["metadata"] = metadata;
+        let made = lower(&queued, Cause::Ttl, &After::Time("8h".into()), &[], &scope());
+        let rule = json!({
+            "apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "resourceNames": ["d"], "verbs": ["get"],
+        });
+        assert_eq!(made[1].body["rules"][1], rule);
+        assert_eq!((after(&made[3]).as_deref(), since(&made[3])), (Some("8h"), "its queue admits it"));
+        assert_eq!(
+            since(&lower(&cluster(), Cause::Ttl, &After::Time("8h".into()), &[], &scope())[3]),
+            "it is created"
+        );
+    }
+
+    #[test]
+    fn the_account_of_an_idle_stop_may_also_read_the_groups_of_its_cluster() {
+        let groups = ["d-default", "d-big"].map(|name| ObjectId {
+            gvk: api::group(),
+            namespace: Some("n".into()),
+            name: name.into(),
+        });
+        let made = lower(&cluster(), Cause::IdleStop, &After::Time("30m".into()), &groups, &scope());
+        let names: Vec<&str> = made.iter().map(|resource| text(&resource.body["metadata"]["name"])).collect();
+        assert_eq!(names, ["d-idle"; 4]);
+        let rule = |resource: &str, names: &[&str], verbs: &[&str]| {
+            json!({
+                "apiGroups": ["kubernetes.dask.org"], "resources": [resource], "resourceNames": names, "verbs": verbs,
+            })
+        };
+        let rules = [
+            rule("daskclusters", &["d"], &["get", "delete"]),
+            rule("daskworkergroups", &["d-default", "d-big"], &["get"]),
+        ];
+        assert_eq!(made[1].body["rules"], json!(rules));
+        let job = &made[3];
+        assert_eq!(
+            told(job, "DASK_INFRA_REAPER_SCHEDULER"),
+            Some("tcp://d-scheduler.n.svc.cluster.local:8786")
+        );
+        let paths = told(job, "DASK_INFRA_REAPER_GROUPS").unwrap();
+        let each: Vec<&str> = paths.split(' ').collect();
+        assert_eq!(each, groups.iter().map(ObjectId::path).collect::<Vec<String>>());
+        assert_eq!((KIND.about)(job), ["deletes it after 30m without work"]);
+        assert_eq!(of(&cluster(), &made), [(Cause::IdleStop, job)]);
+        for resource in &made {
+            let shape = crate::kubernetes::object::object_schema(&resource.identity).unwrap();
+            assert_eq!(schema::check(&shape, &resource.body), [], "{}", resource.address);
+        }
+    }
+
+    fn cluster() -> Resource {
+        Resource {
+            address: Address::new("dask_cluster.d"),
+            identity: Identity::Object(ObjectId {
+                gvk: api::cluster(),
+                namespace: Some("n".into()),
+                name: "d".into(),
+            }),
+            kind: KindId::DaskCluster,
+            body: json!({ "spec": { "scheduler": { "spec": {
+                "containers": [{ "image": "demo:1" }], "imagePullSecrets": [{ "name": "pull" }],
+            } } } }),
+            create_only: Value::Null,
+            origin: FieldPath::keys(["dask_cluster", "d"]),
+            provenance: Vec::new(),
+            follows: Vec::new(),
+            protect: false,
+            life: Life::Once { follow: None },
+        }
+    }
+
+    fn scope() -> Scope {
+        use crate::short::DriverInstall;
+        use model::resource::{Owner, Target};
+        Scope {
+            owner: Owner { stack: "s".into(), id: "s".into() },
+            target: Target::default(),
+            pools: Vec::new(),
+            driver: DriverInstall::default(),
+            sections: Vec::new(),
+            checks: Vec::new(),
+            namespaces: Vec::new(),
+            zones: 1,
+            dask: Vec::new(),
+            slurm: None,
+            environments: Vec::new(),
+            tls: false,
+            queues: Vec::new(),
+            newer_kueue: false,
+            operator_namespace: None,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! How Dask's workers are scaled: who writes their number, and which live objects hold it.
+
+use serde_json::Value;
+
+use super::api;
+use crate::json::count;
+use crate::scale::{Number, Scaled};
+use model::address::FieldPath;
+use model::resource::{Identity, ObjectId, Resource};
+
+/// The number of workers of a cluster or of a group; `all` are the things of the stack.
+pub(super) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+    let Identity::Object(object) = &resource.identity else { return None };
+    let path = api::replicas_path();
+    let place = resource.origin_of(&path);
+    let of_cluster = object.gvk == api::cluster();
+    let autoscaler = all.iter().filter(|_| of_cluster).find(
+        |other| matches!(&other.identity, Identity::Object(id) if is_autoscaler_of(id, &other.body, object)),
+    );
+    let number = |tree: &Value| path.find(tree).and_then(Value::as_u64);
+    let number = match (autoscaler, number(&resource.body), number(&resource.create_only)) {
+        (Some(autoscaler), _, _) => Number::Autoscaler {
+            min: count(&autoscaler.body["spec"]["minimum"]),
+            max: count(&autoscaler.body["spec"]["maximum"]),
+            whose: autoscaler.identity.to_string(),
+            place: autoscaler.origin_of(&FieldPath::keys(["spec", "maximum"])),
+        },
+        (None, Some(number), _) => Number::File(number),
+        (None, None, Some(start)) => Number::Notebooks(start),
+        (None, None, None) => Number::Unsaid,
+    };
+    let place = if matches!(number, Number::Notebooks(_)) { place.key("start") } else { place };
+    Some(Scaled { path, place, unit: "workers", number })
+}
+
+/// Whether an object is an autoscaler of a DaskCluster.
+pub fn is_autoscaler_of(id: &ObjectId, body: &Value, cluster: &ObjectId) -> bool {
+    id.gvk == api::autoscaler()
+        && id.namespace == cluster.namespace
+        && body["spec"]["cluster"] == cluster.name.as_str()
+}
+
+/// The live objects that hold a thing's number. A DaskCluster's is held by its default group, which counts; its own is
+/// what the file says, and the operator hands a change of it on.
+pub fn holders(object: &ObjectId, number: &Number) -> Vec<ObjectId> {
+    if object.gvk != api::cluster() {
+        return vec![object.clone()];
+    }
+    let group = api::default_group(object);
+    match number {
+        Number::File(_) => vec![group, object.clone()],
+        Number::Notebooks(_) | Number::Unsaid | Number::Autoscaler { .. } => vec![group],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kubernetes::object::gvk;
+    use model::address::Address;
+    use model::resource::{KindId, Life};
+
+    fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+        (crate::of(resource.kind).scaled)(resource, all)
+    }
+
+    fn resource(kind: KindId, address: &str, id: ObjectId, body: Value, create_only: Value) -> Resource {
+        Resource {
+            address: Address::new(address),
+            identity: Identity::Object(id),
+            kind,
+            body,
+            create_only,
+            origin: FieldPath::keys(["a", "b"]),
+            provenance: Vec::new(),
+            follows: Vec::new(),
+            protect: false,
+            life: Life::Kept,
+        }
+    }
+
+    fn id(gvk: model::resource::Gvk) -> ObjectId {
+        ObjectId { gvk, namespace: Some("n".to_owned()), name: "d".to_owned() }
+    }
+
+    #[test]
+    fn a_number_has_one_writer() {
+        let said = json!({ "spec": { "worker": { "replicas": 3 } } });
+        let cluster = |body: &Value, create_only: &Value| {
+            resource(
+                KindId::DaskCluster,
+                "dask_cluster.d",
+                id(api::cluster()),
+                body.clone(),
+                create_only.clone(),
+            )
+        };
+        let bounds = json!({ "spec": { "cluster": "d", "minimum": 1, "maximum": 4 } });
+        let scaler = resource(KindId::DaskAutoscaler, "x", id(api::autoscaler()), bounds, Value::Null);
+        let number =
+            |resource: &Resource, all: &[Resource]| scaled(resource, all).map(|scaled| scaled.number);
+        assert_eq!(number(&cluster(&said, &Value::Null), &[]), Some(Number::File(3)));
+        assert_eq!(number(&cluster(&json!({}), &said), &[]), Some(Number::Notebooks(3)));
+        assert_eq!(number(&cluster(&json!({}), &Value::Null), &[]), Some(Number::Unsaid));
+        let Some(Number::Autoscaler { min: 1, max: 4, whose, .. }) =
+            number(&cluster(&json!({}), &said), &[scaler])
+        else {
+            panic!("not the autoscaler's")
+        };
+        assert_eq!(whose, "DaskAutoscaler n/d");
+    }
+
+    #[test]
+    fn deployments_of_files_have_a_number_and_others_have_none() {
+        let deployment = gvk("apps", "v1", "Deployment", "deployments");
+        let web = |address: &str| {
+            resource(
+                KindId::Deployment,
+                address,
+                id(deployment.clone()),
+                json!({ "spec": { "replicas": 2 } }),
+                Value::Null,
+            )
+        };
+        let found = scaled(&web("manifest.m/Deployment/n/d"), &[]);
+        assert_eq!(found.map(|found| (found.number, found.unit)), Some((Number::File(2), "pods")));
+        assert_eq!(scaled(&web("dask_operator/Deployment/n/d"), &[]), None);
+        let of =
+            json!({ "spec": { "maxReplicas": 5, "scaleTargetRef": { "kind": "Deployment", "name": "d" } } });
+        let scaler = gvk("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+        let scaler = resource(KindId::Object, "h", id(scaler), of, Value::Null);
+        let found = scaled(&web("manifest.m/Deployment/n/d"), &[scaler]).map(|found| found.number);
+        assert!(matches!(found, Some(Number::Autoscaler { min: 1, max: 5, .. })), "{found:?}");
+    }
+
+    #[test]
+    fn the_default_group_holds_the_number_of_a_cluster() {
+        let names = |number: &Number| {
+            let held = holders(&id(api::cluster()), number);
+            held.into_iter().map(|object| object.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&Number::File(1)), ["DaskWorkerGroup n/d-default", "DaskCluster n/d"]);
+        assert_eq!(names(&Number::Notebooks(1)), ["DaskWorkerGroup n/d-default"]);
+        assert_eq!(holders(&id(api::group()), &Number::File(1)), [id(api::group())]);
+    }
+}

@@ -1,0 +1,44 @@
+//! Why things of Dask do not run: what their own pods are, where the stack describes them, and what the operator does.
+
+use serde_json::Value;
+
+use super::api::{COMPONENT_LABEL, GROUP_LABEL};
+use crate::json::text;
+use crate::kubernetes::why::{Cause, cause};
+use model::address::FieldPath;
+use model::resource::{Identity, KindId, Resource};
+
+/// The pods of a list that are the thing's own: a DaskCluster's are its scheduler's and those of its
+/// default group.
+pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
+    let list = match answer["items"].as_array() {
+        Some(list) => list.iter().collect(),
+        None if answer["kind"] == "Pod" => vec![answer],
+        None => Vec::new(),
+    };
+    let Identity::Object(object) = &resource.identity else { return list };
+    let default = format!("{}-default", object.name);
+    let other_group = |pod: &Value| {
+        let group = text(&pod["metadata"]["labels"][GROUP_LABEL]);
+        object.gvk.kind == "DaskCluster" && !group.is_empty() && group != default
+    };
+    list.into_iter().filter(|pod| !other_group(pod)).collect()
+}
+
+/// Where the keys of a pod stand in the stack: its section, or the part of it that describes such pods.
+pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
+    let component = text(&pod["metadata"]["labels"][COMPONENT_LABEL]);
+    match (resource.kind, component) {
+        (KindId::DaskCluster | KindId::DaskJob, part @ ("scheduler" | "worker")) => resource.origin.key(part),
+        _ => resource.origin.clone(),
+    }
+}
+
+/// A thing that its operator does not take up.
+pub fn unhandled(waits_for: &str, namespace: &str) -> Cause {
+    let remedies = vec![
+        format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
+        "an operator limited to one namespace sees no other: check its argument `--namespace`".to_owned(),
+    ];
+    cause("operator", "the Dask operator does not process it", Some(waits_for.to_owned()), remedies)
+}

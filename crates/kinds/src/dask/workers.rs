@@ -1,0 +1,202 @@
+//! What a change of a Dask cluster, a group or a job does about its workers beside what the kind itself writes: what is
+//! lost is made again, what is too many goes, who goes is chosen, and work is waited for.
+//!
+//! The operator makes each child once and never again. Source: `daskcluster_create_components` in dask-kubernetes 2026.3.0
+//! runs when `status.phase` becomes `Created` and makes what does not exist; `daskworkergroup_replica_update` runs when the
+//! number of a group changes and counts Deployments. Held against the real operator by `tests/it/real_scale.rs`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::api::{self, GROUP_LABEL};
+use super::handled::{scaled_to, waits_before};
+use super::when_idle;
+use crate::json::{is_going, text};
+use crate::kind::{Amiss, ChangeContext};
+use crate::kubernetes::object::gvk;
+use crate::kubernetes::requests::{delete_call, mend_call, scale_as};
+use crate::kubernetes::workload::deployment_ready;
+use model::resource::{Action, Await, Facts, Identity, KindId, ObjectId, Readiness, Step, Until};
+
+/// Seconds in which the operator notes a number: it retries after a minute.
+const NOTED: u32 = 300;
+
+type Objects = BTreeMap<ObjectId, Value>;
+
+/// The steps of a change, with those before them that are about workers.
+pub(super) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
+    let is_wait = |step: &Step| matches!(step, Step::Await(_));
+    let alone = context.amiss.is_some_and(|amiss| amiss.alone);
+    let mut steps: Vec<Step> = context.amiss.map(|amiss| amiss.steps.clone()).unwrap_or_default();
+    steps.extend(deletes(&chosen(context)));
+    // Nothing of the thing itself differs: it is not written.
+    steps.extend(own.into_iter().filter(|step| !alone || is_wait(step)));
+    if let Some(object) = context.object() {
+        steps.splice(..0, waits_before(context.action, object, context.fields, &steps));
+    }
+    if let (Some(live), Some(seconds)) = (context.live, context.when_idle)
+        && when_idle::takes_workers(context.action, &steps)
+    {
+        let wait = when_idle::wait(kind, context.identity, live, seconds);
+        steps.splice(..0, wait.map(Step::Await));
+    }
+    steps
+}
+
+/// Deletes of workers by name, as the plan saw them.
+pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
+    workers.iter().map(|(object, live)| Step::Call(delete_call(object, live))).collect()
+}
+
+/// What is amiss with a cluster or a group: workers that the operator left behind when it scaled down, and reports as gone,
+/// go where nothing else of it differs; children that are lost are made again.
+pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+    let (object, inside) = (context.object()?, context.inside?);
+    let alone = context.action == Action::Keep;
+    let group = group_of(object)?;
+    let left = if alone { left_behind(context, &group, inside) } else { None };
+    let lost = lost_children(context, object, inside).or_else(|| lost_workers(context, &group, inside));
+    let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
+    let why = (!why.is_empty()).then(|| why.join("; "))?;
+    let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
+    Some(Amiss { steps, alone, ..Amiss::of(context, why) })
+}
+
+/// The group whose number is a cluster's or a group's own.
+fn group_of(object: &ObjectId) -> Option<ObjectId> {
+    let group = if object.gvk == api::cluster() { api::default_group(object) } else { object.clone() };
+    (group.gvk == api::group()).then_some(group)
+}
+
+/// Deployments beside a group.
+fn deployments<'v>(inside: &'v Objects, group: &ObjectId) -> Vec<(&'v ObjectId, &'v Value)> {
+    let gvk = gvk("apps", "v1", "Deployment", "deployments");
+    let first = ObjectId { gvk, namespace: group.namespace.clone(), name: String::new() };
+    let beside = |object: &ObjectId| object.gvk == first.gvk && object.namespace == first.namespace;
+    inside.range(&first..).take_while(|(object, _)| beside(object)).collect()
+}
+
+fn names(workers: &[(ObjectId, Value)]) -> String {
+    let names: Vec<&str> = workers.iter().map(|(object, _)| object.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn left_behind(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+    let desired = context.body()["spec"]["worker"]["replicas"].as_u64()?;
+    let live = inside.get(group)?;
+    let asked = live["spec"]["worker"]["replicas"].as_u64();
+    if asked != Some(desired) || scaled_to(live) != Some(desired) {
+        return None;
+    }
+    let left = too_many(desired, &group.name, &deployments(inside, group));
+    let why = format!(
+        "the Dask operator reports that it scaled to {desired}, but did not; the surplus is deleted: {}",
+        names(&left)
+    );
+    (!left.is_empty()).then(|| (why, deletes(&left)))
+}
+
+/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
+fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        live["metadata"]["labels"][GROUP_LABEL] == group && !is_going(live)
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
+    own.sort_by_key(|(object, live)| {
+        let ready = deployment_ready(live) == Readiness::Ready;
+        (std::cmp::Reverse(ready), text(&live["metadata"]["creationTimestamp"]), *object)
+    });
+    let go = own.split_off(own.len().min(usize::try_from(desired).unwrap_or(usize::MAX)));
+    go.into_iter().map(|(object, live)| (object.clone(), live.clone())).collect()
+}
+
+/// The workers that go when a DaskCluster or a group falls in number, where the cluster has workers of several groups: the
+/// operator would ask the scheduler, which chooses among those of all groups.
+/// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
+pub(super) fn chosen(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
+    let path = api::replicas_path();
+    let falls =
+        context.fields.iter().find(|field| field.path == path).filter(|_| context.action == Action::Update);
+    let to = falls.and_then(|field| field.after.as_ref()).and_then(Value::as_u64);
+    let group = context.object().and_then(group_of);
+    let (Some(group), Some(inside), Some(to)) = (group, context.inside, to) else { return Vec::new() };
+    let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else { return Vec::new() };
+    let workers = deployments(inside, &group);
+    let has_workers = |name: &str| {
+        workers.iter().any(|(_, live)| live["metadata"]["labels"][GROUP_LABEL] == name && !is_going(live))
+    };
+    let several = inside.iter().any(|(other, live)| {
+        let beside =
+            other.gvk == api::group() && other.namespace == group.namespace && other.name != group.name;
+        beside && live["spec"]["cluster"] == *cluster && has_workers(&other.name)
+    });
+    if several { too_many(to, &group.name, &workers) } else { Vec::new() }
+}
+
+/// Scheduler, its Service and the default group of a cluster: it is told to make what is missing, and touches nothing that
+/// is there.
+fn lost_children(
+    context: &ChangeContext,
+    cluster: &ObjectId,
+    inside: &Objects,
+) -> Option<(String, Vec<Step>)> {
+    let live = context.live.filter(|_| cluster.gvk == api::cluster())?;
+    // Only then the operator says that it has made them.
+    if !matches!(text(&live["status"]["phase"]), "Pending" | "Running") {
+        return None;
+    }
+    let namespace = cluster.namespace.as_deref();
+    let service = api::scheduler_service(namespace, &cluster.name);
+    let scheduler = ObjectId { gvk: gvk("apps", "v1", "Deployment", "deployments"), ..service.clone() };
+    let children = [scheduler, service, api::default_group(cluster)];
+    let lost = children.iter().filter(|child| inside.get(child).is_none_or(is_going));
+    let lost: Vec<String> = lost.map(ToString::to_string).collect();
+    if lost.is_empty() {
+        return None;
+    }
+    let why = format!(
+        "lost, and the Dask operator does not recreate it by itself: {}; this change makes it recreate what is \
+         missing",
+        lost.join(", ")
+    );
+    let body = json!({
+        "apiVersion": cluster.gvk.api_version(),
+        "kind": cluster.gvk.kind,
+        "metadata": { "name": cluster.name, "namespace": namespace, "uid": live["metadata"]["uid"] },
+        "status": { "phase": "Created" },
+    });
+    Some((why, vec![Step::Call(mend_call(cluster, context.owner, body))]))
+}
+
+/// Workers of a group that the operator takes for made. A number that comes down to those that there are and goes up again
+/// makes the rest, and retires nobody.
+fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+    let live = inside.get(group)?;
+    let desired = live["spec"]["worker"]["replicas"].as_u64()?;
+    if scaled_to(live) != Some(desired) {
+        return None;
+    }
+    let mut own = deployments(inside, group);
+    own.retain(|(_, worker)| worker["metadata"]["labels"][GROUP_LABEL] == group.name.as_str());
+    // One that goes is still counted by the operator: it is not known yet whether it is lost.
+    let there = own.len() as u64;
+    if there >= desired || own.iter().any(|(_, worker)| is_going(worker)) {
+        return None;
+    }
+    let why = format!(
+        "{} of {desired} workers of {group} lost, and the Dask operator does not recreate them by itself: its \
+         number is set to the {there} that exist and then raised again",
+        desired - there
+    );
+    let manager = context.owner.scale_manager();
+    let scale = |number: u64| Step::Call(scale_as(group, &manager, json!(number)));
+    let noted = Step::Await(Await {
+        kind: KindId::DaskGroup,
+        identity: Identity::Object(group.clone()),
+        until: Until::Ready,
+        facts: Facts::Noted(there),
+        deadline: NOTED,
+    });
+    Some((why, vec![scale(there), noted, scale(desired)]))
+}

@@ -1,0 +1,193 @@
+//! Environment variables of containers: text, a key of a Kubernetes Secret, or what a variable of the environment has
+//! where the stack is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::scope::Scope;
+use crate::short::text_or_table;
+use model::address::{Address, FieldPath};
+use model::resource::{Identity, KindId, Life, ObjectId, Owner, Resource, gvk};
+use model::secrets::given::VARIABLE;
+
+/// A key of a Kubernetes Secret, or an environment variable; never the value itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretKey {
+    /// The Secret's name: `kubectl create secret generic NAME --from-literal=KEY=…` creates one. Or `env:NAME`: the
+    /// value of the environment variable `NAME` when the stack is applied, which is put into a Secret of the stack.
+    pub secret: String,
+    /// The key in it; not with `env:NAME`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
+}
+
+impl SecretKey {
+    /// The variable of the environment that it names.
+    pub fn variable(&self) -> Option<&str> {
+        self.secret.strip_prefix(VARIABLE)
+    }
+
+    /// As a container asks for it. `own` is the stack's own Secret.
+    pub fn reference(&self, own: &str) -> Value {
+        let (name, key) = match self.variable() {
+            Some(variable) => (own, variable),
+            None => (self.secret.as_str(), self.key.as_str()),
+        };
+        json!({ "secretKeyRef": { "name": name, "key": key } })
+    }
+
+    /// The same backwards, when it says nothing else.
+    pub fn of(reference: &Value) -> Option<Self> {
+        let selector =
+            reference.as_object().filter(|all| all.len() == 1)?.get("secretKeyRef")?.as_object()?;
+        let text = |key: &str| selector.get(key)?.as_str().map(str::to_owned);
+        (selector.len() == 2).then_some(Self { secret: text("name")?, key: text("key")? })
+    }
+}
+
+/// Variables by name.
+pub type Env = BTreeMap<String, Variable>;
+
+/// The value of a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// This text.
+    Text(String),
+    /// What a Secret in the pod's namespace has.
+    Secret(SecretKey),
+}
+
+impl Variable {
+    /// The text, when it stands in the file.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Secret(_) => None,
+        }
+    }
+}
+
+/// As a container lists them. `own` is the stack's own Secret.
+pub fn list(env: &Env, own: &str) -> Value {
+    let item = |(name, value): (&String, &Variable)| match value {
+        Variable::Text(text) => json!({ "name": name, "value": text }),
+        Variable::Secret(key) => json!({ "name": name, "valueFrom": key.reference(own) }),
+    };
+    env.iter().map(item).collect()
+}
+
+/// The name of the Secret that a stack writes for its pods.
+pub fn own_secret(owner: &Owner) -> String {
+    format!("{}-env", owner.stack)
+}
+
+/// The address of that Secret: it belongs to no section alone.
+pub fn own_address(owner: &Owner, namespace: &str) -> Address {
+    Address::object("stack", "Secret", Some(namespace), &own_secret(owner))
+}
+
+/// What follows from variables that are taken from the environment: the Secret that has them.
+pub fn follows<'v>(
+    mut values: impl Iterator<Item = &'v Variable>,
+    namespace: &str,
+    owner: &Owner,
+) -> Option<Address> {
+    let given = |value: &Variable| matches!(value, Variable::Secret(key) if key.variable().is_some());
+    values.any(given).then(|| own_address(owner, namespace))
+}
+
+/// A variable of the environment that pods of a namespace need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needed<'a> {
+    /// The namespace of the pods.
+    pub namespace: &'a str,
+    /// The variable of the environment.
+    pub variable: &'a str,
+    /// Where the stack asks for it.
+    pub origin: FieldPath,
+}
+
+/// What an `env` needs of the environment.
+pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<Needed<'a>> {
+    let all = env.iter().filter_map(|(name, value)| match value {
+        Variable::Secret(key) => {
+            let origin = origin.key(name).key("secret");
+            Some(Needed { namespace, variable: key.variable()?, origin })
+        }
+        Variable::Text(_) => None,
+    });
+    all.collect()
+}
+
+/// The Secrets of a stack: one in each namespace whose pods need something. In the place of each value stands the name
+/// of its variable.
+pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
+    let namespaces: BTreeSet<&str> = needed.iter().map(|needed| needed.namespace).collect();
+    let of = |namespace: &str| {
+        let name = own_secret(&scope.owner);
+        let here: Vec<&Needed> = needed.iter().filter(|needed| needed.namespace == namespace).collect();
+        let data: Map<String, Value> = here
+            .iter()
+            .map(|needed| (needed.variable.to_owned(), json!(format!("{VARIABLE}{}", needed.variable))))
+            .collect();
+        let place = |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
+        Resource {
+            address: own_address(&scope.owner, namespace),
+            kind: KindId::Object,
+            body: json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+                "data": data,
+            }),
+            identity: Identity::Object(ObjectId {
+                gvk: gvk("", "v1", "Secret", "secrets"),
+                namespace: Some(namespace.to_owned()),
+                name,
+            }),
+            create_only: Value::Null,
+            origin: here.first().map(|first| first.origin.clone()).unwrap_or_default(),
+            // Of several places that ask for one variable the first counts.
+            provenance: here.iter().rev().map(place).collect(),
+            follows: scope.in_namespace(namespace),
+            protect: false,
+            life: Life::Kept,
+        }
+    };
+    namespaces.into_iter().map(of).collect()
+}
+
+impl Serialize for Variable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Secret(key) => key.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Variable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "text or a table with `secret` and `key`, or with `secret = \"env:NAME\"`";
+        text_or_table(deserializer, expected, |text| Self::Text(text.to_owned()), Self::Secret)
+    }
+}
+
+impl JsonSchema for Variable {
+    fn schema_name() -> Cow<'static, str> {
+        "Variable".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The value of an environment variable: text, a key of a Secret in the pod's \
+                 namespace, or `{ secret = \"env:NAME\" }`.",
+            "oneOf": [{ "type": "string" }, generator.subschema_for::<SecretKey>()],
+        })
+    }
+}

@@ -1,0 +1,428 @@
+//! Fields of the GKE API that no key of a section has: what `schemas/gke-fields.tsv` says of them, as rules and requests.
+//! `[cluster.api]` and `[node_pool.NAME.api]` say them, and rows of [`super::field`] that name no call of their own.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::compare::{Compared, blank, call, compare, put};
+use crate::kind::{How, Rule, Update};
+use model::address::{FieldPath, Segment};
+use model::resource::{Effect, Method, Step};
+use model::schema::{CallOf, GkeChange, GkeField, Message, gke_field, gke_fields};
+
+static RULES: LazyLock<BTreeMap<(Message, &'static str), Rule>> = LazyLock::new(|| {
+    let mut rules = BTreeMap::new();
+    for field in gke_fields() {
+        rules.entry((field.message, field.place())).or_insert_with(|| of(field));
+    }
+    rules
+});
+
+fn of(field: &'static GkeField) -> Rule {
+    let (effect, note) = match field.change {
+        GkeChange::InPlace => (Effect::InPlace, None),
+        GkeChange::RollsNodes => (Effect::Rolling, Some("GKE recreates the nodes")),
+        GkeChange::Replaces => (Effect::Replace, Some("GKE does not change it on a pool")),
+        GkeChange::OnlyAtCreation => (Effect::Replace, Some("GKE takes it only at creation")),
+        GkeChange::Unknown if field.call.is_none() => (Effect::Replace, Some("no request of GKE changes it")),
+        GkeChange::Unknown => (Effect::Unknown, Some("what changing it does is not documented")),
+        GkeChange::Output => (Effect::Ignored, Some("GKE alone sets it")),
+    };
+    Rule {
+        path: field.place(),
+        how: if field.is_set() { How::Set } else { How::Exact },
+        effect,
+        update: field.call.map_or(Update::Never, Update::Listed),
+        note: if field.note.is_empty() { note } else { Some(field.note) },
+    }
+}
+
+/// Whether GKE has a request that changes a field.
+pub fn is_changed_by_request(message: Message, field: &FieldPath) -> bool {
+    let rules = RULES.iter().filter(|((of, _), rule)| *of == message && rule.path().contains(field));
+    rules.into_iter().any(|(_, rule)| rule.update != Update::Never)
+}
+
+/// The rows of a section, and rules for what else the bodies say.
+pub fn rules(message: Message, rows: &[&'static Rule], bodies: &[&Value]) -> Vec<&'static Rule> {
+    let mut all: BTreeMap<&str, &'static Rule> = BTreeMap::new();
+    let covered: Vec<FieldPath> = rows.iter().map(|rule| rule.path()).collect();
+    for body in bodies {
+        said(message, body, &FieldPath::root(), &covered, &mut all);
+    }
+    rows.iter().copied().chain(all.into_values()).collect()
+}
+
+fn said(
+    message: Message,
+    body: &Value,
+    path: &FieldPath,
+    covered: &[FieldPath],
+    found: &mut BTreeMap<&'static str, &'static Rule>,
+) {
+    if covered.iter().any(|rule| rule.contains(path)) {
+        return;
+    }
+    if let Some(rule) = gke_field(message, &path.to_string())
+        .and_then(|field| RULES.get_key_value(&(message, field.place())))
+        .map(|(_, rule)| rule)
+    {
+        found.insert(rule.path, rule);
+        return;
+    }
+    for (key, value) in body.as_object().into_iter().flatten() {
+        said(message, value, &path.key(key), covered, found);
+    }
+}
+
+/// Compares what is wanted with what is live, under the rows of a section and the list of the API's fields. `last` is
+/// what we set last, where the record knows it.
+pub fn compared(
+    message: Message,
+    rows: &[&'static Rule],
+    wanted: &Value,
+    live: &Value,
+    last: Option<&Value>,
+) -> Compared {
+    let bodies = [Some(wanted), last];
+    let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
+    let live = &answered(message, wanted, live);
+    let mut compared = compare(&rules(message, rows, &bodies), wanted, live, last);
+    // What is no longer said goes with what excludes it.
+    compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, wanted));
+    compared
+}
+
+/// A live thing with the names that GKE leaves out of its answers, where one is wanted: `LEGACY_DATAPATH` for no
+/// `datapathProvider`, and `UNSPECIFIED` for `releaseChannel: {}` of a cluster without a channel.
+fn answered(message: Message, wanted: &Value, live: &Value) -> Value {
+    let mut answered = live.clone();
+    let Some(table) = wanted.as_object() else { return answered };
+    for place in leaves(message, table) {
+        let Some(want) = place.find(wanted).and_then(Value::as_str) else { continue };
+        let Some(field) = gke_field(message, &place.to_string()).filter(|field| field.is_name()) else {
+            continue;
+        };
+        let unspecified = want.ends_with("UNSPECIFIED").then_some(want);
+        let Some(name) = field.absent().or(unspecified) else { continue };
+        // An answer that is no message on the way is none of GKE's, and differs as it is.
+        let mut above = (0..place.segments().len()).map(|end| place.segments()[..end].iter().cloned());
+        let is_message =
+            |path: FieldPath| path.find(&answered).is_none_or(|it| it.is_object() || it.is_null());
+        if place.find(live).is_none_or(blank)
+            && live.is_object()
+            && above.all(|path| is_message(path.collect()))
+        {
+            put(&mut answered, &place, name.into());
+        }
+    }
+    answered
+}
+
+/// Whether something is wanted that excludes the field.
+fn is_excluded(path: &FieldPath, wanted: &Value) -> bool {
+    let is_one = |segment: &Segment| matches!(segment, Segment::Key(key) if ONE_OF.contains(&key.as_str()));
+    let Some(at) = path.segments().iter().position(is_one) else { return false };
+    let above: FieldPath = path.segments()[..at].iter().cloned().collect();
+    let beside = above.find(wanted).and_then(Value::as_object);
+    let other = |key: &&String| ONE_OF.contains(&key.as_str()) && !above.key(key).contains(path);
+    beside.is_some_and(|beside| beside.keys().any(|key| other(&key)))
+}
+
+/// What a section says in the API's own words, and the places of it: tables down to what is compared as one.
+pub fn leaves(message: Message, api: &Map<String, Value>) -> Vec<FieldPath> {
+    let mut found = Vec::new();
+    for (key, value) in api {
+        below(message, value, &FieldPath::root().key(key), &mut found);
+    }
+    found
+}
+
+/// The places of what is said at a place.
+pub fn leaves_at(message: Message, path: &FieldPath, value: &Value) -> Vec<FieldPath> {
+    let mut found = Vec::new();
+    below(message, value, path, &mut found);
+    found
+}
+
+fn below(message: Message, value: &Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
+    let inner = value.as_object().filter(|_| gke_field(message, &path.to_string()).is_none());
+    match inner {
+        Some(table) if !table.is_empty() => {
+            table.iter().for_each(|(key, value)| below(message, value, &path.key(key), found));
+        }
+        Some(_) | None => found.push(path.clone()),
+    }
+}
+
+/// Lays what a section says in the API's own words over its body; where those values come from.
+pub fn lay_over(
+    body: &mut Value,
+    message: Message,
+    api: &Map<String, Value>,
+    section: &FieldPath,
+) -> Vec<(FieldPath, FieldPath)> {
+    for (key, value) in api {
+        lay(&mut body[key.as_str()], value);
+    }
+    let section = section.key("api");
+    let place = |leaf: &FieldPath| section.segments().iter().chain(leaf.segments()).cloned().collect();
+    leaves(message, api).into_iter().map(|leaf| (leaf.clone(), place(&leaf))).collect()
+}
+
+/// What somebody chose of a live thing, in the API's own words: fields that none of the `covered` is about, that can be
+/// set, and that do not have what GKE fills in.
+pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<String, Value> {
+    let mut found = Value::Object(Map::new());
+    chosen(message, covered, live, &FieldPath::root(), &mut found);
+    match found {
+        Value::Object(found) => found,
+        _ => Map::new(),
+    }
+}
+
+/// A live thing without all that is not at a place.
+pub fn at(path: &FieldPath, live: &Value) -> Value {
+    let mut part = Value::Object(Map::new());
+    if let Some(value) = path.find(live) {
+        put(&mut part, path, value.clone());
+    }
+    part
+}
+
+fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPath, found: &mut Value) {
+    if blank(live) || covered.iter().any(|row| row.contains(path)) {
+        return;
+    }
+    match gke_field(message, &path.to_string()) {
+        Some(field) if field.change == GkeChange::Output || filled_in(field, live) => {}
+        Some(_) => put(found, path, live.clone()),
+        None => {
+            for (key, value) in live.as_object().into_iter().flatten() {
+                chosen(message, covered, value, &path.key(key), found);
+            }
+        }
+    }
+}
+
+/// Whether a value is GKE's own: `yes: true` says it whole, `yes: the channel's default` leaves it open. The first name of an
+/// enumeration says that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
+fn filled_in(field: &GkeField, live: &Value) -> bool {
+    if field.is_name() && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
+        return true;
+    }
+    let Some(default) = field.default.strip_prefix("yes: ") else { return false };
+    let mut words = default.split([' ', ',']);
+    let (first, rest) = (words.next().unwrap_or_default(), words.next());
+    let literal = rest.is_none() || rest.is_some_and(|word| matches!(word, "from" | "when" | "(36"));
+    let plain = first.parse::<i64>().is_ok()
+        || matches!(first, "true" | "false")
+        || first.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    match live {
+        _ if !literal || !plain => true,
+        Value::String(text) => text == first,
+        other => first.parse::<Value>().is_ok_and(|default| *other == default),
+    }
+}
+
+/// Lays a value over another: tables are joined, everything else is taken from above.
+pub fn lay(below: &mut Value, above: &Value) {
+    match (below, above) {
+        (Value::Object(below), Value::Object(above)) => {
+            for (key, value) in above {
+                lay(below.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (below, above) => above.clone_into(below),
+    }
+}
+
+/// The requests that change what `touched` rules are about, one for each field of an update: the API takes one at a time
+/// of a cluster, and of a pool every client that is known sends them so.
+///
+/// Updates come before methods: the addon of network policies is switched on before the policies are.
+pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value, path: &str) -> Vec<Step> {
+    let mut calls: BTreeMap<(bool, &str), CallOf> = BTreeMap::new();
+    for rule in touched {
+        if let Update::Listed(call) = rule.update {
+            // Without a place of its own a call takes the field.
+            let root = if call.root.is_empty() { rule.path } else { call.root };
+            calls.insert((call.name.starts_with(':'), call.name), CallOf { root, ..call });
+        }
+    }
+    calls.into_values().map(|of| request(message, of, body, live, path)).collect()
+}
+
+/// Fields that exclude each other: what is wanted takes the place of the others.
+/// Source: googleapis `cluster_service.proto`, `MaintenanceWindow.policy`, a oneof.
+const ONE_OF: [&str; 3] = ["dailyMaintenanceWindow", "recurringWindow", "recurringMaintenanceWindow"];
+
+/// Takes out of a live value what excludes something wanted.
+fn exclude(live: &mut Value, wanted: &Value) {
+    let (Some(live), Some(wanted)) = (live.as_object_mut(), wanted.as_object()) else { return };
+    if ONE_OF.iter().any(|name| wanted.contains_key(*name)) {
+        live.retain(|key, _| !ONE_OF.contains(&key.as_str()));
+    }
+    for (key, inner) in wanted {
+        if let Some(live) = live.get_mut(key) {
+            exclude(live, inner);
+        }
+    }
+}
+
+/// Takes out of a live value at a place what GKE alone sets: a request that sent it back would be answered by luck.
+fn settable(message: Message, at: &FieldPath, live: &mut Value) {
+    let is_answer = |place: &FieldPath| {
+        gke_field(message, &place.to_string()).is_some_and(|field| field.change == GkeChange::Output)
+    };
+    let Some(fields) = live.as_object_mut() else { return };
+    fields.retain(|key, _| !is_answer(&at.key(key)));
+    for (key, inner) in fields {
+        settable(message, &at.key(key), inner);
+    }
+}
+
+/// What a part of a body says that this call changes; other fields there have other calls, or none.
+fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value {
+    let mut part = Value::Null;
+    for rule in rules(message, &[], &[&self::at(at, body)]) {
+        let same = matches!(rule.update, Update::Listed(call) if call.name == of.name);
+        let path = rule.path();
+        if let (true, Some(value)) = (same, path.find(body)) {
+            let below = path.segments()[at.segments().len()..].iter().cloned().collect();
+            put(&mut part, &below, value.clone());
+        }
+    }
+    part
+}
+
+fn request(message: Message, of: CallOf, body: &Value, live: &Value, path: &str) -> Step {
+    let at: FieldPath = of.root.parse().unwrap_or_default();
+    let wanted = match of.whole {
+        true => at.find(body).cloned().unwrap_or_default(),
+        false => part_of(message, of, &at, body),
+    };
+    let mut value = if of.whole { at.find(live).cloned().unwrap_or(Value::Null) } else { Value::Null };
+    settable(message, &at, &mut value);
+    exclude(&mut value, &wanted);
+    lay(&mut value, &wanted);
+    let nested = |fields: &str, value| {
+        fields.rsplit('.').fold(value, |value, field| {
+            let mut table = Map::new();
+            table.insert(field.to_owned(), value);
+            Value::Object(table)
+        })
+    };
+    match of.name.strip_prefix(':').and_then(|rest| rest.split_once('.')) {
+        Some((method, fields)) => call(Method::Post, format!("{path}:{method}"), Some(nested(fields, value))),
+        None => call(Method::Put, path.to_owned(), Some(nested(of.name, value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rules_come_for_what_is_said() {
+        let row: &'static Rule = &Rule {
+            path: "config.labels",
+            how: How::OwnEntries,
+            effect: Effect::InPlace,
+            update: Update::Never,
+            note: None,
+        };
+        let body = json!({ "config": {
+            "labels": { "a": "b" },
+            "kubeletConfig": { "cpuManagerPolicy": "static" },
+            "metadata": { "k": "v" },
+            "reservationAffinity": { "values": ["r"] },
+            "odd": { "x": 1 },
+        } });
+        let found = rules(Message::NodePool, &[row], &[&body]);
+        let paths: Vec<&str> = found.iter().map(|rule| rule.path).collect();
+        assert_eq!(
+            paths,
+            [
+                "config.labels",
+                "config.kubeletConfig.cpuManagerPolicy",
+                "config.metadata",
+                "config.reservationAffinity.values"
+            ]
+        );
+        let Value::Object(api) = body else { unreachable!() };
+        let places: Vec<String> = leaves(Message::NodePool, &api).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            places,
+            [
+                "config.kubeletConfig.cpuManagerPolicy",
+                "config.labels",
+                "config.metadata",
+                "config.odd.x",
+                "config.reservationAffinity.values"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_takes_a_part_or_the_whole() {
+        let rule = |message, path| RULES.get(&(message, path)).unwrap();
+        let sent = |message, rules: &[&Rule], body: Value, live: Value| -> Vec<String> {
+            let steps = requests(message, rules, &body, &live, "/v1/x");
+            let Ok(steps) = serde_json::to_value(steps) else { return Vec::new() };
+            let one = |step: &Value| {
+                format!("{} {} {}", step["call"]["method"], step["call"]["path"], step["call"]["body"])
+            };
+            steps.as_array().into_iter().flatten().map(one).collect()
+        };
+        let found = sent(
+            Message::Cluster,
+            &[rule(Message::Cluster, "addonsConfig.gcsFuseCsiDriverConfig.enabled")],
+            json!({ "addonsConfig": { "gcsFuseCsiDriverConfig": { "enabled": true } } }),
+            json!({ "addonsConfig": { "dnsCacheConfig": { "enabled": true } } }),
+        );
+        let addon = r#"{"update":{"desiredAddonsConfig":{"gcsFuseCsiDriverConfig":{"enabled":true}}}}"#;
+        assert_eq!(found, [format!(r#""PUT" "/v1/x" {addon}"#)]);
+        let found = sent(
+            Message::NodePool,
+            &[
+                rule(Message::NodePool, "config.kubeletConfig.cpuManagerPolicy"),
+                rule(Message::NodePool, "config.kubeletConfig.podPidsLimit"),
+            ],
+            json!({ "config": { "kubeletConfig": { "cpuManagerPolicy": "static", "podPidsLimit": "4096" } } }),
+            json!({ "config": { "kubeletConfig": { "maxPodsPerNode": 3, "cpuManagerPolicy": "none" } } }),
+        );
+        let kubelet =
+            r#"{"kubeletConfig":{"cpuManagerPolicy":"static","maxPodsPerNode":3,"podPidsLimit":"4096"}}"#;
+        assert_eq!(found, [format!(r#""PUT" "/v1/x" {kubelet}"#)]);
+        let found = sent(
+            Message::Cluster,
+            &[rule(Message::Cluster, "networkConfig.enableIntraNodeVisibility")],
+            json!({ "networkConfig": { "enableIntraNodeVisibility": true } }),
+            json!({}),
+        );
+        let visible = r#"{"update":{"desiredIntraNodeVisibilityConfig":{"enabled":true}}}"#;
+        assert_eq!(found, [format!(r#""PUT" "/v1/x" {visible}"#)]);
+        // What is live goes along where the API replaces the message, without what GKE alone sets.
+        let found = sent(
+            Message::Cluster,
+            &[rule(Message::Cluster, "databaseEncryption.keyName")],
+            json!({ "databaseEncryption": { "keyName": "k", "state": "ENCRYPTED" } }),
+            json!({ "databaseEncryption": { "currentState": "CURRENT_STATE_DECRYPTED", "state": "DECRYPTED" } }),
+        );
+        let encryption = r#"{"update":{"desiredDatabaseEncryption":{"keyName":"k","state":"ENCRYPTED"}}}"#;
+        assert_eq!(found, [format!(r#""PUT" "/v1/x" {encryption}"#)]);
+    }
+
+    #[test]
+    fn nobody_chose_the_first_name_of_an_enumeration() {
+        let live = json!({ "podAutoscaling": { "hpaProfile": "HPA_PROFILE_UNSPECIFIED" } });
+        assert_eq!(import(Message::Cluster, &[], &live), Map::new());
+        let live = json!({ "podAutoscaling": { "hpaProfile": "NONE" } });
+        assert_eq!(Value::Object(import(Message::Cluster, &[], &live)), live);
+    }
+}

@@ -1,0 +1,209 @@
+//! The GKE cluster.
+
+use serde_json::{Value, json};
+
+use super::api;
+use super::compare::{call, merged_entries, sent};
+use super::field::{self, Maker};
+use crate::json::text;
+use crate::kind::{ChangeContext, Compare, Kind, Rule, Update};
+use crate::scope::Scope;
+use crate::status::{Price, StatusLine};
+use model::address::{Address, FieldPath};
+use model::catalog;
+use model::resource::{
+    Action, Api, Await, Call, ClusterName, Facts, Identity, KindId, Late, Life, Method, Readiness, Resource,
+    Step, Until, Usual,
+};
+use model::schema::Message;
+
+pub mod autopilot;
+mod fields;
+mod keys;
+mod section;
+
+pub use fields::FIELDS;
+use fields::{RULES, WORKLOAD_POOL};
+pub use keys::{Addons, Autoprovisioning, Exclusion, Maintenance, Networks};
+pub use section::{Cluster, ReleaseChannel};
+
+/// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
+const DEADLINE: u32 = 2700;
+
+/// As long as creating one took for those who wrote of it in issues of Google's providers for Terraform and Config Connector.
+const USUAL: Usual = Usual { least: 3 * 60, most: 9 * 60 };
+
+/// GKE clusters.
+pub const KIND: Kind = Kind {
+    rank: 0,
+    compare: Compare::Gke(Message::Cluster, RULES),
+    program,
+    readiness: |_, found| Ok(readiness(found.itself())),
+    status_line: |_, found| Ok(status_line(found.itself())),
+    about,
+    usual: |_| Some(USUAL),
+    ..Kind::BARE
+};
+
+/// `zonal, stable channel`.
+fn about(resource: &Resource) -> Vec<String> {
+    let zonal = match &resource.identity {
+        Identity::Cluster(cluster) => catalog::region_of(&cluster.location).is_some(),
+        Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => false,
+    };
+    let body = &resource.body;
+    let version = match (text(&body["initialClusterVersion"]), text(&body["releaseChannel"]["channel"])) {
+        ("", "" | "UNSPECIFIED") => String::new(),
+        ("", channel) => format!("{} channel", channel.to_lowercase()),
+        (version, _) => format!("version {version}"),
+    };
+    let place = match zonal {
+        _ if autopilot::is_on(body) => "Autopilot",
+        true => "zonal",
+        false => "regional",
+    };
+    vec![place.to_owned(), version]
+}
+
+/// What `[cluster]` becomes.
+pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+    resource(section, name, scope, Maker::Stack)
+}
+
+/// What `[cluster]` with `manage = false` says of a cluster that others own.
+pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+    resource(section, name, scope, Maker::Others)
+}
+
+fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Maker) -> Resource {
+    let mut body = field::body(FIELDS, section, scope, maker);
+    body["name"] = json!(name.cluster);
+    // The one workload pool that a cluster can have is its project's.
+    if body["workloadIdentityConfig"]["workloadPool"] == WORKLOAD_POOL {
+        body["workloadIdentityConfig"]["workloadPool"] = json!(format!("{}{WORKLOAD_POOL}", name.project));
+    }
+    let origin = FieldPath::keys(["cluster"]);
+    let mut provenance = field::provenance(FIELDS, &origin);
+    provenance.extend(api::lay_over(&mut body, Message::Cluster, &section.api, &origin));
+    Resource {
+        address: Address::new("cluster"),
+        identity: Identity::Cluster(name.clone()),
+        kind: KindId::Cluster,
+        body,
+        provenance,
+        origin,
+        follows: Vec::new(),
+        protect: section.protect,
+        life: Life::Kept,
+        create_only: Value::Null,
+    }
+}
+
+/// A live cluster in a few words.
+pub fn summary(live: &Value) -> String {
+    let channel = text(&live["releaseChannel"]["channel"]).to_lowercase();
+    let parts = [text(&live["status"]), text(&live["currentMasterVersion"]), &channel];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let Identity::Cluster(name) = context.identity else { return Vec::new() };
+    let wait = |until| {
+        let (identity, kind) = (context.identity.clone(), KindId::Cluster);
+        Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
+    };
+    let delete = || call(Method::Delete, format!("/v1/{}", name.path()), None);
+    let create = || {
+        let mut cluster = autopilot::created(context.body());
+        if let Some(pool) = context.inline_pool {
+            cluster["nodePools"] = json!([super::node_pool::first_body(pool)]);
+        }
+        call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
+    };
+    match context.action {
+        Action::Keep => vec![wait(Until::Still)],
+        Action::Create if context.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create => vec![create(), wait(Until::Ready)],
+        Action::Update => {
+            let mut steps = updates(context, name);
+            steps.push(wait(Until::Ready));
+            steps
+        }
+        Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Delete => vec![delete(), wait(Until::Gone)],
+        // The labels that say whose it is.
+        Action::Forget => updates(context, name),
+        Action::Run => Vec::new(),
+    }
+}
+
+/// One call for each field: the API takes exactly one `desired…` at a time.
+fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
+    let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
+    let touched = |rule: &&Rule| sent(context.fields).any(|field| rule.path().contains(&field.path));
+    let request = |rule: &Rule| match rule.update {
+        Update::Alone(desired) => {
+            let part = rule.path.split('.').next().unwrap_or_default();
+            let update = json!({ "update": { desired: body[part] } });
+            Some(call(Method::Put, format!("/v1/{}", name.path()), Some(update)))
+        }
+        Update::Method(method) => {
+            let labels = merged_entries(
+                &body["resourceLabels"],
+                &live["resourceLabels"],
+                context.fields,
+                &rule.path(),
+            );
+            Some(Step::Call(Call {
+                api: Api::Gke,
+                method: Method::Post,
+                path: format!("/v1/{}:{method}", name.path()),
+                body: Some(json!({ "resourceLabels": labels }).into()),
+                late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
+            }))
+        }
+        Update::Never | Update::Together(_) | Update::Rolling(_) | Update::Listed(_) => None,
+    };
+    let rules = api::rules(Message::Cluster, RULES, &[body]);
+    let touched: Vec<&Rule> = rules.into_iter().filter(|rule| touched(rule)).collect();
+    let mut steps: Vec<Step> = touched.iter().filter_map(|rule| request(rule)).collect();
+    steps.extend(api::requests(Message::Cluster, &touched, body, live, &format!("/v1/{}", name.path())));
+    steps
+}
+
+/// RUNNING is ready; RECONCILING is a running cluster that GKE works on; the control plane of a DEGRADED one answers, and
+/// gcloud warns and goes on; ERROR is deleted by GKE later.
+fn readiness(cluster: &Value) -> Readiness {
+    match text(&cluster["status"]) {
+        "RUNNING" | "RECONCILING" => Readiness::Ready,
+        "DEGRADED" => Readiness::Impaired(degraded(cluster)),
+        status @ ("ERROR" | "STOPPING") => {
+            Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
+        }
+        "" => Readiness::progressing("not created yet"),
+        status => Readiness::progressing(format!("its status is {status}")),
+    }
+}
+
+fn degraded(cluster: &Value) -> String {
+    format!("its status is DEGRADED{}", super::node_pool::conditions(cluster))
+}
+
+fn status_line(live: &Value) -> StatusLine {
+    let (status, version) = (text(&live["status"]), text(&live["currentMasterVersion"]));
+    let version = if version.is_empty() { String::new() } else { format!(", version {version}") };
+    let status = if status == "DEGRADED" { degraded(live) } else { status.to_owned() };
+    StatusLine {
+        line: format!("{status}{version}"),
+        facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],
+        // Of the rest of an Autopilot cluster Google bills what Pods request, while they run.
+        prices: [Price::Known(catalog::GKE_FEE)]
+            .into_iter()
+            .chain(
+                (live["autopilot"]["enabled"] == true)
+                    .then(|| Price::Unknown("Pods on Autopilot".to_owned())),
+            )
+            .collect(),
+        ..StatusLine::default()
+    }
+}

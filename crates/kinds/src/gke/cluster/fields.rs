@@ -1,0 +1,226 @@
+//! The fields of a cluster.
+
+use serde_json::{Value, json};
+
+use super::keys::{Addons, Autoprovisioning, Maintenance, Networks};
+use super::section::{Cluster, ReleaseChannel};
+use crate::gke::compare::owned_labels;
+use crate::gke::field::{self, Field, Ruled, given, google_labels, list, listed, rule};
+use crate::gke::words::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
+use crate::json::text;
+use crate::kind::{How, Rule, Update};
+use model::resource::Effect;
+
+const AUTOPILOT: Option<&str> = Some("a cluster is Autopilot or not from its creation on");
+const NETWORK: Option<&str> = Some("a cluster cannot change its network");
+const UPGRADE: Option<&str> =
+    Some("GKE upgrades the control plane; that of a zonal cluster does not answer meanwhile");
+const CREATION: Option<&str> = Some("GKE takes it only at creation");
+const ZONES: Option<&str> = Some("adds and removes nodes of all pools with the zones");
+pub(super) const SET_LABELS: &str = "setResourceLabels";
+
+/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
+pub const FIELDS: &[Field<Cluster>] = &[
+    Field {
+        key: "name",
+        rule: rule("name", How::Exact, Effect::Replace, Update::Never, None),
+        ..Field::NONE
+    },
+    Field {
+        key: "autopilot",
+        said: |cluster| cluster.autopilot.then_some(Value::Bool(true)),
+        // That it is off is compared, too: pools cannot be made in an Autopilot cluster.
+        sent: |cluster, _| Some(json!(cluster.autopilot)),
+        import: |cluster, live| cluster.autopilot = *live == true,
+        rule: rule("autopilot.enabled", How::Exact, Effect::Replace, Update::Never, AUTOPILOT),
+    },
+    Field {
+        key: "release_channel",
+        said: |cluster| cluster.release_channel.map(|channel| json!(channel.api())),
+        sent: |cluster, _| Some(json!(cluster.release_channel.unwrap_or(ReleaseChannel::Regular).api())),
+        import: |cluster, live| cluster.release_channel = Some(ReleaseChannel::of(text(live))),
+        rule: rule(
+            "releaseChannel.channel",
+            How::Exact,
+            Effect::InPlace,
+            Update::Alone("desiredReleaseChannel"),
+            None,
+        ),
+    },
+    Field {
+        key: "version",
+        said: |cluster| cluster.version.as_deref().and_then(given),
+        rule: rule(
+            "initialClusterVersion",
+            How::Floor,
+            Effect::InPlace,
+            Update::Alone("desiredMasterVersion"),
+            UPGRADE,
+        ),
+        ..Field::NONE
+    },
+    Field {
+        key: "zones",
+        said: |cluster| list(&cluster.zones),
+        rule: rule("locations", How::Set, Effect::Rolling, Update::Alone("desiredLocations"), ZONES),
+        ..Field::NONE
+    },
+    Field {
+        key: "network",
+        said: |cluster| cluster.network.as_deref().and_then(given),
+        import: |cluster, live| cluster.network = other_network(live),
+        rule: rule("network", How::LastPart, Effect::Replace, Update::Never, NETWORK),
+        ..Field::NONE
+    },
+    Field {
+        key: "subnetwork",
+        said: |cluster| cluster.subnetwork.as_deref().and_then(given),
+        import: |cluster, live| cluster.subnetwork = other_network(live),
+        rule: rule("subnetwork", How::LastPart, Effect::Replace, Update::Never, NETWORK),
+        ..Field::NONE
+    },
+    Field {
+        key: "labels",
+        said: |cluster| (!cluster.labels.is_empty()).then(|| json!(cluster.labels)),
+        sent: |cluster, scope| Some(owned_labels(&cluster.labels, &scope.owner)),
+        import: |cluster, live| cluster.labels = google_labels(live),
+        rule: rule("resourceLabels", How::OwnEntries, Effect::InPlace, Update::Method(SET_LABELS), None),
+    },
+    listed!(private_nodes: switch, "networkConfig.defaultEnablePrivateNodes"),
+    listed!(
+        authorized_networks,
+        "controlPlaneEndpointsConfig.ipEndpointsConfig.authorizedNetworksConfig",
+        Networks::api,
+        Networks::of
+    ),
+    listed!(public_endpoint: switch, "controlPlaneEndpointsConfig.ipEndpointsConfig.enablePublicEndpoint"),
+    listed!(ip_endpoints: switch, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled"),
+    listed!(dns_endpoint: switch, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"),
+    Field {
+        key: "pods_range",
+        said: |cluster| named_range(cluster.pods_range.as_ref()),
+        rule: Ruled::Listed("ipAllocationPolicy.clusterSecondaryRangeName"),
+        ..Field::NONE
+    },
+    Field {
+        key: "pods_range",
+        said: |cluster| sized_range(cluster.pods_range.as_ref()),
+        rule: at_creation("ipAllocationPolicy.clusterIpv4CidrBlock"),
+        ..Field::NONE
+    },
+    Field {
+        key: "services_range",
+        said: |cluster| named_range(cluster.services_range.as_ref()),
+        import: |cluster, live| cluster.services_range = given_text(live),
+        rule: Ruled::Listed("ipAllocationPolicy.servicesSecondaryRangeName"),
+        ..Field::NONE
+    },
+    Field {
+        key: "services_range",
+        said: |cluster| sized_range(cluster.services_range.as_ref()),
+        rule: at_creation("ipAllocationPolicy.servicesIpv4CidrBlock"),
+        ..Field::NONE
+    },
+    listed!(
+        workload_identity,
+        "workloadIdentityConfig.workloadPool",
+        |on: &bool| json!(if *on { WORKLOAD_POOL } else { "" }),
+        |live: &Value| text(live).ends_with(WORKLOAD_POOL).then_some(true)
+    ),
+    listed!(autoprovisioning, "autoscaling", Autoprovisioning::api, Autoprovisioning::of),
+    listed!(maintenance, "maintenancePolicy.window", Maintenance::api, Maintenance::of),
+    listed!(
+        dataplane_v2,
+        "networkConfig.datapathProvider",
+        |on: &bool| json!(if *on { "ADVANCED_DATAPATH" } else { "LEGACY_DATAPATH" }),
+        |live: &Value| (*live == "ADVANCED_DATAPATH").then_some(true)
+    ),
+    listed!(multi_networking: switch, "networkConfig.enableMultiNetworking"),
+    // Before what others say below it.
+    listed!(addons, "addonsConfig", |addons: &Addons| addons.api(), Addons::of),
+    listed!(
+        network_policy,
+        "networkPolicy",
+        |on: &bool| if *on {
+            json!({ "enabled": true, "provider": "CALICO" })
+        } else {
+            json!({ "enabled": false })
+        },
+        |live: &Value| live["enabled"].as_bool()
+    ),
+    Field {
+        key: "network_policy",
+        said: |cluster| cluster.network_policy.filter(|on| *on).map(|_| json!({ "disabled": false })),
+        rule: Ruled::Listed("addonsConfig.networkPolicyConfig"),
+        ..Field::NONE
+    },
+    listed!(
+        logging,
+        "loggingConfig.componentConfig.enableComponents",
+        |components: &Vec<LogComponent>| components.iter().map(|word| word.api()).collect(),
+        |live: &Value| live.as_array()?.iter().map(LogComponent::of).collect()
+    ),
+    listed!(
+        monitoring,
+        "monitoringConfig.componentConfig.enableComponents",
+        |components: &Vec<MetricComponent>| components.iter().map(|word| word.api()).collect(),
+        |live: &Value| live.as_array()?.iter().map(MetricComponent::of).collect()
+    ),
+    listed!(managed_prometheus: switch, "monitoringConfig.managedPrometheusConfig.enabled"),
+    listed!(secrets_key: text, "databaseEncryption.keyName"),
+    Field {
+        key: "secrets_key",
+        // What comes back is another word (recorded).
+        sent: |cluster, _| cluster.secrets_key.as_ref().map(|_| json!("ENCRYPTED")),
+        rule: rule("databaseEncryption.state", How::AtCreation, Effect::Ignored, Update::Never, None),
+        ..Field::NONE
+    },
+    listed!(shielded_nodes: switch, "shieldedNodes.enabled"),
+    listed!(
+        binary_authorization,
+        "binaryAuthorization.evaluationMode",
+        |on: &bool| json!(if *on { "PROJECT_SINGLETON_POLICY_ENFORCE" } else { "DISABLED" }),
+        |live: &Value| (*live == "PROJECT_SINGLETON_POLICY_ENFORCE").then_some(true)
+    ),
+    listed!(cost_allocation: switch, "costManagementConfig.enabled"),
+    listed!(vertical_pod_autoscaling: switch, "verticalPodAutoscaling.enabled"),
+    listed!(security_posture: word SecurityPosture, "securityPostureConfig.mode"),
+    listed!(vulnerability_scanning: word VulnerabilityScanning, "securityPostureConfig.vulnerabilityMode"),
+    listed!(
+        notification_topic,
+        "notificationConfig.pubsub",
+        |topic: &String| json!({ "enabled": true, "topic": topic }),
+        |live: &Value| given_text(&live["topic"])
+    ),
+    listed!(fleet: text, "fleet.project"),
+    listed!(max_pods_per_node: wide, "defaultMaxPodsConstraint.maxPodsPerNode"),
+];
+
+/// A project's identities for Pods, behind the project's name.
+pub(super) const WORKLOAD_POOL: &str = ".svc.id.goog";
+
+const fn at_creation(path: &'static str) -> Ruled {
+    rule(path, How::Range, Effect::Replace, Update::Never, CREATION)
+}
+
+/// A range that the subnetwork has, by its name.
+fn named_range(range: Option<&String>) -> Option<Value> {
+    range.filter(|range| !range.contains('/')).map(|range| json!(range))
+}
+
+/// A range that GKE makes: `10.4.0.0/14`, or its size, `/20`.
+fn sized_range(range: Option<&String>) -> Option<Value> {
+    range.filter(|range| range.contains('/')).map(|range| json!(range))
+}
+
+fn given_text(live: &Value) -> Option<String> {
+    Some(text(live).to_owned()).filter(|text| !text.is_empty())
+}
+
+pub const RULES: &[&Rule] = &field::rules::<Cluster, { field::count(FIELDS) }>(FIELDS);
+
+/// The name of a network or subnetwork that is not the default.
+fn other_network(live: &Value) -> Option<String> {
+    let name = text(live).rsplit('/').next().unwrap_or_default();
+    (!name.is_empty() && name != "default").then(|| name.to_owned())
+}

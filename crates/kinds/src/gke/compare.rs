@@ -1,0 +1,543 @@
+//! How a thing of the GKE API is compared: field by field, under a table of rules.
+//!
+//! The API keeps no owner of a field and fills in what was not said. So a field is compared only when we
+//! say it, in the way that fits it, and entries of maps and lists are taken out only when the record knows
+//! that we put them in. Fields without a rule are refused: their effect is not known.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::json::text;
+use crate::kind::{How, Rule, Update};
+use model::address::{FieldPath, Segment};
+use model::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Packed, Step};
+use model::secrets::is_secret;
+
+/// The live values that a change relies on, as text to be hashed. It is written at once and not collected: the definition of a
+/// custom kind has thousands of fields.
+#[derive(Default)]
+pub struct Relied(Vec<u8>);
+
+impl Relied {
+    pub fn of<'v>(values: impl IntoIterator<Item = (impl AsRef<str>, &'v Value)>) -> Self {
+        let mut relied = Self::default();
+        values.into_iter().for_each(|(path, live)| relied.add(path.as_ref(), live));
+        relied
+    }
+
+    pub fn add(&mut self, path: &str, live: &Value) {
+        self.0.push(b'\n');
+        self.0.extend_from_slice(path.as_bytes());
+        self.0.push(b'=');
+        // Values are written to memory, which does not fail.
+        let _ = serde_json::to_writer(&mut self.0, live);
+    }
+
+    /// `path=value` for each, behind a newline.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What a comparison found.
+#[derive(Default)]
+pub struct Compared {
+    /// What differs.
+    pub changes: Vec<FieldChange>,
+    /// Every live value that was compared, for the fingerprint.
+    pub relied: Relied,
+    /// Fields that differ and that another tool applies, and its field manager.
+    pub others: Vec<(FieldPath, String)>,
+}
+
+/// Compares what is wanted with what is live under rules. `last` is what we set last, where the record knows it.
+pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Compared {
+    let mut compared = Compared::default();
+    for rule in rules {
+        let path = rule.path();
+        let null = Value::Null;
+        let live_path = live_place(rule);
+        let (want, have) = (path.find(desired).unwrap_or(&null), live_path.find(live).unwrap_or(&null));
+        let before = last.and_then(|last| path.find(last)).unwrap_or(&null);
+        if want.is_null() && before.is_null() {
+            continue;
+        }
+        compared.relied.add(&live_path.to_string(), have);
+        match rule.how {
+            How::AtCreation => {}
+            How::Exact | How::LastPart | How::Set | How::Range if want.is_null() => {
+                compared.left(rule, path, have, before);
+            }
+            How::Floor => compared.field(rule, path, want, have, reaches(text(have), text(want))),
+            How::Range => {
+                let size = text(want).starts_with('/') && text(have).ends_with(text(want));
+                compared.field(rule, path, want, have, size || same(want, have));
+            }
+            How::Exact => compared.field(rule, path, want, have, same(want, have)),
+            How::Caseless => {
+                let fold = |value: &Value| value.as_str().map(str::to_lowercase);
+                compared.field(rule, path, want, have, fold(want) == fold(have));
+            }
+            How::LastPart => {
+                let last =
+                    |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
+                compared.field(rule, path, want, have, last(want) == last(have));
+            }
+            How::OwnItems if want.is_null() => compared.given_up(rule, path, have, before),
+            How::Set | How::OwnItems => {
+                compared.field(rule, path, want, have, sorted(want) == sorted(have));
+            }
+            How::OwnEntries | How::OwnLabels => compared.entries(rule, &path, want, have, before),
+            How::OwnTaints => compared.taints(rule, &path, want, have, before),
+            How::Accelerators => compared.accelerators(rule, &path, want, have),
+        }
+    }
+    let covered: Vec<FieldPath> = rules.iter().map(|rule| rule.path()).collect();
+    compared.without_rule(&covered, &FieldPath::root(), desired, live);
+    compared
+}
+
+/// Entries of maps and lists that we did not put in, of things that the record knows, by path. What Google's own
+/// controllers put in is not among them.
+pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldPath, Value)> {
+    let mut found = Vec::new();
+    for rule in rules {
+        let path = rule.path();
+        let null = Value::Null;
+        let (before, have) = (path.find(last).unwrap_or(&null), path.find(live).unwrap_or(&null));
+        match rule.how {
+            How::OwnEntries | How::OwnLabels => {
+                let new = have.as_object().into_iter().flatten();
+                let new = new.filter(|(key, _)| before.get(*key).is_none() && !is_googles(key));
+                found.extend(new.map(|(key, value)| (path.key(key), value.clone())));
+            }
+            How::OwnTaints => {
+                let known = |taint: &Value| {
+                    let mut list = before.as_array().into_iter().flatten();
+                    list.any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"])
+                };
+                let new = have.as_array().into_iter().flatten();
+                let new = new.filter(|taint| !known(taint) && !is_googles(text(&taint["key"])));
+                let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
+                found.extend(new.map(|taint| (path.key(&shown(taint)), taint["value"].clone())));
+            }
+            // Compared as a whole where we set it. Zones are filled in by GKE.
+            How::Set
+                if rule.effect != Effect::Replace
+                    && before.is_null()
+                    && !rule.path.ends_with("locations") =>
+            {
+                found.extend((!blank(have)).then(|| (path, have.clone())));
+            }
+            How::OwnItems => {
+                let new = have.as_array().into_iter().flatten();
+                let known = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
+                let new = new.filter(|item| !known(item));
+                found.extend(new.enumerate().map(|(place, item)| (path.index(place), item.clone())));
+            }
+            How::Set
+            | How::Exact
+            | How::Caseless
+            | How::LastPart
+            | How::Floor
+            | How::Range
+            | How::Accelerators
+            | How::AtCreation => {}
+        }
+    }
+    found
+}
+
+/// Where a live thing has what a rule is about: the version that a cluster is made with is not the one that it has.
+fn live_place(rule: &Rule) -> FieldPath {
+    match rule.path {
+        "initialClusterVersion" => FieldPath::keys(["currentMasterVersion"]),
+        path => path.parse().unwrap_or_default(),
+    }
+}
+
+/// Whether a version is the wanted one or a newer one. A wanted one may leave its last parts open: `1.33`.
+pub fn reaches(version: &str, wanted: &str) -> bool {
+    let parts = |version: &str| -> Vec<u64> {
+        version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+    };
+    let given = wanted.starts_with(|c: char| c.is_ascii_digit());
+    let (have, want) = (parts(version), parts(wanted));
+    !given || have.is_empty() || have.iter().take(want.len()).ge(want.iter())
+}
+
+/// Labels and taints that GKE puts on what it makes. Source: recorded node pools; `nvidia.com/gpu` is its taint of GPU
+/// pools.
+fn is_googles(key: &str) -> bool {
+    key.starts_with("goog-")
+        || key.contains("google.com/")
+        || key.contains("gke.io/")
+        || key == "nvidia.com/gpu"
+}
+
+impl Compared {
+    fn push(&mut self, rule: &Rule, path: FieldPath, before: &Value, after: &Value) {
+        let given = |value: &Value| (!value.is_null()).then(|| value.clone());
+        self.changes.push(FieldChange {
+            secret: path.last_key().is_some_and(is_secret),
+            path,
+            before: given(before),
+            after: given(after),
+            effect: rule.effect.clone(),
+            note: rule.note.map(str::to_owned),
+            drift: None,
+        });
+    }
+
+    /// A field that is no longer wanted is left as it is: there is no default to go back to.
+    fn field(&mut self, rule: &Rule, path: FieldPath, want: &Value, have: &Value, equal: bool) {
+        if want.is_null() || equal {
+            return;
+        }
+        let (Some(desired), true) = (want.as_object(), rule.how == How::Exact) else {
+            self.push(rule, path, have, want);
+            return;
+        };
+        for (key, value) in desired {
+            let live = have.get(key).unwrap_or(&Value::Null);
+            if !same(value, live) {
+                self.push(rule, path.key(key), live, value);
+            }
+        }
+    }
+
+    /// A field that is no longer said stays as it is: GKE has no default to go back to.
+    fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
+        let stays = match rule.how {
+            How::Set => sorted(before) == sorted(have),
+            _ => same(before, have),
+        };
+        if !blank(have) && stays {
+            let note = Some("no longer in the file; the live value stays");
+            let rule = Rule { effect: Effect::Ignored, note, ..*rule };
+            self.push(&rule, path, have, &Value::Null);
+        }
+    }
+
+    /// A list that is no longer said loses what we put in.
+    fn given_up(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
+        let ours = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
+        let live: Vec<Value> = have.as_array().cloned().unwrap_or_default();
+        let kept: Vec<Value> = live.iter().filter(|item| !ours(item)).cloned().collect();
+        if kept.len() < live.len() {
+            self.push(rule, path, have, &Value::Array(kept));
+        }
+    }
+
+    fn entries(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value, last: &Value) {
+        for (key, value) in want.as_object().into_iter().flatten() {
+            let live = have.get(key).unwrap_or(&Value::Null);
+            if live != value {
+                self.push(rule, path.key(key), live, value);
+            }
+        }
+        for key in last.as_object().into_iter().flat_map(Map::keys) {
+            if let (None, Some(live)) = (want.get(key), have.get(key)) {
+                self.push(rule, path.key(key), live, &Value::Null);
+            }
+        }
+    }
+
+    fn taints(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value, last: &Value) {
+        let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
+        let find = |list: &Value, desired: &Value| {
+            list.as_array().and_then(|list| list.iter().find(|taint| shown(taint) == shown(desired))).cloned()
+        };
+        for taint in want.as_array().into_iter().flatten() {
+            let live = find(have, taint).unwrap_or_default();
+            if !same(&live["value"], &taint["value"]) || live.is_null() {
+                self.push(rule, path.key(&shown(taint)), &live["value"], &taint["value"]);
+            }
+        }
+        for taint in last.as_array().into_iter().flatten() {
+            if let (None, Some(live)) = (find(want, taint), find(have, taint)) {
+                self.push(rule, path.key(&shown(taint)), &live["value"], &Value::Null);
+            }
+        }
+    }
+
+    /// Source: facts on nodePools.update: "Accelerator count: 1 should not be updated."; an empty list is
+    /// ignored and takes nothing away; driver version and sharing are changed in place.
+    fn accelerators(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value) {
+        let fixed = |note| Rule { effect: Effect::Replace, note: Some(note), ..*rule };
+        let (want, have) = (&want[0], &have[0]);
+        if blank(want) != blank(have) {
+            let rule = fixed("GPUs cannot be added to or removed from a pool");
+            self.push(&rule, path.clone(), have, want);
+            return;
+        }
+        let path = path.index(0);
+        for field in ["acceleratorType", "acceleratorCount", "gpuPartitionSize"] {
+            if !same(&want[field], &have[field]) {
+                let rule = fixed("GKE cannot change the GPUs of a pool");
+                self.push(&rule, path.key(field), &have[field], &want[field]);
+            }
+        }
+        let rule = &Rule { how: How::Exact, effect: rule.effect.clone(), ..*rule };
+        for field in ["gpuDriverInstallationConfig", "gpuSharingConfig"] {
+            self.field(rule, path.key(field), &want[field], &have[field], same(&want[field], &have[field]));
+        }
+    }
+
+    fn without_rule(&mut self, covered: &[FieldPath], path: &FieldPath, want: &Value, live: &Value) {
+        if says_nothing(want) || covered.iter().any(|rule| rule.contains(path)) {
+            return;
+        }
+        let below = covered.iter().any(|rule| path.contains(rule));
+        if let (Some(fields), true) = (want.as_object(), below) {
+            for (key, value) in fields {
+                self.without_rule(covered, &path.key(key), value, live.get(key).unwrap_or(&Value::Null));
+            }
+        } else if !same(want, live) {
+            let rule = Rule {
+                path: "",
+                how: How::Exact,
+                effect: Effect::Unknown,
+                update: Update::Never,
+                note: Some("the effect of changing it is unknown"),
+            };
+            self.push(&rule, path.clone(), live, want);
+        }
+    }
+}
+
+/// Returns true for a table without a value: `addons = {}`, `maintenancePolicy = { window = {} }`.
+fn says_nothing(value: &Value) -> bool {
+    value.as_object().is_some_and(|table| table.values().all(says_nothing))
+}
+
+/// Fields that a call changes; what stays as it is although it is no longer said is not among them.
+pub fn sent(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChange> {
+    changes.iter().filter(|change| change.effect != Effect::Ignored)
+}
+
+/// Whether a value is what proto3 JSON leaves out.
+pub fn blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(value) => value.as_f64() == Some(0.0),
+        Value::String(value) => value.is_empty() || value == "0",
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.values().all(blank),
+    }
+}
+
+/// Equality for proto3 JSON: what we say must be there, what the server adds does not count.
+fn same(want: &Value, have: &Value) -> bool {
+    match (want, have) {
+        (want, have) if blank(want) || blank(have) => blank(want) && blank(have),
+        (Value::Object(want), have) => want.iter().all(|(key, value)| same(value, &have[key])),
+        (Value::Array(want), Value::Array(have)) => {
+            want.len() == have.len() && want.iter().zip(have).all(|(want, have)| same(want, have))
+        }
+        (Value::Number(number), Value::String(text)) | (Value::String(text), Value::Number(number)) => {
+            number.to_string() == *text
+        }
+        (want, have) => want == have,
+    }
+}
+
+fn sorted(list: &Value) -> Vec<String> {
+    let mut items: Vec<String> = list.as_array().into_iter().flatten().map(ToString::to_string).collect();
+    items.sort();
+    items
+}
+
+/// The whole map to send where the API replaces it: what is live and not ours stays, ours is as wanted.
+pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Value {
+    let mut all = live.as_object().cloned().unwrap_or_default();
+    for change in changes.iter().filter(|change| at.contains(&change.path) && change.after.is_none()) {
+        if let Some(Segment::Key(key)) = change.path.segments().last() {
+            all.remove(key);
+        }
+    }
+    for (key, value) in want.as_object().into_iter().flatten() {
+        all.insert(key.clone(), value.clone());
+    }
+    Value::Object(all)
+}
+
+/// The same for taints, by key and effect.
+pub fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Vec<Value> {
+    let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
+    let ours =
+        |taint: &Value| want.as_array().is_some_and(|list| list.iter().any(|t| shown(t) == shown(taint)));
+    let given_up = |taint: &Value| {
+        changes.iter().any(|change| change.after.is_none() && change.path == at.key(&shown(taint)))
+    };
+    let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
+    kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
+}
+
+/// Sets a value at a place; tables on the way are made.
+pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
+    let place = path.segments().iter().fold(body, |place, segment| match segment {
+        Segment::Key(key) => &mut place[key.as_str()],
+        Segment::Index(index) => &mut place[*index],
+    });
+    *place = value;
+}
+
+/// One request to GKE.
+pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
+    Step::Call(Call { api: Api::Gke, method, path, body: body.map(Packed::from), late: Vec::new() })
+}
+
+/// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.
+pub fn owned_labels(given: &BTreeMap<String, String>, owner: &Owner) -> Value {
+    let mut labels = json!(given);
+    labels[LABEL_STACK] = json!(owner.stack);
+    labels[LABEL_ID] = json!(owner.id);
+    labels
+}
+
+/// Whether a live cluster or pool carries our labels.
+pub fn is_ours(labels: &Value, owner: &Owner) -> bool {
+    labels[LABEL_STACK] == owner.stack.as_str() && labels[LABEL_ID] == owner.id.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &[&Rule] = &[
+        &rule("name", How::Exact),
+        &rule("image", How::Caseless),
+        &rule("scopes", How::Set),
+        &rule("tags", How::OwnItems),
+        &rule("labels", How::OwnEntries),
+        &rule("taints", How::OwnTaints),
+        &rule("network", How::LastPart),
+        &rule("config.accelerators", How::Accelerators),
+        &rule("management", How::Exact),
+    ];
+
+    const fn rule(path: &'static str, how: How) -> Rule {
+        Rule { path, how, effect: Effect::InPlace, update: Update::Never, note: None }
+    }
+
+    fn check(desired: Value, live: Value, last: Value, expect: &[&str]) {
+        let compared = compare(RULES, &desired, &live, Some(&last));
+        let show = |value: &Option<Value>| value.as_ref().map_or("-".into(), Value::to_string);
+        let found: Vec<String> = compared
+            .changes
+            .iter()
+            .map(|c| format!("{}: {} -> {} {:?}", c.path, show(&c.before), show(&c.after), c.effect))
+            .collect();
+        assert_eq!(found, expect, "{desired} against {live}");
+    }
+
+    #[test]
+    fn entries_of_others_are_told_and_googles_are_not() {
+        let live = json!({
+            "labels": { "ours": "1", "a": "b", "goog-gke-node": "", "cloud.google.com/gke-x": "y" },
+            "taints": [
+                { "key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE" },
+                { "key": "k", "value": "v", "effect": "NO_EXECUTE" },
+            ],
+            "scopes": ["x"], "name": "n",
+        });
+        let found = set_by_others(RULES, &json!({ "labels": { "ours": "1" } }), &live);
+        let told: Vec<String> = found.iter().map(|(path, value)| format!("{path} = {value}")).collect();
+        assert_eq!(told, [r#"scopes = ["x"]"#, r#"labels.a = "b""#, r#"taints."k:NO_EXECUTE" = "v""#]);
+        let all = json!({ "labels": { "ours": "1", "a": "" }, "taints": live["taints"], "scopes": ["x"] });
+        assert_eq!(set_by_others(RULES, &all, &live), []);
+    }
+
+    #[test]
+    fn only_what_is_said_is_compared() {
+        check(json!({}), json!({ "labels": { "a": "b" }, "name": "x" }), json!({}), &[]);
+        check(json!({ "name": "y" }), json!({ "name": "x" }), json!({}), &[r#"name: "x" -> "y" InPlace"#]);
+        check(json!({ "image": "cos" }), json!({ "image": "COS" }), json!({}), &[]);
+        check(json!({ "scopes": ["a", "b"] }), json!({ "scopes": ["b", "a"] }), json!({}), &[]);
+        check(json!({ "network": "default" }), json!({ "network": "projects/p/default" }), json!({}), &[]);
+    }
+
+    #[test]
+    fn zero_values_and_absent_fields_are_the_same() {
+        check(
+            json!({ "management": { "autoRepair": true, "autoUpgrade": false } }),
+            json!({ "management": { "autoRepair": true } }),
+            json!({}),
+            &[],
+        );
+        check(
+            json!({ "management": { "autoRepair": false } }),
+            json!({ "management": { "autoRepair": true } }),
+            json!({}),
+            &["management.autoRepair: true -> false InPlace"],
+        );
+    }
+
+    #[test]
+    fn entries_go_only_when_we_put_them_in() {
+        let live = json!({ "labels": { "ours": "1", "theirs": "2" } });
+        check(json!({ "labels": {} }), live.clone(), json!({}), &[]);
+        check(
+            json!({ "labels": {} }),
+            live,
+            json!({ "labels": { "ours": "1" } }),
+            &[r#"labels.ours: "1" -> - InPlace"#],
+        );
+    }
+
+    #[test]
+    fn a_list_that_is_no_longer_said_stays_or_loses_what_we_put_in() {
+        let live = json!({ "scopes": ["b", "a"], "tags": ["ours", "theirs"] });
+        let last = json!({ "scopes": ["a", "b"], "tags": ["ours"] });
+        let expect =
+            [r#"scopes: ["b","a"] -> - Ignored"#, r#"tags: ["ours","theirs"] -> ["theirs"] InPlace"#];
+        check(json!({}), live.clone(), last, &expect);
+        check(json!({}), live, json!({ "scopes": ["c"], "tags": ["c"] }), &[]);
+    }
+
+    #[test]
+    fn taints_of_the_server_stay() {
+        let gpu = json!({ "key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE" });
+        let own = json!({ "key": "team", "value": "a", "effect": "NO_SCHEDULE" });
+        check(json!({ "taints": [own] }), json!({ "taints": [gpu, own] }), json!({}), &[]);
+        check(
+            json!({ "taints": [own] }),
+            json!({ "taints": [gpu] }),
+            json!({}),
+            &[r#"taints."team:NO_SCHEDULE": - -> "a" InPlace"#],
+        );
+    }
+
+    #[test]
+    fn gpu_count_replaces_and_driver_does_not() {
+        let gpus = |count: &str, driver: &str| {
+            json!({ "config": { "accelerators": [{
+                "acceleratorType": "nvidia-tesla-t4", "acceleratorCount": count,
+                "gpuDriverInstallationConfig": { "gpuDriverVersion": driver },
+            }] } })
+        };
+        check(
+            gpus("2", "DEFAULT"),
+            gpus("1", "DEFAULT"),
+            json!({}),
+            &[r#"config.accelerators[0].acceleratorCount: "1" -> "2" Replace"#],
+        );
+        check(
+            gpus("1", "LATEST"),
+            gpus("1", "DEFAULT"),
+            json!({}),
+            &[
+                r#"config.accelerators[0].gpuDriverInstallationConfig.gpuDriverVersion: "DEFAULT" -> "LATEST" InPlace"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn a_field_without_a_rule_has_an_unknown_effect() {
+        check(json!({ "odd": { "x": {} } }), json!({ "odd": { "x": { "a": 1 } } }), json!({}), &[]);
+        check(json!({ "config": { "odd": 1 } }), json!({}), json!({}), &["config.odd: - -> 1 Unknown"]);
+    }
+}

@@ -1,0 +1,271 @@
+//! Fields of sections that the GKE API has: one row says where the section has a field and where the API has it, how it
+//! is compared, what changing it does and by which call, what a stack sends of it, and how a live value is said.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::api;
+use super::compare::{merged_entries, merged_taints, put};
+use crate::json::number;
+use crate::kind::{How, Rule, Update};
+use crate::scope::Scope;
+use model::address::FieldPath;
+use model::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK};
+use model::schema::Message;
+
+pub struct Field<S: 'static> {
+    /// As the section has it.
+    pub key: &'static str,
+    /// Where the API has it, and how it is compared and changed.
+    pub rule: Ruled,
+    /// What the section says; `None` when it says nothing.
+    pub said: fn(&S) -> Option<Value>,
+    /// What a stack that makes the thing sends, where that is more than what the section says.
+    pub sent: fn(&S, &Scope) -> Option<Value>,
+    /// Says a live value, unless it is what the section means without it.
+    pub import: fn(&mut S, &Value),
+}
+
+impl<S> Field<S> {
+    /// Never said, never sent.
+    pub const NONE: Self =
+        Self { key: "", rule: Ruled::Listed(""), said: |_| None, sent: |_, _| None, import: |_, _| {} };
+}
+
+impl<S> Field<S> {
+    /// The place in the API.
+    pub fn path(&self) -> FieldPath {
+        self.rule.path()
+    }
+}
+
+impl Ruled {
+    /// The place in the API.
+    pub fn path(&self) -> FieldPath {
+        match self {
+            Self::Own(rule) => rule.path(),
+            Self::Listed(path) => path.parse().unwrap_or_default(),
+        }
+    }
+}
+
+/// How a field is compared and changed.
+pub enum Ruled {
+    Own(Rule),
+    /// As the list of the API's fields says of what is at this place.
+    Listed(&'static str),
+}
+
+/// A rule of a row.
+pub const fn rule(
+    path: &'static str,
+    how: How,
+    effect: Effect,
+    update: Update,
+    note: Option<&'static str>,
+) -> Ruled {
+    Ruled::Own(Rule { path, how, effect, update, note })
+}
+
+/// A row of a key whose value is a switch, a number, a text, or has the API's value as `api` and comes back by `of`; for
+/// what changing it does the list of the API's fields is asked.
+macro_rules! listed {
+    ($key:ident: switch, $path:literal) => {
+        listed!($key, $path, |on: &bool| serde_json::Value::Bool(*on), |live: &serde_json::Value| live
+            .as_bool())
+    };
+    ($key:ident: number, $path:literal) => {
+        listed!($key, $path, |number: &u32| serde_json::Value::from(*number), $crate::gke::field::small)
+    };
+    // 64-bit numbers travel as texts.
+    ($key:ident: wide, $path:literal) => {
+        listed!(
+            $key,
+            $path,
+            |number: &u32| serde_json::Value::from(number.to_string()),
+            $crate::gke::field::small
+        )
+    };
+    ($key:ident: text, $path:literal) => {
+        listed!(
+            $key,
+            $path,
+            |text: &String| serde_json::Value::from(text.as_str()),
+            |live: &serde_json::Value| { live.as_str().filter(|text| !text.is_empty()).map(str::to_owned) }
+        )
+    };
+    ($key:ident: word $of:ty, $path:literal) => {
+        listed!($key, $path, |word: &$of| word.api(), <$of>::of)
+    };
+    ($key:ident, $path:literal, $api:expr, $of:expr) => {
+        Field {
+            key: stringify!($key),
+            said: |section| section.$key.as_ref().map($api),
+            import: |section, live| section.$key = ($of)(live),
+            rule: Ruled::Listed($path),
+            ..Field::NONE
+        }
+    };
+}
+pub(super) use listed;
+
+/// A number that may be a text.
+pub fn small(live: &Value) -> Option<u32> {
+    number(live).and_then(|number| u32::try_from(number).ok())
+}
+
+/// Whose a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// The stack makes it: what plans reason about is said explicitly, so that an offline plan does not depend on a
+    /// server's version.
+    Stack,
+    /// Others own it: what is given is compared, nothing else.
+    Others,
+}
+
+/// How many fields have rules of their own.
+pub const fn count<S>(fields: &[Field<S>]) -> usize {
+    let (mut count, mut place) = (0, 0);
+    while place < fields.len() {
+        if let Ruled::Own(_) = fields[place].rule {
+            count += 1;
+        }
+        place += 1;
+    }
+    count
+}
+
+/// The rules that fields have of their own.
+pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static Rule; N] {
+    const NONE: Rule =
+        Rule { path: "", how: How::Exact, effect: Effect::InPlace, update: Update::Never, note: None };
+    let mut rules = [&NONE; N];
+    let (mut count, mut place) = (0, 0);
+    while place < fields.len() {
+        if let Ruled::Own(rule) = &fields[place].rule {
+            rules[count] = rule;
+            count += 1;
+        }
+        place += 1;
+    }
+    rules
+}
+
+/// What a section becomes, as the API has it.
+pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: Maker) -> Value {
+    let mut body = json!({});
+    for field in fields {
+        let value = match maker {
+            Maker::Stack => (field.sent)(section, scope).or_else(|| (field.said)(section)),
+            Maker::Others => (field.said)(section),
+        };
+        if let Some(value) = value {
+            put(&mut body, &field.path(), value);
+        }
+    }
+    body
+}
+
+/// Where the values of a body come from.
+pub fn provenance<S>(fields: &[Field<S>], section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    fields.iter().map(|field| (field.path(), section.key(field.key))).collect()
+}
+
+/// Says what is live: by the keys, and what they cannot say in the API's own words, which come back. Of what the list of
+/// the API's fields knows, what GKE fills in is not said.
+pub fn import<S>(
+    message: Message,
+    fields: &[Field<S>],
+    section: &mut S,
+    live: &Value,
+) -> serde_json::Map<String, Value> {
+    for field in fields {
+        let path = field.path();
+        match field.rule {
+            Ruled::Own(_) => (field.import)(section, path.find(live).unwrap_or(&Value::Null)),
+            Ruled::Listed(_) => {
+                let chosen = Value::Object(api::import(message, &[], &api::at(&path, live)));
+                if let Some(chosen) = path.find(&chosen) {
+                    (field.import)(section, chosen);
+                }
+            }
+        }
+    }
+    let covered: Vec<FieldPath> = fields.iter().flat_map(|field| covers(message, field, section)).collect();
+    api::import(message, &covered, live)
+}
+
+/// The places that a row is about: all of its own, and of a listed one those that the section says.
+pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPath> {
+    match (&field.rule, (field.said)(section)) {
+        (Ruled::Own(rule), _) => vec![rule.path()],
+        (Ruled::Listed(_), Some(value)) => api::leaves_at(message, &field.path(), &value),
+        (Ruled::Listed(_), None) => Vec::new(),
+    }
+}
+
+/// The value of a field of an update request. Maps and lists are replaced whole by the API, so what others put in is sent
+/// along; they stand in messages of their own there.
+pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange]) -> Value {
+    let (at, null) = (rule.path(), Value::Null);
+    let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
+    match rule.how {
+        How::OwnEntries => json!({ "labels": merged_entries(want, have, changes, &at) }),
+        How::OwnLabels => {
+            let mut entries = merged_entries(want, have, changes, &at);
+            if let Some(entries) = entries.as_object_mut() {
+                entries.retain(|key, _| !key.starts_with("goog-gke"));
+            }
+            json!({ "labels": entries })
+        }
+        How::OwnTaints => json!({ "taints": merged_taints(want, have, changes, &at) }),
+        How::OwnItems => {
+            // What is no longer said loses only what we put in.
+            let left =
+                changes.iter().find(|change| change.path == at).and_then(|change| change.after.clone());
+            json!({ "tags": left.unwrap_or_else(|| want.clone()) })
+        }
+        // An int64, which gcloud writes as text.
+        _ if want.is_number() => json!(want.to_string()),
+        How::Floor
+        | How::Range
+        | How::Exact
+        | How::Caseless
+        | How::Set
+        | How::LastPart
+        | How::Accelerators
+        | How::AtCreation => want.clone(),
+    }
+}
+
+pub fn given(text: &str) -> Option<Value> {
+    (!text.is_empty()).then(|| json!(text))
+}
+
+pub fn list(list: &[String]) -> Option<Value> {
+    (!list.is_empty()).then(|| json!(list))
+}
+
+/// Texts of JSON strings.
+pub fn texts<'v>(list: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
+    list.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// A live text that is another than the default.
+pub fn not(default: &str, live: &Value) -> Option<String> {
+    live.as_str().filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(default)).map(str::to_owned)
+}
+
+/// Entries of a map of texts.
+pub fn pairs(live: &Value) -> impl Iterator<Item = (String, String)> {
+    let pairs = live.as_object().into_iter().flatten();
+    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+}
+
+/// Google Cloud labels that people put there: GKE's own and those of stacks are left out.
+pub fn google_labels(live: &Value) -> BTreeMap<String, String> {
+    let marks = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
+    pairs(live).filter(|(key, _)| !marks(key)).collect()
+}

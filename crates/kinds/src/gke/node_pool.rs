@@ -1,0 +1,135 @@
+//! GKE node pools.
+
+use serde_json::{Value, json};
+
+use super::api;
+use super::field::{self, Maker};
+use crate::kind::{ChangeContext, Compare, Halt, Kind};
+use crate::scope::Scope;
+use model::address::{Address, FieldPath, Segment};
+use model::resource::{Action, ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
+use model::schema::Message;
+
+mod calls;
+pub mod capacity;
+mod fields;
+mod keys;
+mod networks;
+mod ready;
+mod registries;
+mod section;
+pub mod ways;
+
+pub use calls::{first_body, gives_its_account, starts_empty};
+pub use fields::{FIELDS, LABELS_ROLL, SCOPE, takes_hyperdisk_only};
+pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+pub use networks::{NodeNetwork, PodNetwork};
+pub use ready::{allocatable_gpus, conditions, is_short};
+pub use ready::{is_autoprovisioned, live_gpus, summary};
+pub use section::{DriverVersion, ForRequests, NodePool, Surge};
+
+/// As long as creating one with nodes took for those who wrote of it in issues of Google's provider for Terraform.
+const USUAL: Usual = Usual { least: 90, most: 7 * 60 };
+
+/// GKE node pools.
+pub const KIND: Kind = Kind {
+    rank: 10,
+    compare: Compare::Gke(Message::NodePool, fields::RULES),
+    program: calls::program,
+    queries: ready::queries,
+    readiness: ready::readiness,
+    status_line: ready::status_line,
+    about: ready::about,
+    filled_in: fields::filled_in,
+    halt: Halt::Emptied(emptied),
+    scaled: ready::scaled,
+    usual,
+    disturbs: Action::makes,
+    ..Kind::BARE
+};
+
+/// What says how the machines are bought.
+const BOUGHT: [&str; 4] =
+    ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
+
+/// One that is made with its cluster is in the cluster's time. Of one without nodes nothing is known.
+fn usual(context: &ChangeContext) -> Option<Usual> {
+    (context.inline_pool.is_none() && !starts_empty(context.body())).then_some(USUAL)
+}
+
+/// A pool without nodes, to which nothing brings any. GKE refuses to turn the autoscaler of pools off that wait for
+/// capacity; what waits there takes no nodes without a request of its own.
+fn emptied(body: &mut Value) {
+    let waits = body["queuedProvisioning"]["enabled"] == true || body["config"]["flexStart"] == true;
+    if !waits {
+        body["autoscaling"] = json!({ "enabled": false });
+    }
+    body["nodeCount"] = json!(0);
+    body["initialNodeCount"] = json!(0);
+}
+
+/// Returns true for a field that [`emptied`] writes.
+pub fn is_emptied_by(path: &FieldPath) -> bool {
+    let first = path.segments().first();
+    let size = |key: &str| matches!(key, "autoscaling" | "nodeCount" | "initialNodeCount");
+    matches!(first, Some(Segment::Key(key)) if size(key))
+}
+
+/// What `[node_pool.KEY]` becomes; with `capacity` by its first way.
+pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
+    let first = ways::first(section);
+    let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, Maker::Stack);
+    if first.is_some() {
+        let capacity = resource.origin.key("capacity");
+        let bought = BOUGHT.iter().filter_map(|place| place.parse().ok());
+        resource.provenance.extend(bought.map(|place: FieldPath| (place, capacity.clone())));
+    }
+    resource
+}
+
+/// All ways of `[node_pool.KEY]`; `None` without `capacity`.
+pub fn ladder(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Option<Ladder> {
+    let way = |bought: ways::Bought| Way {
+        body: lower(key, &bought.pool, cluster, scope).body,
+        hourly: ways::hourly(&bought.pool),
+        by: bought.by,
+        zone: bought.zone,
+    };
+    let ways: Vec<Way> = ways::bought(section).map(way).collect();
+    let identity = Identity::NodePool { cluster: cluster.clone(), pool: section.live_name(key).to_owned() };
+    (!ways.is_empty()).then_some(Ladder { identity, ways })
+}
+
+/// What `[node_pool.KEY]` with `manage = false` says of a pool that others own.
+pub fn read(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
+    resource(key, section, cluster, scope, Maker::Others)
+}
+
+fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope, maker: Maker) -> Resource {
+    let name = section.live_name(key);
+    let mut body = field::body(FIELDS, section, scope, maker);
+    body["name"] = json!(name);
+    let origin = FieldPath::keys(["node_pool", key]);
+    let mut provenance = field::provenance(FIELDS, &origin);
+    provenance.extend(api::lay_over(&mut body, Message::NodePool, &section.api, &origin));
+    let accelerators = FieldPath::keys(["config", "accelerators"]);
+    let driver = accelerators.index(0).key("gpuDriverInstallationConfig");
+    provenance.push((driver, origin.key("driver")));
+    if section.accelerator.is_none() {
+        provenance.push((accelerators, origin.key("machine_type")));
+    }
+    let mut follows: Vec<Address> = scope.inside();
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    Resource {
+        address: Address::of("node_pool", key),
+        identity: Identity::NodePool { cluster: cluster.clone(), pool: name.to_owned() },
+        kind: KindId::NodePool,
+        body,
+        provenance,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+        create_only: Value::Null,
+    }
+}

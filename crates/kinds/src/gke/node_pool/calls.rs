@@ -1,0 +1,174 @@
+//! The requests that make, change and delete a node pool.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::fields::{RULES, SET_SIZE};
+use super::section::{certain_nodes, first_nodes};
+use crate::gke::api;
+use crate::gke::compare::{call, sent};
+use crate::gke::field::updated;
+use crate::json::text;
+use crate::kind::{ChangeContext, Rule, Update};
+use model::resource::{Action, Await, Facts, Identity, KindId, Method, Step, Until};
+use model::schema::Message;
+
+/// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
+const DEADLINE: u32 = 5400;
+
+/// How many nodes a pool has in each of its zones: of the zones that it is in when it is asked for.
+fn nodes_in_a_zone(context: &ChangeContext) -> Value {
+    let (body, autoscaling) = (context.body(), &context.body()["autoscaling"]);
+    let number = |value: &Value| value.as_u64();
+    let zones = u64::try_from(context.zones).unwrap_or_default();
+    match (number(&body["nodeCount"]), number(&autoscaling["totalMinNodeCount"])) {
+        (Some(nodes), _) if zones > 0 => json!(nodes / zones),
+        (None, Some(min)) if zones > 0 => {
+            json!(first_nodes(min, zones))
+        }
+        _ => body["initialNodeCount"].clone(),
+    }
+}
+
+/// In how many zones the pool's nodes lie, where that is known.
+fn zones(context: &ChangeContext) -> u64 {
+    let of = |body: &Value| body["locations"].as_array().map(Vec::len).filter(|zones| *zones > 0);
+    let known = Some(context.zones).filter(|zones| *zones > 0).or_else(|| of(context.body()));
+    let zones = known.or_else(|| context.live.and_then(of)).unwrap_or_default();
+    u64::try_from(zones).unwrap_or_default()
+}
+
+/// The body that makes a pool: the number that is compared later is not part of it.
+pub fn creation_body(pool: &Value) -> Value {
+    let mut body = pool.clone();
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("nodeCount");
+        if pool["autoscaling"]["enabled"] == false {
+            fields.remove("autoscaling");
+        }
+    }
+    body
+}
+
+/// The same for the pool that is made with its cluster, which has a node from the start. Source: googleapis
+/// `cluster_service.proto`, `Cluster.initial_node_count`; gcloud refuses `clusters create --num-nodes 0`.
+pub fn first_body(pool: &Value) -> Value {
+    let mut body = creation_body(pool);
+    if starts_empty(pool) {
+        body["initialNodeCount"] = json!(1);
+    }
+    body
+}
+
+/// Whether a pool has no node at first.
+pub fn starts_empty(pool: &Value) -> bool {
+    pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
+}
+
+/// Tells whether Pods on a pool can be the Google service account of its nodes; `shields` says that the cluster has Workload Identity. An
+/// account that was made for the pool is no matter: it has what it was given.
+/// Recalled from Google's pages on Workload Identity.
+pub fn gives_its_account(pool: &Value, shields: bool) -> bool {
+    let config = &pool["config"];
+    match text(&config["workloadMetadataConfig"]["mode"]) {
+        "GKE_METADATA" => return false,
+        "GCE_METADATA" => {}
+        _ if shields => return false,
+        _ => {}
+    }
+    ["", "default"].contains(&text(&config["serviceAccount"]))
+}
+
+pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
+    let Identity::NodePool { cluster, pool } = context.identity else { return Vec::new() };
+    let path = format!("/v1/{}", cluster.pool_path(pool));
+    let body = context.body();
+    let wait = |until| {
+        let driver = &body["config"]["accelerators"][0]["gpuDriverInstallationConfig"]["gpuDriverVersion"];
+        let by_gke = driver.is_string() && driver != "INSTALLATION_DISABLED";
+        let least = body["autoscaling"]["totalMinNodeCount"].as_u64();
+        let nodes = body["nodeCount"].as_u64().or(least.map(|min| certain_nodes(min, zones(context))));
+        let facts = Facts::Nodes { nodes, gpus: by_gke };
+        let (identity, kind) = (context.identity.clone(), KindId::NodePool);
+        Step::Await(Await { kind, identity, until, facts, deadline: DEADLINE })
+    };
+    let delete = || call(Method::Delete, path.clone(), None);
+    let create = || {
+        let mut pool = creation_body(body);
+        pool["initialNodeCount"] = nodes_in_a_zone(context);
+        let body = json!({ "nodePool": pool });
+        call(Method::Post, format!("/v1/{}/nodePools", cluster.path()), Some(body))
+    };
+    match context.action {
+        Action::Keep => vec![wait(Until::Still)],
+        Action::Create if context.inline_pool.is_some() => vec![wait(Until::Ready)],
+        Action::Create if context.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create => vec![create(), wait(Until::Ready)],
+        Action::Update => {
+            let mut steps = updates(context, &path);
+            steps.push(wait(Until::Ready));
+            steps
+        }
+        Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Delete => vec![delete(), wait(Until::Gone)],
+        // The labels that say whose it is.
+        Action::Forget => updates(context, &path),
+        Action::Run => Vec::new(),
+    }
+}
+
+/// Whether queued provisioning is switched on for a live pool, which GKE does for an empty one only: once the autoscaler has no
+/// minimum, the nodes go. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
+fn becomes_queued(body: &Value, live: &Value) -> bool {
+    let on = |pool: &Value| pool["queuedProvisioning"]["enabled"] == true;
+    on(body) && !on(live)
+}
+
+/// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes
+/// into another, so that they roll once; zones stand alone, as the API's reference warns. Size, management
+/// and autoscaling have methods of their own.
+fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
+    let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
+    let touched: Vec<&Rule> = api::rules(Message::NodePool, RULES, &[body])
+        .into_iter()
+        .filter(|rule| sent(context.fields).any(|field| rule.path().contains(&field.path)))
+        .collect();
+    let mut methods: BTreeMap<&str, Value> = BTreeMap::new();
+    let (mut together, mut rolling, mut alone) = (json!({}), json!({}), Vec::new());
+    for rule in &touched {
+        let value = || updated(rule, body, live, context.fields);
+        match rule.update {
+            Update::Never | Update::Listed(_) => {}
+            Update::Together(name) => together[name] = value(),
+            Update::Rolling(name) => rolling[name] = value(),
+            Update::Alone(name) => alone.push(json!({ name: value() })),
+            Update::Method(name) => {
+                let part = rule.path.split('.').next().unwrap_or_default();
+                methods.insert(name, json!({ part: body[part] }));
+            }
+        }
+    }
+    // With its zones the number of nodes changes; what a new zone begins with is GKE's to say.
+    let moved = touched.iter().any(|rule| rule.path == "locations");
+    let sized = methods.remove(SET_SIZE).is_some() || moved && body["nodeCount"].is_u64();
+    // The autoscaler that is turned on does not bring a pool to its minimum: it waits until a node is needed. Source: GKE's
+    // page "About GKE cluster autoscaling", on limits.
+    let autoscaling = &body["autoscaling"];
+    let least = autoscaling["totalMinNodeCount"].as_u64();
+    let below = least.zip(context.nodes).is_some_and(|(min, now)| u64::from(now) < min);
+    let on = touched.iter().any(|rule| rule.path == "autoscaling") && autoscaling["enabled"] == true;
+    let turned_on = on && live["autoscaling"]["enabled"] != true;
+    let raised = turned_on && below;
+    let method = |(name, body)| call(Method::Post, format!("{path}:{name}"), Some(body));
+    let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
+    let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
+    let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(context) }));
+    let listed = api::requests(Message::NodePool, &touched, body, live, path);
+    let emptied = becomes_queued(body, live).then(|| method((SET_SIZE, json!({ "nodeCount": 0 }))));
+    // First, so that one that ends in between leaves a difference behind.
+    let first = raised.then(|| method(size.clone()));
+    let last = (sized && !raised).then(|| method(size));
+    let methods = methods.into_iter().map(method);
+    first.into_iter().chain(methods).chain(puts).chain(emptied).chain(listed).chain(last).collect()
+}

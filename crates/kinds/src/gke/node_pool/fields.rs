@@ -1,0 +1,481 @@
+//! The fields of a node pool.
+
+use serde_json::{Value, json};
+
+use super::keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+use super::networks::{self, NodeNetwork, PodNetwork};
+use super::registries;
+use super::section::{DriverVersion, NodePool, Surge};
+use crate::gke::compare::owned_labels;
+use crate::gke::field::{self, Field, Ruled, given, google_labels, list, listed, not, pairs, rule, texts};
+use crate::gke::words::{
+    Confidential, GpuDirect, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata, camel, lasting,
+    lasts, snake,
+};
+use crate::json::text;
+use crate::kind::{How, Rule, Update};
+use crate::scope::Scope;
+use crate::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
+use model::address::FieldPath;
+use model::resource::{Effect, Resource};
+
+/// Why a change of a pool that looks like metadata recreates its nodes.
+pub const LABELS_ROLL: &str = "GKE recreates the nodes";
+const ROLLS: Option<&str> = Some(LABELS_ROLL);
+const GOES_THROUGH: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
+const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
+const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
+
+/// A field of the update request that rolls the nodes.
+const fn rolls(path: &'static str, how: How, name: &'static str) -> Ruled {
+    rule(path, how, Effect::Rolling, Update::Rolling(name), ROLLS)
+}
+
+const fn fixed(path: &'static str, how: How) -> Ruled {
+    rule(path, how, Effect::Replace, Update::Never, FIXED)
+}
+
+const fn in_place(path: &'static str, how: How, update: Update) -> Ruled {
+    rule(path, how, Effect::InPlace, update, None)
+}
+
+/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateNodePoolRequest and the `set…`
+/// methods; what is not in them replaces the pool. That tags roll the nodes is not documented; of resource labels
+/// `gcloud container node-pools update --labels` warns. A change of taints was recorded as an operation UPGRADE_NODES.
+pub const FIELDS: &[Field<NodePool>] = &[
+    Field { key: "name", rule: fixed("name", How::Exact), ..Field::NONE },
+    Field {
+        key: "machine_type",
+        said: |pool| given(&pool.machine_type),
+        import: |pool, live| text(live).clone_into(&mut pool.machine_type),
+        rule: rolls("config.machineType", How::Exact, "machineType"),
+        ..Field::NONE
+    },
+    Field {
+        key: "disk_type",
+        said: |pool| pool.disk_type.as_deref().and_then(given),
+        import: |pool, live| pool.disk_type = not(default_disk(&pool.machine_type), live),
+        rule: rolls("config.diskType", How::Exact, "diskType"),
+        ..Field::NONE
+    },
+    Field {
+        key: "disk_size_gb",
+        said: |pool| pool.disk_size_gb.map(Value::from),
+        import: |pool, live| {
+            let size = live.as_u64().and_then(|size| u32::try_from(size).ok());
+            pool.disk_size_gb = size.filter(|size| *size != DISK_SIZE_GB);
+        },
+        rule: rolls("config.diskSizeGb", How::Exact, "diskSizeGb"),
+        ..Field::NONE
+    },
+    Field {
+        key: "image_type",
+        said: |pool| pool.image_type.as_deref().and_then(given),
+        import: |pool, live| pool.image_type = not(IMAGE, live),
+        rule: rolls("config.imageType", How::Caseless, "imageType"),
+        ..Field::NONE
+    },
+    Field {
+        key: "accelerator",
+        said: accelerators_said,
+        sent: accelerators,
+        rule: rolls("config.accelerators", How::Accelerators, "accelerators"),
+        ..Field::NONE
+    },
+    Field {
+        key: "tags",
+        said: |pool| list(&pool.tags),
+        import: |pool, live| pool.tags = texts(live.as_array().into_iter().flatten()),
+        rule: rolls("config.tags", How::OwnItems, "tags"),
+        ..Field::NONE
+    },
+    Field {
+        key: "labels",
+        said: |pool| (!pool.labels.is_empty()).then(|| json!(pool.labels)),
+        import: |pool, live| pool.labels = pairs(live).collect(),
+        rule: in_place("config.labels", How::OwnEntries, Update::Together("labels")),
+        ..Field::NONE
+    },
+    Field {
+        key: "taints",
+        said: |pool| (!pool.taints.is_empty()).then(|| pool.taints.iter().map(taint).collect()),
+        import: |pool, live| pool.taints = live_taints(live),
+        rule: rule(
+            "config.taints",
+            How::OwnTaints,
+            Effect::Rolling,
+            Update::Together("taints"),
+            GOES_THROUGH,
+        ),
+        ..Field::NONE
+    },
+    Field {
+        key: "resource_labels",
+        said: |pool| (!pool.resource_labels.is_empty()).then(|| json!(pool.resource_labels)),
+        sent: |pool, scope| Some(owned_labels(&pool.resource_labels, &scope.owner)),
+        import: |pool, live| pool.resource_labels = google_labels(live),
+        rule: rule(
+            "config.resourceLabels",
+            How::OwnLabels,
+            Effect::Rolling,
+            Update::Together("resourceLabels"),
+            ROLLS,
+        ),
+    },
+    Field {
+        key: "surge",
+        said: |pool| pool.surge.map(surge),
+        sent: upgrades,
+        rule: in_place("upgradeSettings", How::Exact, Update::Together("upgradeSettings")),
+        ..Field::NONE
+    },
+    Field {
+        key: "zones",
+        said: |pool| list(&pool.zones),
+        rule: rule("locations", How::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
+        ..Field::NONE
+    },
+    Field {
+        key: "auto_repair",
+        said: |pool| pool.auto_repair.map(Value::from),
+        sent: |pool, _| Some(json!(pool.auto_repair.unwrap_or(true))),
+        import: |pool, live| pool.auto_repair = off(live),
+        rule: in_place("management.autoRepair", How::Exact, Update::Method("setManagement")),
+    },
+    Field {
+        key: "auto_upgrade",
+        said: |pool| pool.auto_upgrade.map(Value::from),
+        sent: |pool, _| Some(json!(pool.auto_upgrade.unwrap_or(true))),
+        import: |pool, live| pool.auto_upgrade = off(live),
+        rule: in_place("management.autoUpgrade", How::Exact, Update::Method("setManagement")),
+    },
+    Field {
+        key: "nodes",
+        said: |pool| match pool.nodes? {
+            Nodes::Autoscaled { min, max } => {
+                Some(json!({ "enabled": true, "totalMinNodeCount": min, "totalMaxNodeCount": max }))
+            }
+            Nodes::Fixed(_) => None,
+        },
+        sent: |pool, _| matches!(pool.size(), Nodes::Fixed(_)).then(|| json!({ "enabled": false })),
+        rule: in_place("autoscaling", How::Exact, Update::Method("setAutoscaling")),
+        ..Field::NONE
+    },
+    Field {
+        key: "nodes",
+        said: |pool| pool.nodes.and_then(fixed_number),
+        sent: |pool, _| fixed_number(pool.size()),
+        rule: in_place("nodeCount", How::Exact, Update::Method(SET_SIZE)),
+        ..Field::NONE
+    },
+    Field {
+        key: "nodes",
+        sent: |pool, scope| Some(json!(pool.first_nodes(scope))),
+        rule: rule("initialNodeCount", How::AtCreation, Effect::Ignored, Update::Never, None),
+        ..Field::NONE
+    },
+    Field {
+        key: "spot",
+        said: |pool| pool.spot.then_some(Value::Bool(true)),
+        sent: |pool, _| Some(json!(pool.spot)),
+        import: |pool, live| pool.spot = *live == true,
+        rule: fixed("config.spot", How::Exact),
+    },
+    Field {
+        key: "service_account",
+        said: |pool| pool.service_account.as_deref().and_then(given),
+        rule: fixed("config.serviceAccount", How::Exact),
+        ..Field::NONE
+    },
+    Field {
+        key: "scopes",
+        // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
+        said: |pool| list(&pool.scopes),
+        sent: |pool, _| {
+            pool.service_account.as_ref().filter(|_| pool.scopes.is_empty()).map(|_| json!([SCOPE]))
+        },
+        rule: fixed("config.oauthScopes", How::Set),
+        ..Field::NONE
+    },
+    Field {
+        key: "version",
+        said: |pool| pool.version.as_deref().and_then(given),
+        rule: rule("version", How::Floor, Effect::Rolling, Update::Alone("nodeVersion"), ROLLS),
+        ..Field::NONE
+    },
+    listed!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),
+    Field {
+        key: "blue_green",
+        said: |pool| pool.blue_green.as_ref().and_then(BlueGreen::api),
+        rule: Ruled::Listed("upgradeSettings.blueGreenSettings"),
+        ..Field::NONE
+    },
+    listed!(reservation: word Reservation, "config.reservationAffinity"),
+    listed!(placement: word Placement, "placementPolicy.type"),
+    listed!(flex_start: switch, "config.flexStart"),
+    listed!(queued: switch, "queuedProvisioning.enabled"),
+    listed!(max_run_duration, "config.maxRunDuration", |text: &String| lasting(text), lasts),
+    listed!(gvnic: switch, "config.gvnic.enabled"),
+    listed!(fast_socket: switch, "config.fastSocket.enabled"),
+    Field {
+        key: "tier_1_network",
+        said: |pool| pool.tier_1_network.then(|| json!("TIER_1")),
+        import: |pool, live| pool.tier_1_network = *live == "TIER_1",
+        rule: Ruled::Listed("networkConfig.networkPerformanceConfig.totalEgressBandwidthTier"),
+        ..Field::NONE
+    },
+    listed!(private_nodes: switch, "networkConfig.enablePrivateNodes"),
+    listed!(pod_range: text, "networkConfig.podRange"),
+    Field {
+        key: "additional_node_networks",
+        said: |pool| networks::said(&pool.additional_node_networks, NodeNetwork::api),
+        import: |pool, live| pool.additional_node_networks = networks::of(live, NodeNetwork::of),
+        rule: Ruled::Listed("networkConfig.additionalNodeNetworkConfigs"),
+        ..Field::NONE
+    },
+    Field {
+        key: "additional_pod_networks",
+        said: |pool| networks::said(&pool.additional_pod_networks, PodNetwork::api),
+        import: |pool, live| pool.additional_pod_networks = networks::of(live, PodNetwork::of),
+        rule: Ruled::Listed("networkConfig.additionalPodNetworkConfigs"),
+        ..Field::NONE
+    },
+    listed!(gpu_direct: word GpuDirect, "config.gpuDirectConfig.gpuDirectStrategy"),
+    Field {
+        key: "registry_mirrors",
+        said: |pool| registries::hosts(&pool.registry_mirrors),
+        import: |pool, live| pool.registry_mirrors = registries::mirrors(live),
+        rule: Ruled::Listed("config.containerdConfig.registryHosts"),
+        ..Field::NONE
+    },
+    Field {
+        key: "registry_certificates",
+        said: |pool| registries::access(&pool.registry_certificates),
+        import: |pool, live| pool.registry_certificates = registries::certificates(live),
+        rule: Ruled::Listed("config.containerdConfig.privateRegistryAccessConfig"),
+        ..Field::NONE
+    },
+    listed!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
+    Field {
+        key: "local_ssd",
+        said: |pool| pool.local_ssd?.ephemeral.map(Value::from),
+        import: |pool, live| pool.local_ssd = field::small(live).map(LocalSsd::ephemeral),
+        rule: Ruled::Listed("config.ephemeralStorageLocalSsdConfig.localSsdCount"),
+        ..Field::NONE
+    },
+    Field {
+        key: "local_ssd",
+        said: |pool| pool.local_ssd?.block.map(Value::from),
+        import: |pool, live| {
+            if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
+                pool.local_ssd = Some(LocalSsd::block(disks));
+            }
+        },
+        rule: Ruled::Listed("config.localNvmeSsdBlockConfig.localSsdCount"),
+        ..Field::NONE
+    },
+    Field {
+        key: "local_ssd",
+        said: |pool| pool.local_ssd?.scsi.map(Value::from),
+        import: |pool, live| {
+            if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
+                pool.local_ssd = Some(LocalSsd::scsi(disks));
+            }
+        },
+        rule: Ruled::Listed("config.localSsdCount"),
+        ..Field::NONE
+    },
+    Field {
+        key: "secondary_boot_disks",
+        said: |pool| (!pool.secondary_boot_disks.is_empty()).then(|| cached(&pool.secondary_boot_disks)),
+        import: |pool, live| {
+            let disks = live.as_array().into_iter().flatten().map(|disk| &disk["diskImage"]);
+            pool.secondary_boot_disks = texts(disks);
+        },
+        rule: Ruled::Listed("config.secondaryBootDisks"),
+        ..Field::NONE
+    },
+    listed!(boot_disk_key: text, "config.bootDiskKmsKey"),
+    listed!(image_streaming: switch, "config.gcfsConfig.enabled"),
+    listed!(workload_metadata: word WorkloadMetadata, "config.workloadMetadataConfig.mode"),
+    listed!(secure_boot: switch, "config.shieldedInstanceConfig.enableSecureBoot"),
+    listed!(integrity_monitoring: switch, "config.shieldedInstanceConfig.enableIntegrityMonitoring"),
+    listed!(
+        confidential,
+        "config.confidentialNodes",
+        |kind: &Confidential| json!({ "enabled": true, "confidentialInstanceType": kind.api() }),
+        |live: &Value| {
+            // SEV is what GKE takes unasked.
+            let unsaid = (live["enabled"] == true).then_some(Confidential::Sev);
+            Confidential::of(&live["confidentialInstanceType"]).or(unsaid)
+        }
+    ),
+    listed!(threads_per_core: wide, "config.advancedMachineFeatures.threadsPerCore"),
+    listed!(nested_virtualization: switch, "config.advancedMachineFeatures.enableNestedVirtualization"),
+    listed!(min_cpu_platform: text, "config.minCpuPlatform"),
+    listed!(node_group: text, "config.nodeGroup"),
+    Field {
+        key: "sole_tenancy",
+        said: |pool| {
+            let affinities: Vec<Value> = pool.sole_tenancy.iter().map(TenantAffinity::api).collect();
+            (!affinities.is_empty()).then(|| affinities.into())
+        },
+        import: |pool, live| {
+            pool.sole_tenancy =
+                live.as_array().into_iter().flatten().filter_map(TenantAffinity::of).collect();
+        },
+        rule: Ruled::Listed("config.soleTenantConfig.nodeAffinities"),
+        ..Field::NONE
+    },
+    listed!(logging_variant: word LoggingVariant, "config.loggingConfig.variantConfig.variant"),
+    listed!(
+        kubelet,
+        "config.kubeletConfig",
+        |kubelet: &Kubelet| camel(kubelet, &["podPidsLimit"]),
+        |live: &Value| snake(live, &["pod_pids_limit"])
+    ),
+    listed!(
+        linux,
+        "config.linuxNodeConfig",
+        |linux: &Linux| camel(linux, &["swapSizeGib", "diskCount"]),
+        |live: &Value| snake(live, &["swap_size_gib", "disk_count"])
+    ),
+];
+
+/// [`FIELDS`] as they are compared and changed.
+pub const RULES: &[&Rule] = &field::rules::<NodePool, { field::count(FIELDS) }>(FIELDS);
+
+/// The size of a boot disk and the node image that GKE chooses (recorded, 1.33 to 1.36).
+const DISK_SIZE_GB: u32 = 100;
+const IMAGE: &str = "COS_CONTAINERD";
+
+/// Series of machines that take Hyperdisk only. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a
+/// recorded n4 pool that came back with `hyperdisk-balanced`.
+const HYPERDISK_ONLY: [&str; 8] = ["a4", "a4x", "c4", "c4a", "c4d", "g4", "n4", "n4d"];
+
+/// Whether machines of this type refuse persistent disks. A3 Ultra is a single type of its series.
+pub fn takes_hyperdisk_only(machine: &str) -> bool {
+    let series = machine.split('-').next().unwrap_or_default();
+    HYPERDISK_ONLY.contains(&series) || machine.starts_with("a3-ultragpu")
+}
+
+pub(super) fn default_disk(machine: &str) -> &'static str {
+    if takes_hyperdisk_only(machine) { "hyperdisk-balanced" } else { "pd-balanced" }
+}
+
+/// What GKE is expected to choose for a new pool that does not say it.
+pub fn filled_in(resource: &Resource) -> Vec<(FieldPath, Value)> {
+    let config = &resource.body["config"];
+    let disk = default_disk(text(&config["machineType"]));
+    let defaults =
+        [("diskType", json!(disk)), ("diskSizeGb", json!(DISK_SIZE_GB)), ("imageType", json!(IMAGE))];
+    let open = defaults.into_iter().filter(|(name, _)| {
+        let twin = match *name {
+            "diskType" => &config["bootDisk"]["diskType"],
+            "diskSizeGb" => &config["bootDisk"]["sizeGb"],
+            _ => &Value::Null,
+        };
+        config[*name].is_null() && twin.is_null()
+    });
+    open.map(|(name, value)| (FieldPath::keys(["config", name]), value)).collect()
+}
+
+/// The method for the number of nodes, which counts them by zone.
+pub const SET_SIZE: &str = "setSize";
+/// The scope of nodes with an account of their own.
+pub const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+fn fixed_number(nodes: Nodes) -> Option<Value> {
+    match nodes {
+        Nodes::Fixed(nodes) => Some(json!(nodes)),
+        Nodes::Autoscaled { .. } => None,
+    }
+}
+
+/// What is on anyway is not said; an absent field is off.
+fn off(live: &Value) -> Option<bool> {
+    (live != true).then_some(false)
+}
+
+/// How the nodes are replaced in upgrades. Those that GKE brings when they are wanted are upgraded in a way of their own,
+/// SHORT_LIVED (recorded).
+fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
+    if pool.blue_green.is_some() {
+        return Some(json!({ "strategy": "BLUE_GREEN" }));
+    }
+    match pool.surge {
+        None if pool.waits_for_machines() => None,
+        given => Some(surge(given.unwrap_or(Surge { max_surge: 1, max_unavailable: 0 }))),
+    }
+}
+
+/// Disks with container images on them.
+fn cached(images: &[String]) -> Value {
+    let disk = |image: &String| json!({ "diskImage": image, "mode": "CONTAINER_IMAGE_CACHE" });
+    images.iter().map(disk).collect()
+}
+
+fn surge(Surge { max_surge, max_unavailable }: Surge) -> Value {
+    json!({ "maxSurge": max_surge, "maxUnavailable": max_unavailable, "strategy": "SURGE" })
+}
+
+fn taint(taint: &Taint) -> Value {
+    let Taint { key, value, effect } = taint;
+    json!({ "key": key, "value": value, "effect": effect.api() })
+}
+
+/// Those that people put there: GKE puts its own on GPU nodes.
+fn live_taints(live: &Value) -> Vec<Taint> {
+    let read = live.as_array().into_iter().flatten().filter(|taint| taint["key"] != "nvidia.com/gpu");
+    let taints = read.filter_map(|taint| {
+        let effect = match text(&taint["effect"]) {
+            "NO_SCHEDULE" => TaintEffect::NoSchedule,
+            "PREFER_NO_SCHEDULE" => TaintEffect::PreferNoSchedule,
+            "NO_EXECUTE" => TaintEffect::NoExecute,
+            _ => return None,
+        };
+        Some(Taint { key: text(&taint["key"]).to_owned(), value: text(&taint["value"]).to_owned(), effect })
+    });
+    taints.collect()
+}
+
+/// GKE 1.30.1 and later install a driver when nothing is said, and the installer DaemonSet then finds
+/// nothing to do; so the version is always said.
+fn accelerators(pool: &NodePool, scope: &Scope) -> Option<Value> {
+    let driver = match (scope.driver, pool.driver) {
+        (DriverInstall::Daemonset, _) => "INSTALLATION_DISABLED",
+        (DriverInstall::Gke, driver) => driver.unwrap_or(DriverVersion::Default).api(),
+    };
+    let (_, count) = pool.gpus()?;
+    let mut accelerators = accelerators_said(pool)?;
+    accelerators[0]["acceleratorCount"] = json!(count.to_string());
+    accelerators[0]["gpuDriverInstallationConfig"] = json!({ "gpuDriverVersion": driver });
+    Some(accelerators)
+}
+
+fn accelerators_said(pool: &NodePool) -> Option<Value> {
+    let (r#type, count) = pool.gpus()?;
+    let mut accelerator = json!({ "acceleratorType": r#type });
+    if pool.accelerator.as_ref().is_none_or(|accelerator| accelerator.count.is_some()) {
+        accelerator["acceleratorCount"] = json!(count.to_string());
+    }
+    if let Some(driver) = pool.driver {
+        accelerator["gpuDriverInstallationConfig"] = json!({ "gpuDriverVersion": driver.api() });
+    }
+    if let Some(Accelerator { sharing, partition, .. }) = &pool.accelerator {
+        if let Some(partition) = partition {
+            accelerator["gpuPartitionSize"] = json!(partition);
+        }
+        if let Some(sharing) = sharing {
+            let strategy = match sharing.strategy {
+                SharingStrategy::TimeSharing => "TIME_SHARING",
+                SharingStrategy::Mps => "MPS",
+            };
+            accelerator["gpuSharingConfig"] = json!({
+                "gpuSharingStrategy": strategy,
+                "maxSharedClientsPerGpu": sharing.clients.to_string(),
+            });
+        }
+    }
+    Some(json!([accelerator]))
+}

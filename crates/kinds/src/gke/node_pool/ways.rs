@@ -1,0 +1,195 @@
+//! The ways to buy the machines of a pool with `capacity`: each is the pool as the file says it, bought that way. GKE changes
+//! none of that on a pool, so the next way is the same pool made anew.
+
+use serde_json::Value;
+
+use super::keys::{Capacity, Reservation};
+use super::section::NodePool;
+use crate::gke::words::LocationPolicy;
+use crate::json::text;
+use crate::short::Nodes;
+use model::catalog;
+use model::resource::{Cost, Ladder, Way};
+
+/// How the machines of a wanted or live pool are bought.
+fn way_of(pool: &Value) -> Capacity {
+    let config = &pool["config"];
+    let reserved = &config["reservationAffinity"]["consumeReservationType"];
+    match () {
+        () if pool["queuedProvisioning"]["enabled"] == true => Capacity::Queued,
+        () if config["flexStart"] == true => Capacity::FlexStart,
+        () if config["spot"] == true => Capacity::Spot,
+        () if text(reserved) == "SPECIFIC_RESERVATION" => Capacity::Reservation,
+        () => Capacity::OnDemand,
+    }
+}
+
+/// One way of a section.
+pub(super) struct Bought {
+    pub by: String,
+    pub zone: Option<String>,
+    pub pool: NodePool,
+}
+
+/// The section as its first way has it.
+pub(super) fn first(section: &NodePool) -> Option<NodePool> {
+    bought(section).next().map(|bought| bought.pool)
+}
+
+/// Each way; one that does not wait is tried zone by zone, as a pool has the same number of nodes in each of its zones. Where
+/// GKE waits, it finds the zone itself.
+pub(super) fn bought(section: &NodePool) -> impl Iterator<Item = Bought> {
+    section.capacity.iter().flat_map(move |capacity| {
+        let zones: Vec<&[String]> = match section.zones.as_slice() {
+            zones if capacity.waits() || zones.is_empty() => vec![zones],
+            zones => zones.chunks(1).collect(),
+        };
+        zones.into_iter().map(move |zones| {
+            let pool = by(*capacity, section, zones);
+            let by = match (&pool.reservation, capacity) {
+                (Some(Reservation::Named(name)), Capacity::Reservation) => format!("reservation {name}"),
+                _ => capacity.word().to_owned(),
+            };
+            let zone = zones.first().filter(|_| !capacity.waits()).cloned();
+            Bought { by, zone, pool }
+        })
+    })
+}
+
+fn by(capacity: Capacity, section: &NodePool, zones: &[String]) -> NodePool {
+    let mut pool = NodePool { capacity: Vec::new(), zones: zones.to_vec(), ..section.clone() };
+    match capacity {
+        Capacity::Reservation => {}
+        Capacity::OnDemand => pool.reservation = None,
+        Capacity::Spot => (pool.spot, pool.reservation) = (true, None),
+        Capacity::FlexStart | Capacity::Queued => {
+            // Both are refused with a minimum or a reservation; the rest is what Google's guide asks for.
+            pool.nodes = Some(Nodes::Autoscaled { min: 0, max: section.size().most() });
+            pool.reservation = Some(Reservation::None);
+            pool.location_policy = section.location_policy.or(Some(LocationPolicy::Any));
+            pool.auto_repair = section.auto_repair.or(Some(false));
+            match capacity {
+                Capacity::Queued => pool.queued = Some(true),
+                _ => pool.flex_start = Some(true),
+            }
+        }
+    }
+    pool
+}
+
+/// The way that a live pool was made by.
+pub fn on(ladder: &Ladder, live: &Value) -> Option<usize> {
+    let zones = |pool: &Value| -> Vec<String> {
+        let zones = pool["locations"].as_array().into_iter().flatten();
+        let mut zones: Vec<String> = zones.filter_map(Value::as_str).map(str::to_owned).collect();
+        zones.sort();
+        zones
+    };
+    let same = |way: &Way| {
+        let wanted = zones(&way.body);
+        way_of(&way.body) == way_of(live) && (wanted.is_empty() || wanted == zones(live))
+    };
+    ladder.ways.iter().position(same)
+}
+
+/// What the nodes of a pool cost at their minimum and at their maximum, whichever way they are had; `None` where a price is not
+/// known. Flex-start and queued machines have prices of their own, which are no higher than those of machines on demand.
+pub fn hourly(pool: &NodePool) -> Option<Cost> {
+    if pool.capacity.is_empty() {
+        let (gpu, count) = pool.gpus().unzip();
+        let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
+        let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
+        let (least, most) = (pool.size().least(), pool.size().most());
+        return Some(Cost { least: each * f64::from(least), most: each * f64::from(most) });
+    }
+    // Spot machines cost less than those on demand, if nobody knows how much.
+    let at_most = |way: &NodePool| {
+        let on_demand = way.spot.then(|| hourly(&NodePool { spot: false, ..way.clone() })).flatten();
+        on_demand.map(|cost| Cost { least: 0.0, ..cost })
+    };
+    let costs: Option<Vec<Cost>> =
+        bought(pool).map(|bought| hourly(&bought.pool).or_else(|| at_most(&bought.pool))).collect();
+    costs?
+        .into_iter()
+        .reduce(|one, other| Cost { least: one.least.min(other.least), most: one.most.max(other.most) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use model::resource::Identity;
+
+    fn section(text: &str) -> NodePool {
+        toml::from_str(&format!("machine_type = \"n1-standard-4\"\n{text}")).unwrap()
+    }
+
+    fn names(text: &str) -> Vec<String> {
+        let name = |bought: Bought| match bought.zone {
+            Some(zone) => format!("{} in {zone}", bought.by),
+            None => bought.by,
+        };
+        bought(&section(text)).map(name).collect()
+    }
+
+    #[test]
+    fn each_way_is_tried_in_each_zone_unless_gke_waits() {
+        let text = "nodes = 2\nreservation = { name = \"r\" }\nzones = [\"a\", \"b\"]\n\
+                    capacity = [\"reservation\", \"on-demand\", \"spot\", \"flex-start\", \"queued\"]";
+        let expected = [
+            "reservation r in a",
+            "reservation r in b",
+            "on-demand in a",
+            "on-demand in b",
+            "spot in a",
+            "spot in b",
+            "flex-start",
+            "queued",
+        ];
+        assert_eq!(names(text), expected);
+        assert_eq!(names("capacity = [\"spot\", \"on-demand\"]"), ["spot", "on-demand"]);
+        assert!(names("spot = true").is_empty());
+    }
+
+    #[test]
+    fn a_way_says_how_its_machines_are_bought_and_nothing_else_differs() {
+        let section = section(
+            "nodes = 2\nreservation = { name = \"r\" }\nzones = [\"a\", \"b\"]\n\
+             capacity = [\"reservation\", \"on-demand\", \"spot\", \"queued\"]",
+        );
+        let pools: Vec<NodePool> = bought(&section).map(|bought| bought.pool).collect();
+        assert_eq!(pools[0].reservation, Some(Reservation::Named("r".into())));
+        assert_eq!((pools[2].reservation.clone(), pools[2].spot), (None, false));
+        assert_eq!((pools[5].reservation.clone(), pools[5].spot), (None, true));
+        assert_eq!(pools[5].zones, ["b"]);
+        let queued = &pools[6];
+        assert_eq!(queued.nodes, Some(Nodes::Autoscaled { min: 0, max: 2 }));
+        assert_eq!((queued.reservation.clone(), queued.zones.len()), (Some(Reservation::None), 2));
+        assert_eq!((queued.location_policy, queued.auto_repair), (Some(LocationPolicy::Any), Some(false)));
+        assert!(pools.iter().all(|pool| pool.capacity.is_empty() && pool.machine_type == "n1-standard-4"));
+    }
+
+    #[test]
+    fn a_live_pool_tells_its_way() {
+        let way = |by: &str, body: Value| Way { by: by.to_owned(), zone: None, body, hourly: None };
+        let ladder = Ladder {
+            identity: Identity::Check(model::address::Address::new("x")),
+            ways: vec![
+                way("spot", json!({ "config": { "spot": true }, "locations": ["a"] })),
+                way("spot", json!({ "config": { "spot": true }, "locations": ["b"] })),
+                way("flex-start", json!({ "config": { "flexStart": true } })),
+            ],
+        };
+        let live = |config: Value, zones: Value| json!({ "config": config, "locations": zones });
+        let cases = [
+            (live(json!({ "spot": true }), json!(["b"])), Some(1)),
+            (live(json!({ "spot": true }), json!(["c"])), None),
+            (live(json!({ "flexStart": true }), json!(["a", "b"])), Some(2)),
+            (live(json!({}), json!(["a"])), None),
+        ];
+        for (live, expected) in cases {
+            assert_eq!(on(&ladder, &live), expected, "{live}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Dask clusters on a host: a scheduler and workers as processes.
+
+use serde_json::{Value, json};
+
+use super::{adapted, api, group, workers};
+use crate::dask::api::CLUSTER_LABEL;
+use crate::dask::cluster::{DaskCluster, Scheduler};
+use crate::dask::idle::IdleTimeout;
+use crate::dask::replicas::Writer;
+use crate::json::{count, text};
+use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
+use crate::kubernetes::object::pods_labelled;
+use crate::kubernetes::requests::trial_call;
+use crate::scope::Scope;
+use crate::short::seconds;
+use model::address::{Address, FieldPath};
+use model::resource::{Action, Effect, Host, Identity, KindId, Resource, Step};
+
+/// Dask's own default port.
+pub const PORT: u16 = 8786;
+/// The address that a login node has in its cluster, which it finds out itself.
+pub const AUTO: &str = "auto";
+
+/// The field with what the job of a scheduler asks of SLURM.
+pub const JOB: &str = "slurm";
+
+/// Seconds without work after which a scheduler ends, and the whole cluster with it.
+const IDLE: &str = "idleTimeout";
+/// Seconds that a cluster lives.
+const TTL: &str = "ttl";
+
+/// The field with the packages that workers install when they start.
+pub const PIP_INSTALL: &str = "pipInstall";
+/// What a change of them does.
+const INSTALLED: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
+     are restarted, which loses what only they hold in memory";
+
+/// The effect of a change of the protocol.
+const SPEAKS: &str = "the scheduler is started again, and all workers with it; what they hold in memory is lost, and with `tls` clients need \
+     the certificates that `connect` names";
+
+/// Dask's own default port of the dashboard.
+pub const DASHBOARD_PORT: u16 = 8787;
+
+/// The protocols of schedulers and workers: without TLS, the default of `[local]`, and with it.
+pub const TCP: &str = "tcp";
+pub const TLS: &str = "tls";
+
+pub const KIND: Kind = Kind {
+    rank: 60,
+    compare: Compare::Kubernetes(effect),
+    program,
+    amiss: |context| uncertified(context).or_else(|| workers::amiss(context)).or_else(|| forgotten(context)),
+    readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
+    status_line: |_, found| Ok(workers::status_line(found.itself())),
+    about,
+    pods,
+    endpoint,
+    scaled: workers::scaled,
+    rolling: workers::ROLLING,
+    hands_over: true,
+    address: |object| Address::of("dask_cluster", &object.name),
+    disturbs: Action::makes,
+    ..Kind::BARE
+};
+
+/// The host of a scheduler: the one that it names, else the first.
+pub fn on<'a>(scheduler: &Scheduler, hosts: &'a [Host]) -> Option<&'a Host> {
+    let named = scheduler.on.as_ref().and_then(|on| hosts.iter().find(|host| host.name == *on));
+    named.or_else(|| hosts.first())
+}
+
+/// The address that the scheduler listens on.
+pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
+    let own = || match on(scheduler, hosts) {
+        Some(host) if host.slurm => AUTO,
+        Some(host) => host.address(),
+        None => "127.0.0.1",
+    };
+    scheduler.host.as_deref().unwrap_or_else(own)
+}
+
+/// The protocol of a section's scheduler and workers; `tls` is the default of the target.
+pub fn protocol(cluster: &DaskCluster, tls: bool) -> &str {
+    cluster.worker.protocol.as_deref().unwrap_or(if tls { TLS } else { TCP })
+}
+
+/// Where workers, checks and clients reach the scheduler.
+/// The agent says it for one that listens on an interface, whose address it alone knows.
+pub fn scheduler_address(cluster: &DaskCluster, hosts: &[Host], tls: bool) -> String {
+    let scheduler = &cluster.scheduler;
+    let host = scheduler.interface.as_deref().unwrap_or_else(|| host(scheduler, hosts));
+    format!("{}://{}:{}", protocol(cluster, tls), url_host(host), scheduler.port.unwrap_or(PORT))
+}
+
+fn url_host(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// The place of the protocol in the stack: `protocol` of the section, or `tls` of the target.
+pub(super) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &Scope) -> FieldPath {
+    match section.worker.protocol {
+        Some(_) => worker.key("protocol"),
+        None => FieldPath::keys([scope.target.hosts_section(), "tls"]),
+    }
+}
+
+/// Where the parts of a Dask cluster are, in the order of the hosts.
+struct Places {
+    scheduler: String,
+    workers: Vec<String>,
+    all: Vec<String>,
+}
+
+impl Places {
+    /// `None` where there is only the machine itself.
+    fn of(section: &DaskCluster, scope: &Scope) -> Option<Self> {
+        let names = scope.target.host_names()?;
+        let scheduler = on(&section.scheduler, &scope.target.hosts)?.name.clone();
+        let workers = workers::placed(&section.worker.hosts, &names);
+        let groups = section.group.values();
+        let groups: Vec<String> = groups.flat_map(|group| workers::placed(&group.hosts, &names)).collect();
+        let is_used = |name: &&String| **name == scheduler || workers.contains(name) || groups.contains(name);
+        let all = names.iter().filter(is_used).cloned().collect();
+        Some(Self { scheduler, workers, all })
+    }
+}
+
+/// The spec of a scheduler and its workers, but for the scheduler's ports.
+pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
+    let Scheduler { interface, keys, slurm, .. } = &section.scheduler;
+    let mut scheduler = json!({});
+    match interface {
+        Some(interface) => scheduler["interface"] = json!(interface),
+        // Its job tells where it came to run.
+        None if slurm.is_some() => {}
+        None => scheduler["host"] = json!(host(&section.scheduler, &scope.target.hosts)),
+    }
+    if let (Some(own), Some(base)) = (slurm, &scope.slurm) {
+        scheduler[JOB] = own.over(base).asks(&workers::limits(keys));
+    }
+    match protocol(section, scope.tls) {
+        TCP => {}
+        protocol => scheduler["protocol"] = json!(protocol),
+    }
+    if !keys.env.is_empty() {
+        scheduler["env"] = workers::variables(&keys.env);
+        workers::give_secrets(&mut scheduler, &keys.env, scope);
+    }
+    let environment = scope.environment(section.environment.as_deref());
+    let worker = &section.worker;
+    let places = Places::of(section, scope);
+    if let Some(places) = &places {
+        scheduler["on"] = json!(places.scheduler);
+    }
+    let mut spec = json!({
+        "environment": workers::environment(section.environment.as_deref(), scope),
+        "scheduler": scheduler,
+        "worker": workers::body(
+            worker.replicas.most(),
+            &worker.keys,
+            &worker.process,
+            &worker.resources,
+            scope,
+        ),
+    });
+    if let Some(facts) = environment.filter(|facts| !facts.pip_install.is_empty()) {
+        spec[PIP_INSTALL] = json!(facts.pip_install);
+    }
+    if let Some(Places { scheduler: _, workers, all }) = &places {
+        spec["hosts"] = json!(all);
+        spec["worker"]["hosts"] = json!(workers);
+    }
+    workers::as_jobs(&mut spec["worker"], worker.slurm.as_ref(), scope);
+    spec
+}
+
+/// What `[dask_cluster.KEY]` becomes on a host: the cluster and its groups.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let name = section.live_name(key);
+    let api = api::cluster();
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    let Scheduler { port, dashboard_port, slurm, .. } = &section.scheduler;
+    let mut metadata = json!({ "name": name, "labels": scope.labels() });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    let mut spec = spec(section, scope);
+    for (field, port, usual) in [("port", port, PORT), ("dashboardPort", dashboard_port, DASHBOARD_PORT)] {
+        // On a node of SLURM the usual ones may be taken by others.
+        if let Some(port) = port.or(slurm.is_none().then_some(usual)) {
+            spec["scheduler"][field] = json!(port);
+        }
+    }
+    if let Some(restart) = section.restart {
+        spec["restart"] = json!(restart);
+    }
+    if let Some(idle) = section.idle_timeout.map(IdleTimeout::seconds).filter(|seconds| *seconds > 0) {
+        spec[IDLE] = json!(idle);
+    }
+    if let Some(ttl) = section.ttl.as_ref().and_then(|ttl| seconds(ttl.text())) {
+        spec[TTL] = json!(ttl);
+    }
+    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+        adapted::give(&mut spec["worker"], min, max);
+    }
+    let mut follows = workers::follows(section.environment.as_deref(), scope);
+    let envs = [&section.scheduler.keys.env, &section.worker.keys.env];
+    follows.extend(workers::after_secret(envs, scope));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
+    let place = FieldPath::keys(["spec", "scheduler"]);
+    provenance.extend(pip_install_from(section.environment.as_deref(), scope));
+    let number = origin.key("worker").key("replicas");
+    provenance.extend([
+        (adapted::path().key("minimum"), number.key("min")),
+        (adapted::path().key("maximum"), number.key("max")),
+        (adapted::path(), number),
+        (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
+        (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
+        (FieldPath::keys(["spec", IDLE]), origin.key("idle_timeout")),
+        (FieldPath::keys(["spec", TTL]), origin.key("ttl")),
+        (place.clone(), origin.key("scheduler")),
+        (place.key("protocol"), protocol_from(&origin.key("worker"), section, scope)),
+        (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
+        (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
+        (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
+    ]);
+    let cluster = Resource {
+        address: Address::of("dask_cluster", key),
+        identity: api::identity(&api, name),
+        kind: KindId::HostCluster,
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
+        }),
+        create_only: Value::Null,
+        provenance,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: section.life(),
+    };
+    let groups = section.group.iter();
+    let groups: Vec<Resource> = groups
+        .map(|(group_key, group)| group::lower(&cluster, name, section, group_key, group, scope))
+        .collect();
+    std::iter::once(cluster).chain(groups).collect()
+}
+
+/// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: new ones
+/// for a scheduler that runs are a replacement. One that does not run gets new ones when an apply starts it.
+fn uncertified(context: &ChangeContext) -> Option<Amiss> {
+    let status = &context.live?["status"];
+    let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
+    let tls = status["scheduler"].get("tls").filter(|_| is_settled)?;
+    let (what, replaces) = if tls["lost"] == true {
+        ("its certificates are gone or have ended", true)
+    } else if tls["differs"] == true {
+        ("some of its hosts do not have the certificates of its scheduler", false)
+    } else {
+        return None;
+    };
+    let then = match replaces {
+        true => {
+            "new ones are created, and the scheduler and all workers are started again; what they hold in memory is lost, and \
+             clients `connect` again"
+        }
+        false => "they get them, and workers there that have others are started again",
+    };
+    Some(Amiss { replaces, ..Amiss::of(context, format!("{what}: {then}")) })
+}
+
+/// What would start it after a reboot of its hosts was taken away.
+fn forgotten(context: &ChangeContext) -> Option<Amiss> {
+    let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
+    let why = "nothing starts it again after a reboot any more; that is set up again";
+    live["status"]["boot"].is_null().then(|| Amiss::of(context, why.to_owned()))
+}
+
+/// Where the packages stand that workers install.
+pub(super) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Option<(FieldPath, FieldPath)> {
+    let facts = scope.environment(environment)?;
+    let origin = FieldPath::keys(["environment", &facts.key]).key("pip_install");
+    Some((FieldPath::keys(["spec", PIP_INSTALL]), origin))
+}
+
+/// A scheduler that is replaced is stopped only when its host says that another one could start: ports may be in use.
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let mut steps = workers::program(context, KindId::HostCluster);
+    let replaces = context.action == Action::Replace && context.live.is_some();
+    if let Some(object) = context.object().filter(|_| replaces) {
+        steps.insert(0, Step::Call(trial_call(object, context.owner, context.body())));
+    }
+    steps
+}
+
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "restart"]).contains(path) {
+        return (Effect::InPlace, Some("nothing that runs is started again for it"));
+    }
+    if FieldPath::keys(["spec", TTL]).contains(path) {
+        return (Effect::InPlace, Some("it counts from the creation of the Dask cluster"));
+    }
+    if FieldPath::keys(["spec", PIP_INSTALL]).contains(path) {
+        return (Effect::InPlace, Some(INSTALLED));
+    }
+    if FieldPath::keys(["spec", "scheduler", "protocol"]).contains(path) {
+        return (Effect::Replace, Some(SPEAKS));
+    }
+    workers::effect(path).unwrap_or((
+        Effect::Replace,
+        Some("the scheduler is started again, and all workers with it; what they hold in memory is lost"),
+    ))
+}
+
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let restarts = spec.get("restart").map(|_| "started again after a reboot".to_owned());
+    let scheduler = &spec["scheduler"];
+    let with = if scheduler["protocol"] == TLS { " with TLS" } else { "" };
+    let scheduler = match (scheduler.get(JOB), scheduler["interface"].as_str(), text(&scheduler["host"])) {
+        (Some(_), ..) => format!("scheduler as a job of SLURM{with}"),
+        (None, None, AUTO) => {
+            format!("scheduler on port {} of the login node{with}", count(&scheduler["port"]))
+        }
+        (None, interface, host) => {
+            let at = url_host(interface.unwrap_or(host));
+            format!("scheduler on {at}:{}{with}", count(&scheduler["port"]))
+        }
+    };
+    let parts = [scheduler, workers::about(&spec["worker"])];
+    let ends = ends(&resource.body).map(|ends| format!("ends {ends}"));
+    parts.into_iter().chain(restarts).chain(ends).collect()
+}
+
+/// When a Dask cluster ends by itself: `28800 s after its creation, or after 1800 s without work`.
+pub fn ends(body: &Value) -> Option<String> {
+    let seconds = |key: &str| body["spec"][key].as_u64();
+    let ttl = seconds(TTL).map(|seconds| format!("{seconds} s after its creation (`ttl`)"));
+    let idle = seconds(IDLE).map(|seconds| format!("after {seconds} s without work (`idle_timeout`)"));
+    let all: Vec<String> = [ttl, idle].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join(", or "))
+}
+
+fn pods(resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
+}
+
+/// On a host no Service stands in front of a scheduler: the cluster itself says where it listens.
+fn endpoint(resource: &Resource) -> Option<Endpoint> {
+    let service = resource.identity.object()?.clone();
+    Some(Endpoint { kind: EndpointKind::Scheduler, service })
+}

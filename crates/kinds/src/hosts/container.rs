@@ -1,0 +1,127 @@
+//! Images that an environment is made of, and the runtimes that run them.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::short::text_or_table;
+
+/// An image: its name, or a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// As the runtime names it, or the path of a file on the host.
+    pub image: String,
+    /// `None` means the first that answers on a host.
+    pub runtime: Option<Runtime>,
+    /// Folders of the host beside the home.
+    pub mounts: Vec<String>,
+    /// More options of the runtime's command.
+    pub options: Vec<String>,
+}
+
+/// What runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runtime {
+    Podman,
+    Docker,
+    Apptainer,
+    Singularity,
+}
+
+impl Runtime {
+    /// Whether images are files for it.
+    pub fn has_files(self) -> bool {
+        match self {
+            Self::Apptainer | Self::Singularity => true,
+            Self::Podman | Self::Docker => false,
+        }
+    }
+}
+
+/// A container in full.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ContainerTable")]
+struct Table<'a> {
+    /// The image: `"ghcr.io/dask/dask:2026.8.0-py3.12"`, with a digest (`…@sha256:…`) the same one everywhere; for apptainer also the
+    /// whole path of a `.sif` file or of an unpacked image.
+    image: Cow<'a, str>,
+    /// What runs it. Default the first of podman, docker, apptainer and singularity that is on the `PATH` of a host and answers; with
+    /// `[slurm]` the first of apptainer, singularity and podman.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
+    /// Folders of the host that processes see beside the home, by whole paths: `"/data"`, `"/data:/mnt/data"`, `"/data:/data:ro"`.
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    mounts: Cow<'a, [String]>,
+    /// More options of `podman run`, `docker run` or `apptainer exec`, each word by itself: `["--init", "--ulimit", "nofile=65536"]`.
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    options: Cow<'a, [String]>,
+}
+
+impl Container {
+    fn table(&self) -> Table<'_> {
+        let Self { image, runtime, mounts, options } = self;
+        Table {
+            image: Cow::Borrowed(image),
+            runtime: *runtime,
+            mounts: Cow::Borrowed(mounts),
+            options: Cow::Borrowed(options),
+        }
+    }
+
+    /// Whether the image is a file or folder of the host.
+    pub fn is_path(&self) -> bool {
+        self.image.starts_with(['/', '~'])
+    }
+
+    /// `spec.container`.
+    pub fn body(&self) -> Value {
+        json!(self.table())
+    }
+}
+
+impl Serialize for Container {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { image, runtime, mounts, options } = self;
+        if runtime.is_none() && mounts.is_empty() && options.is_empty() {
+            return serializer.serialize_str(image);
+        }
+        self.table().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Container {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let short = |image: &str| Self { image: image.to_owned(), ..Self::default() };
+        text_or_table(
+            deserializer,
+            "the name of an image or a table with `image`",
+            short,
+            |table: Table<'static>| {
+                let Table { image, runtime, mounts, options } = table;
+                Self {
+                    image: image.into_owned(),
+                    runtime,
+                    mounts: mounts.into_owned(),
+                    options: options.into_owned(),
+                }
+            },
+        )
+    }
+}
+
+impl JsonSchema for Container {
+    fn schema_name() -> Cow<'static, str> {
+        "Container".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An image: its name, or a table.",
+            "oneOf": [{ "type": "string" }, generator.subschema_for::<Table<'static>>()],
+        })
+    }
+}

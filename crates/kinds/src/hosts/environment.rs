@@ -1,0 +1,367 @@
+//! Python environments on a host: one that is there, or one that is made of packages.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::api;
+use super::container::Container;
+use crate::json::text;
+use crate::kind::{Amiss, ChangeContext, Compare, Kind, Where};
+use crate::kubernetes::object::pods_labelled;
+use crate::kubernetes::requests::object_program;
+use crate::scope::{EnvironmentFacts, Scope};
+use crate::section::{Lifecycle, Live, Naming, Section};
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{Effect, Facts, Identity, KindId, Life, Owner, Readiness, Resource};
+use model::versions::{Skew, Versions, skew};
+
+/// Seconds: hundreds of megabytes may have to be downloaded.
+const DEADLINE: u32 = 1800;
+
+/// Characters of the digest: the name of the folder.
+const DIGEST: usize = 16;
+
+/// Keys that name a file, and the usual name of one, by which the agent knows what it is.
+pub const FILES: [(&str, &str); 3] =
+    [("requirements", "requirements.txt"), ("pyproject", "pyproject.toml"), ("conda", "environment.yml")];
+
+/// Of the log of what installed it, as the agent calls it.
+const LABEL: &str = "hosts.dask-infra.dev/environment";
+
+/// What `uv` locked, beside a `pyproject.toml`.
+pub const LOCK: &str = "uv.lock";
+
+/// Returns true for the usual name of a file that an environment is made of.
+pub fn is_file(name: &str) -> bool {
+    name == LOCK || FILES.iter().any(|(_, file)| *file == name)
+}
+
+pub const KIND: Kind = Kind {
+    rank: 55,
+    compare: Compare::Kubernetes(effect),
+    program: |context| object_program(context, KindId::Environment, Facts::None, DEADLINE),
+    amiss,
+    readiness: |_, found| Ok(readiness(found.itself())),
+    status_line: |_, found| Ok(status_line(found.itself())),
+    about,
+    pods,
+    address: |object| Address::of("environment", &object.name),
+    ..Kind::BARE
+};
+
+/// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), one that is made of `packages`,
+/// `requirements`, `pyproject` or `conda`, or that of an image (`container`). Other packages, a file with another text or another
+/// image make a new environment beside the old one, and the Dask clusters that run in it are replaced.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// Packages as `pip install` takes them: `["dask[distributed]==2026.8.0", "numpy"]`. They are installed by uv where it
+    /// is on the `PATH`, else by venv and pip. Passwords and tokens in URLs are refused: what is written here is in plans and
+    /// in logs. Give them in the installer's own configuration (`~/.netrc`, `uv.toml`, `pip.conf`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
+    /// A file of packages with versions, as `pip install -r` takes it: `"requirements.txt"`. Installed as `packages` are. Each line is
+    /// a package, or one of `--index-url`, `--extra-index-url`, `--only-binary` and `--no-binary`; other files and folders (`-r`, `-e`) are
+    /// refused, for a host does not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<String>,
+    /// A `pyproject.toml`, with the `uv.lock` beside it: `uv sync --locked` installs what is locked, without the project itself and its
+    /// dev group. Needs uv on each host; a lock that is out of date is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pyproject: Option<String>,
+    /// A file of conda: `"environment.yml"`. The environment is made by micromamba, mamba or conda, whichever is on the `PATH` of a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conda: Option<String>,
+    /// An image with `distributed` in it: `"ghcr.io/dask/dask:2026.8.0-py3.12"`, or a table with `image`, `runtime` (podman, docker,
+    /// apptainer or singularity), `mounts` and `options`. Each process runs in a container of its own, with the network, the shared
+    /// memory and the user of the host and with the home at its place. It is pulled to each host that does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// The Python to make it with: a version (`"3.12"`; uv downloads what is not there) or the whole path of an interpreter.
+    /// Default the `python3` of the `PATH`. With `container`, the interpreter in the image, default its `python3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// A Python that is there: the whole path (`/…` or `~/…`) of an interpreter or of the folder of an environment, with
+    /// `distributed` in it. Used as it is, never written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// For prototypes: packages that the workers of a running Dask cluster install themselves, by Dask's plugin `PipInstall`: `["scikit-learn"]`.
+    /// One that is added needs no restart. Each worker that starts runs pip first and needs the index for it, so move what you keep to `packages`.
+    /// Such an environment has a folder of its own, so this key, also as `[]`, makes another environment. Not with `path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pip_install: Option<Vec<String>>,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+    /// What its files hold, by their usual names; read when the stack is loaded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(skip)]
+    pub texts: BTreeMap<String, String>,
+}
+
+impl Section for Environment {
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(None, key, Naming::Object))
+    }
+}
+
+impl Environment {
+    pub fn facts(&self, key: &str, owner: &Owner) -> EnvironmentFacts {
+        let pip_install = self.pip_install.clone().unwrap_or_default();
+        let facts = EnvironmentFacts { key: key.to_owned(), digest: String::new(), pip_install };
+        // What workers install must not come to other stacks.
+        let alone = self.pip_install.as_ref().map(|_| facts.live_name(owner));
+        EnvironmentFacts { digest: self.digest(alone.as_deref()), ..facts }
+    }
+
+    /// `alone` is whose it is, where nobody else may have the same one.
+    fn digest(&self, alone: Option<&str>) -> String {
+        let Self {
+            packages,
+            requirements: _,
+            pyproject: _,
+            conda: _,
+            python,
+            path,
+            container,
+            pip_install: _,
+            lifecycle: _,
+            texts,
+        } = self;
+        // What a file is called makes no other environment.
+        let text = match (container, texts.is_empty()) {
+            (Some(container), _) => json!([python, container.body()]),
+            (None, true) => json!([packages, python, path]),
+            (None, false) => json!([python, texts]),
+        };
+        let text = match alone {
+            Some(name) => json!([text, name]).to_string(),
+            None => text.to_string(),
+        };
+        blake3::hash(text.as_bytes()).to_hex().as_str()[..DIGEST].to_owned()
+    }
+}
+
+/// What `[environment.KEY]` becomes.
+pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
+    let Environment { packages, python, path, container, pip_install, lifecycle, texts, .. } = section;
+    let api = api::environment();
+    let origin = FieldPath::keys(["environment", key]);
+    let facts = section.facts(key, &scope.owner);
+    let name = facts.live_name(&scope.owner);
+    let mut spec = json!({ "digest": facts.digest });
+    if let Some(container) = container {
+        spec["container"] = container.body();
+        if scope.slurm.is_some() {
+            spec["container"]["jobs"] = json!(true);
+        }
+    } else if let Some(path) = path {
+        spec["path"] = json!(path);
+    } else if texts.is_empty() {
+        spec["packages"] = json!(packages);
+    } else {
+        spec["files"] = json!(texts);
+    }
+    if let Some(python) = python {
+        spec["python"] = json!(python);
+    }
+    if pip_install.is_some() {
+        spec["pip"] = json!(true);
+    }
+    if let Some(hosts) = scope.target.host_names() {
+        spec["hosts"] = json!(hosts);
+    }
+    Resource {
+        address: Address::of("environment", key),
+        identity: api::identity(&api, &name),
+        kind: KindId::Environment,
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind,
+            "metadata": { "name": name, "labels": scope.labels() },
+            "spec": spec,
+        }),
+        create_only: Value::Null,
+        provenance: std::iter::once((FieldPath::keys(["spec"]), origin.clone()))
+            .chain(FILES.map(|(key, name)| (FieldPath::keys(["spec", "files", name]), origin.key(key))))
+            .chain([(FieldPath::keys(["spec", "container"]), origin.key("container"))])
+            .collect(),
+        origin,
+        follows: lifecycle.depends_on.iter().map(Address::new).collect(),
+        protect: lifecycle.protect,
+        life: Life::Kept,
+    }
+}
+
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let made = FieldPath::keys(["spec"]).contains(path);
+    let made = made && !FieldPath::keys(["spec", "hosts"]).contains(path);
+    (Effect::InPlace, made.then_some("a new environment is made, and what runs in the old one is replaced"))
+}
+
+/// One that could not be made, or whose Python is gone, is made again.
+fn amiss(context: &ChangeContext) -> Option<Amiss> {
+    let status = &context.live?["status"];
+    let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
+    let why = format!("it is not complete: {why}");
+    Some(Amiss::of(context, why))
+}
+
+/// The cure of hosts that differ.
+const PIN: &str = "pin these versions (and `python`), which makes it anew on all hosts; for a `path`, install the same versions \
+     on each host";
+
+/// Its versions by the hosts that it is on.
+fn by_host(status: &Value) -> Vec<(String, Versions)> {
+    let hosts = status["onHosts"].as_object().into_iter().flatten();
+    hosts
+        .filter_map(|(host, versions)| Some((host.clone(), serde_json::from_value(versions.clone()).ok()?)))
+        .collect()
+}
+
+fn readiness(live: &Value) -> Readiness {
+    api::unasked(live).unwrap_or_else(|| judged(live))
+}
+
+fn judged(live: &Value) -> Readiness {
+    let status = &live["status"];
+    match text(&status["phase"]) {
+        "Ready" => {
+            let Skew { breaks, differs } = skew(&by_host(status));
+            match (breaks.join("; "), differs.join("; ")) {
+                (none, same) if none.is_empty() && same.is_empty() => Readiness::Ready,
+                (none, differs) if none.is_empty() => {
+                    Readiness::Impaired(format!("its hosts have different versions: {differs}; {PIN}"))
+                }
+                (breaks, _) => {
+                    let what = "its hosts have versions that do not work together";
+                    Readiness::Failed(format!("{what}: {breaks}; {PIN}"))
+                }
+            }
+        }
+        "Failed" | "Stuck" => Readiness::Failed(match text(&status["log"]) {
+            "" => text(&status["message"]).to_owned(),
+            log => format!("{}; the end of its log:\n{log}", text(&status["message"])),
+        }),
+        "Removing" => Readiness::progressing(match text(&status["message"]) {
+            "" => "its folder is being removed".to_owned(),
+            why => format!("its folder is being removed again: {why}"),
+        }),
+        _ if live["spec"]["container"].is_object() => Readiness::progressing("its image is being pulled"),
+        _ if live["spec"]["path"].is_string() => Readiness::progressing("its Python is being checked"),
+        _ => Readiness::progressing("its packages are being installed"),
+    }
+}
+
+/// The log of what installed it, which a host shows as that of a pod.
+fn pods(resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(Some(api::NAMESPACE), [(LABEL, object.name.as_str())]))
+}
+
+/// Why one that was deleted does not go, where a host cannot remove its folder.
+pub fn stuck(live: &Value) -> Option<&str> {
+    let status = &live["status"];
+    (live["kind"] == "Environment" && status["phase"] == "Stuck").then(|| text(&status["message"]))
+}
+
+fn status_line(live: &Value) -> StatusLine {
+    let versions = &live["status"]["versions"];
+    let facts: Vec<(&'static str, Value)> = ["python", "dask", "distributed"]
+        .into_iter()
+        .filter(|name| versions[*name].is_string())
+        .map(|name| (name, versions[name].clone()))
+        .collect();
+    let said: Vec<String> = facts.iter().map(|(name, version)| format!("{name} {}", text(version))).collect();
+    StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
+}
+
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let packages: Vec<&str> =
+        spec["packages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let python = text(&spec["python"]);
+    let python = if python.is_empty() { String::new() } else { format!("Python {python}") };
+    let files: Vec<&str> =
+        spec["files"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let container = &spec["container"];
+    let image = [text(&container["image"]), text(&container["runtime"])].join(" ").trim().to_owned();
+    vec![text(&spec["path"]).to_owned(), image, python, packages.join(" "), files.join(" and ")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_ready_when_its_python_is_known() {
+        let on_hosts = |python: &str, numpy: &str| {
+            let first = json!({ "python": "3.12.1", "numpy": "2.1.0" });
+            json!({ "phase": "Ready", "onHosts": { "a": first, "b": { "python": python, "numpy": numpy } } })
+        };
+        for (status, ready) in [
+            (json!({ "phase": "Ready", "versions": { "python": "3.11.7" } }), Readiness::Ready),
+            (json!({ "phase": "Making" }), Readiness::progressing("its packages are being installed")),
+            (json!({}), Readiness::progressing("its packages are being installed")),
+            (json!({ "phase": "Failed", "message": "no" }), Readiness::Failed("no".to_owned())),
+            (
+                json!({ "phase": "Failed", "message": "no", "log": "because\nof this" }),
+                Readiness::Failed("no; the end of its log:\nbecause\nof this".to_owned()),
+            ),
+            (json!({ "phase": "Removing" }), Readiness::progressing("its folder is being removed")),
+            (json!({ "phase": "Stuck", "message": "no" }), Readiness::Failed("no".to_owned())),
+            (
+                on_hosts("3.12.1", "2.2.0"),
+                Readiness::Impaired(format!(
+                    "its hosts have different versions: numpy 2.1.0 on a, 2.2.0 on b; {PIN}"
+                )),
+            ),
+            (
+                on_hosts("3.11.7", "2.2.0"),
+                Readiness::Failed(format!(
+                    "its hosts have versions that do not work together: python 3.12.1 on a, 3.11.7 on b; {PIN}"
+                )),
+            ),
+        ] {
+            assert_eq!(readiness(&json!({ "status": status })), ready, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_digest_tells_what_is_in_it() {
+        let of = |packages: &[&str], python: Option<&str>| {
+            let packages = packages.iter().map(|package| (*package).to_owned()).collect();
+            Environment { packages, python: python.map(str::to_owned), ..Environment::default() }.digest(None)
+        };
+        let one = of(&["dask"], None);
+        assert_eq!(one, of(&["dask"], None));
+        assert_ne!(one, of(&["dask==1"], None));
+        assert_ne!(one, of(&["dask"], Some("3.12")));
+        let file = |key: Option<&str>, text: &str| {
+            let texts = [("requirements.txt".to_owned(), text.to_owned())].into();
+            Environment { requirements: key.map(str::to_owned), texts, ..Environment::default() }.digest(None)
+        };
+        assert_eq!(file(Some("a.txt"), "dask\n"), file(Some("b.txt"), "dask\n"));
+        assert_ne!(file(Some("a.txt"), "dask\n"), file(Some("a.txt"), "dask==1\n"));
+        // What workers install is no part of it, but that they do: then it is this stack's alone.
+        let owner = |id: &str| Owner { id: id.into(), ..Owner::default() };
+        let facts = |pip_install: Option<&[&str]>, id: &str| {
+            let pip_install = pip_install.map(|some| some.iter().map(|one| (*one).to_owned()).collect());
+            let section =
+                Environment { packages: vec!["dask".into()], pip_install, ..Environment::default() };
+            section.facts("main", &owner(id)).digest
+        };
+        assert_eq!(facts(None, "a"), one);
+        assert_eq!(facts(None, "a"), facts(None, "b"));
+        assert_ne!(facts(Some(&[]), "a"), one);
+        assert_eq!(facts(Some(&[]), "a"), facts(Some(&["numpy"]), "a"));
+        assert_ne!(facts(Some(&[]), "a"), facts(Some(&[]), "b"));
+    }
+}

@@ -1,0 +1,97 @@
+//! Groups of workers beside the default one of a Dask cluster on a host.
+
+use serde_json::{Value, json};
+
+use super::{api, workers};
+use crate::dask::api::GROUP_LABEL;
+use crate::dask::cluster::DaskCluster;
+use crate::dask::group::{DaskGroup, address};
+use crate::kind::{Compare, Kind, Where, address_in};
+use crate::kubernetes::object::pods_labelled;
+use crate::scope::Scope;
+use model::address::{Address, FieldPath};
+use model::resource::{Effect, Identity, KindId, Life, Resource};
+
+pub const KIND: Kind = Kind {
+    rank: 61,
+    compare: Compare::Kubernetes(effect),
+    program: |context| workers::program(context, KindId::HostGroup),
+    amiss: workers::amiss,
+    readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
+    status_line: |_, found| Ok(workers::status_line(found.itself())),
+    about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
+    pods,
+    scaled: workers::scaled,
+    rolling: workers::ROLLING,
+    hands_over: true,
+    address: |object| address_in("dask_cluster", object),
+    ..Kind::BARE
+};
+
+/// What `[dask_cluster.X.group.KEY]` becomes on a host.
+pub(super) fn lower(
+    of: &Resource,
+    cluster_name: &str,
+    cluster: &DaskCluster,
+    key: &str,
+    section: &DaskGroup,
+    scope: &Scope,
+) -> Resource {
+    let name = section.live_name(cluster_name, key);
+    let api = api::group();
+    let origin = of.origin.key("group").key(key);
+    let environment = section.environment.as_deref().or(cluster.environment.as_deref());
+    let mut follows = vec![of.address.clone()];
+    follows.extend(workers::follows(environment, scope));
+    follows.extend(workers::after_secret([&section.keys.env], scope));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut provenance = workers::provenance(&origin, &section.process);
+    provenance.push((FieldPath::keys(["spec", "environment"]), origin.key("environment")));
+    let mut spec = json!({
+        "cluster": cluster_name,
+        "environment": workers::environment(environment, scope),
+        "worker": workers::body(
+            section.replicas.most(),
+            &section.keys,
+            &section.process,
+            &section.resources,
+            scope,
+        ),
+    });
+    workers::as_jobs(&mut spec["worker"], section.slurm.as_ref(), scope);
+    if let Some(names) = scope.target.host_names() {
+        let hosts = workers::placed(&section.hosts, &names);
+        spec["worker"]["hosts"] = json!(hosts);
+        spec["hosts"] = json!(hosts);
+    }
+    Resource {
+        address: address(&of.address, key),
+        identity: api::identity(&api, &name),
+        kind: KindId::HostGroup,
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind,
+            "metadata": { "name": name, "labels": scope.labels() },
+            "spec": spec,
+        }),
+        create_only: Value::Null,
+        provenance,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+    }
+}
+
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "cluster"]).contains(path) {
+        return (Effect::Replace, Some("a group belongs to the cluster it was created for"));
+    }
+    // What is left is the environment.
+    let rolls = (Effect::Rolling, Some(workers::ROLLS));
+    workers::effect(path).unwrap_or(rolls)
+}
+
+fn pods(resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(Some(api::NAMESPACE), [(GROUP_LABEL, object.name.as_str())]))
+}

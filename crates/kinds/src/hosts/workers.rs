@@ -1,0 +1,507 @@
+//! What clusters and groups on a host have in common: their workers.
+
+use serde_json::{Value, json};
+
+use super::adapted::{self, Bounds};
+use super::api;
+use super::slurm;
+use crate::about::{counted, in_parentheses};
+use crate::dask::pods::desired;
+use crate::dask::process::ProcessKeys;
+use crate::env::{self, Env, Variable, own_secret};
+use crate::json::{count, text};
+use crate::kind::{Amiss, ChangeContext};
+use crate::kubernetes::requests::object_program;
+use crate::kubernetes::same::quantity;
+use crate::kubernetes::why::Cause;
+use crate::scale::{Number, Scaled};
+use crate::scope::Scope;
+use crate::section::PodKeys;
+use crate::short::host_names;
+use crate::slurm::SlurmKeys;
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
+
+/// Seconds: importing Dask takes up to ten on a machine that does other things, for each process.
+const DEADLINE: u32 = 600;
+
+/// What becomes of the workers when a change rolls over them.
+pub(super) const ROLLING: &str = "workers are restarted";
+
+/// `spec.worker`.
+pub(super) fn body(
+    replicas: u32,
+    keys: &PodKeys,
+    process: &ProcessKeys,
+    resources: &std::collections::BTreeMap<String, f64>,
+    scope: &Scope,
+) -> Value {
+    let ProcessKeys { threads, processes, interface, local_directory, worker_port, nanny_port, nanny: _ } =
+        process;
+    let mut worker = limits(keys);
+    worker["replicas"] = json!(replicas);
+    if let Some(threads) = threads {
+        worker["threads"] = json!(threads);
+    }
+    if let Some(processes) = processes.filter(|processes| *processes > 1) {
+        worker["processes"] = json!(processes);
+    }
+    if keys.gpus() > 0 {
+        worker["gpus"] = json!(keys.gpus());
+    }
+    if let Some(interface) = interface {
+        worker["interface"] = json!(interface);
+    }
+    if let Some(folder) = local_directory {
+        worker["localDirectory"] = json!(folder);
+    }
+    for (field, ports) in [("workerPort", worker_port), ("nannyPort", nanny_port)] {
+        if let Some(ports) = ports {
+            worker[field] = json!(ports);
+        }
+    }
+    if !process.has_nanny() {
+        worker["nanny"] = json!(false);
+    }
+    for (name, value) in process.variables() {
+        worker["env"][name] = json!(value);
+    }
+    if !resources.is_empty() {
+        worker["resources"] = json!(resources);
+    }
+    for (name, value) in keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?))) {
+        worker["env"][name] = json!(value);
+    }
+    give_secrets(&mut worker, &keys.env, scope);
+    worker
+}
+
+/// What a process may use: a thread for each CPU, and memory.
+pub(super) fn limits(keys: &PodKeys) -> Value {
+    let mut limits = json!({ "threads": keys.cpu.as_deref().and_then(threads_of).unwrap_or(1) });
+    if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
+        limits["memory"] = json!(bytes);
+    }
+    limits
+}
+
+/// A quantity of the file, rounded up to a whole number.
+fn whole(text: &str) -> Option<u64> {
+    const BILLION: i128 = 1_000_000_000;
+    let value = quantity(&json!(text)).map(|value| (value + BILLION - 1) / BILLION)?;
+    u64::try_from(value).ok()
+}
+
+/// Threads of a worker by its `cpu`: it has one at least.
+pub fn threads_of(cpu: &str) -> Option<u64> {
+    whole(cpu).map(|threads| threads.max(1))
+}
+
+/// What is asked of SLURM where workers are its jobs.
+pub(super) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
+    let Some(base) = &scope.slurm else { return };
+    worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
+}
+
+/// Hosts that a section names, in their order; all when it names none.
+pub(super) fn placed(named: &[String], all: &[String]) -> Vec<String> {
+    let named: Vec<String> = named.iter().flat_map(|name| host_names(name)).collect();
+    all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
+}
+
+/// The environment that processes run in comes before them.
+pub(super) fn follows(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
+    scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
+}
+
+/// Variables that stand in the file; the rules refuse others on hosts.
+pub(super) fn variables(env: &Env) -> Value {
+    env.iter().filter_map(|(name, value)| Some((name.clone(), json!(value.text()?)))).collect()
+}
+
+/// Notes in which key of the stack's Secret the value of a variable is: hosts keep it, and give it to processes when they start.
+pub(super) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
+    for (name, value) in env {
+        if let Variable::Secret(key) = value
+            && let Some(variable) = key.variable()
+        {
+            to["secrets"][name] = json!({ "secret": own_secret(&scope.owner), "key": variable });
+        }
+    }
+}
+
+/// The Secret that processes with these variables need, which is written first.
+pub(super) fn after_secret<'e>(envs: impl IntoIterator<Item = &'e Env>, scope: &Scope) -> Option<Address> {
+    let values = envs.into_iter().flat_map(|env| env.values());
+    env::follows(values, api::NAMESPACE, &scope.owner)
+}
+
+/// `spec.environment`: which, and of which text.
+pub(super) fn environment(key: Option<&str>, scope: &Scope) -> Value {
+    match scope.environment(key) {
+        Some(facts) => json!({ "name": facts.live_name(&scope.owner), "digest": facts.digest }),
+        None => json!({ "name": key.unwrap_or_default(), "digest": "" }),
+    }
+}
+
+/// Places of the worker's fields in the stack file.
+pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(FieldPath, FieldPath)> {
+    let place = |key: &str| FieldPath::keys(["spec", "worker", key]);
+    let threads = if process.threads.is_some() { "threads" } else { "cpu" };
+    vec![
+        (FieldPath::keys(["spec", "worker"]), origin.clone()),
+        (place("threads"), origin.key(threads)),
+        (place("processes"), origin.key("processes")),
+        (place("gpus"), origin.key("gpus")),
+        (place("interface"), origin.key("interface")),
+        (place("localDirectory"), origin.key("local_directory")),
+        (place("workerPort"), origin.key("worker_port")),
+        (place("nannyPort"), origin.key("nanny_port")),
+        (place("nanny"), origin.key("nanny")),
+        (place("env"), origin.key("env")),
+        (place("secrets"), origin.key("env")),
+        (place("hosts"), origin.key("hosts")),
+        (place("slurm"), origin.key("slurm")),
+        (place("memory"), origin.key("memory")),
+    ]
+}
+
+/// What a change of a field of the workers does; `None` for other fields.
+pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+    if api::replicas_path().contains(path) || adapted::path().contains(path) {
+        return Some((Effect::InPlace, None));
+    }
+    if let Some(spread) = spread(path) {
+        return Some(spread);
+    }
+    if FieldPath::keys(["metadata"]).contains(path) {
+        return Some((Effect::InPlace, None));
+    }
+    let worker = FieldPath::keys(["spec", "worker"]).contains(path);
+    worker.then_some((Effect::Rolling, Some(ROLLS)))
+}
+
+/// What a change of the hosts does; `None` for other fields.
+pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+    let hosts = api::hosts_paths();
+    let does = "workers are started on new hosts, and retired on hosts that are left";
+    hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
+}
+
+/// What becomes of workers under other terms.
+pub(super) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
+     a Dask cluster holds in memory is lost";
+
+/// What a scheduler does meanwhile, which answers nobody.
+pub(super) const INSTALLS: &str = "the packages of `pip_install` are being installed";
+
+/// The cure of different versions.
+const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
+     cluster restarts what was started before its packages changed";
+
+pub(super) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
+    let spec = &context.body()["spec"];
+    let replicas = spec["worker"]["replicas"].as_u64();
+    let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned), gang: None };
+    object_program(context, kind, facts, DEADLINE)
+}
+
+/// Processes that ended are started again.
+pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+    let live = context.live?;
+    let status = live.get("status").filter(|status| status["converging"] == false)?;
+    let (wanted, running) =
+        (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["running"]));
+    let (of_cluster, adapts) =
+        (live["kind"] == "Cluster", adapted::bounds(&live["spec"]["worker"]).is_some());
+    let why = if of_cluster && status["scheduler"]["running"] == false {
+        let how = in_parentheses(&slurm::ended(&status["scheduler"]["queue"]));
+        format!("the scheduler is not running{how}; it and all workers are started again")
+    } else if status["scheduler"]["queue"].is_object() && status["scheduler"]["address"].is_null() {
+        "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
+    } else if let Some(why) = status["plugin"].as_str() {
+        format!("the packages of `pip_install` are not installed ({why}); they are installed again")
+    } else if let Some(why) = adapts.then(|| adapted::amiss(status)).flatten() {
+        why
+    } else if running < wanted {
+        let how = in_parentheses(&slurm::ended(&status["queue"]));
+        format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
+    } else if !adapts && count(&status["workers"]["present"]) > wanted {
+        let more = count(&status["workers"]["present"]) - wanted;
+        format!("{more} more than {wanted} workers are running; they are retired")
+    } else if let Some(what) = adapted::unrestarted(status) {
+        let how = in_parentheses(text(&status["message"]));
+        format!("{what}{how}; this is tried again")
+    } else if let Some(strays) = status["strays"].as_array() {
+        let hosts: Vec<&str> = strays.iter().filter_map(Value::as_str).collect();
+        format!(
+            "an interrupted apply left a part of it on {}; that is completed or removed",
+            hosts.join(", ")
+        )
+    } else {
+        return None;
+    };
+    Some(Amiss::of(context, why))
+}
+
+/// By what the agent saw of processes, and the scheduler of workers.
+pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
+    api::unasked(live).unwrap_or_else(|| judged(wait, live))
+}
+
+fn judged(wait: &Await, live: &Value) -> Readiness {
+    let status = &live["status"];
+    let (wanted, whose) = desired(wait, live);
+    let workers = &status["workers"];
+    let (running, registered) = (count(&workers["running"]), count(&workers["registered"]));
+    let ended = |what: String| match text(&status["message"]) {
+        "" => what,
+        said => format!("{what}: {said}"),
+    };
+    let converging = status["converging"] == true;
+    if status["scheduler"]["running"] != true {
+        return match converging {
+            true => Readiness::progressing("its scheduler is being started"),
+            false => Readiness::Failed(ended("its scheduler is not running".to_owned())),
+        };
+    }
+    if let Some(waits) = slurm::scheduler(&status["scheduler"]["queue"]) {
+        return waits;
+    }
+    if status["installs"] == true {
+        return Readiness::progressing(INSTALLS);
+    }
+    if let Some(why) = status["plugin"].as_str() {
+        return Readiness::Failed(format!("`pip_install`: {why}"));
+    }
+    if let Some(bounds) = adapted::bounds(&live["spec"]["worker"]) {
+        let waits = adapted::readiness(bounds, status);
+        return waits.or_else(|| skewed(status)).unwrap_or_else(|| unlike(status));
+    }
+    if running < wanted && !converging {
+        return Readiness::Failed(ended(format!("{running} of {wanted} workers{whose} are running")));
+    }
+    if status["scheduler"]["answers"] != true {
+        return Readiness::progressing(adapted::SILENT);
+    }
+    match slurm::readiness(&status["queue"]) {
+        // Those that can never start may be on their way out.
+        Some(Readiness::Failed(why)) if converging => return Readiness::progressing(why),
+        Some(waits) => return waits,
+        None => {}
+    }
+    if let Some(skewed) = skewed(status) {
+        return skewed;
+    }
+    if let Some(what) = adapted::unrestarted(status).filter(|_| !converging) {
+        return Readiness::Failed(ended(what));
+    }
+    if registered < wanted {
+        return Readiness::progressing(format!("{registered} of {wanted} workers{whose} are registered"));
+    }
+    if converging {
+        return Readiness::progressing("workers that are no longer wanted are ending");
+    }
+    if count(&workers["present"]) > wanted {
+        return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
+    }
+    unlike(status)
+}
+
+/// Versions that do not work together. Those of an environment that is no longer wanted may be on their way out.
+fn skewed(status: &Value) -> Option<Readiness> {
+    let skew = text(&status["skew"]);
+    let said = !skew.is_empty() && status["converging"] != true;
+    said.then(|| Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}")))
+}
+
+/// What is left to say of a cluster whose processes run.
+fn unlike(status: &Value) -> Readiness {
+    match text(&status["unlike"]) {
+        "" => Readiness::Ready,
+        unlike => Readiness::Impaired(format!("versions differ: {unlike}; {SAME_VERSIONS}")),
+    }
+}
+
+/// Why a process does not run: it ended, and its log says more.
+pub fn ended(log: Option<String>, program: &str) -> Cause {
+    Cause {
+        code: "ended",
+        what: "it ended".to_owned(),
+        said: log.map(|log| format!("the end of its log:\n{log}")),
+        remedies: vec![format!("`{program} apply` starts it again")],
+    }
+}
+
+pub(super) fn status_line(live: &Value) -> StatusLine {
+    let status = &live["status"];
+    let (wanted, registered) =
+        (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["registered"]));
+    let bounds = adapted::bounds(&live["spec"]["worker"]);
+    let wanted = bounds.map_or(wanted, |_| count(&status["workers"]["wanted"]));
+    let mut said = Vec::new();
+    let mut facts = vec![("workers", json!(registered)), ("workers_desired", json!(wanted))];
+    let address = text(&status["scheduler"]["address"]);
+    if !address.is_empty() {
+        said.push(format!("scheduler at {address}"));
+        facts.push(("scheduler", json!(address)));
+        facts.push(("dashboard", status["scheduler"]["dashboard"].clone()));
+    }
+    said.push(format!("{registered} of {wanted} workers registered"));
+    if let Some(Bounds { least, most }) = bounds {
+        said.push(format!("adapts between {least} and {most}"));
+        facts.push(("workers_least", json!(least)));
+        facts.push(("workers_most", json!(most)));
+    }
+    if let Some(waits) = slurm::waits(&status["scheduler"]["queue"]) {
+        said.push(format!("scheduler: {waits}"));
+        facts.push(("scheduler_queue", status["scheduler"]["queue"]["waiting"].clone()));
+    }
+    if let Some(waits) = slurm::waits(&status["queue"]) {
+        said.push(waits);
+        facts.push(("queue", status["queue"]["waiting"].clone()));
+    }
+    let version = text(&status["versions"]["distributed"]);
+    if !version.is_empty() {
+        said.push(format!("distributed {version}"));
+    }
+    StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
+}
+
+/// The number is the file's or the adapter's: `KubeCluster` cannot scale it.
+pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
+    let path = api::replicas_path();
+    let place = resource.origin_of(&path);
+    let file = || path.find(&resource.body).and_then(Value::as_u64).map_or(Number::Unsaid, Number::File);
+    let number = adapted::number(resource).unwrap_or_else(file);
+    Some(Scaled { path, place, unit: "workers", number })
+}
+
+/// `2 workers with 1 thread each`.
+pub(super) fn about(worker: &Value) -> String {
+    let (number, threads) = (count(&worker["replicas"]), count(&worker["threads"]));
+    let bounds = adapted::bounds(worker);
+    let each = if number == 1 && bounds.is_none() { "" } else { " each" };
+    let (gpus, processes) = (count(&worker["gpus"]), count(&worker["processes"]));
+    let threads = counted(threads, "thread");
+    let has = match (gpus, processes) {
+        (0, 0..=1) => threads,
+        (0, several) => format!("{several} processes of {threads}"),
+        (gpus, _) => format!("{} and {threads} a process", counted(gpus, "GPU")),
+    };
+    let workers = match bounds {
+        Some(Bounds { least, most }) => format!("{least} to {most} workers"),
+        None => counted(number, "worker"),
+    };
+    format!("{workers} with {has}{each}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::{Action, Identity, ObjectId, Until};
+
+    fn live(status: &Value) -> Value {
+        json!({ "kind": "Cluster", "spec": { "worker": { "replicas": 2 } }, "status": status })
+    }
+
+    fn of(status: &Value) -> Readiness {
+        let object = ObjectId { gvk: api::cluster(), namespace: None, name: "c".to_owned() };
+        let facts = Facts::Workers { replicas: Some(2), cluster: None, gang: None };
+        let identity = Identity::Object(object);
+        let wait = Await { kind: KindId::HostCluster, identity, until: Until::Ready, facts, deadline: 1 };
+        readiness(&wait, &live(status))
+    }
+
+    fn status(scheduler: bool, answers: bool, workers: [u64; 3], converging: bool) -> Value {
+        let [running, present, registered] = workers;
+        json!({
+            "converging": converging, "scheduler": { "running": scheduler, "answers": answers },
+            "workers": { "running": running, "present": present, "registered": registered },
+        })
+    }
+
+    /// One of two workers was not restarted.
+    fn earlier(converging: bool) -> Value {
+        let mut status = status(true, true, [2, 2, 2], converging);
+        status["workers"]["changed"] = json!(1);
+        status["message"] = json!("no room");
+        status
+    }
+
+    fn stray() -> Value {
+        let mut status = status(true, true, [2, 2, 2], false);
+        status["strays"] = json!(["n2", "n3"]);
+        status
+    }
+
+    #[test]
+    fn a_cluster_is_ready_when_its_workers_are_registered() {
+        let waits = |text: &str| Readiness::progressing(text);
+        let fails = |text: &str| Readiness::Failed(text.to_owned());
+        let skewed = |field: &str, registered: u64, converging: bool| {
+            let mut status = status(true, true, [2, 2, registered], converging);
+            status[field] = json!("x");
+            status
+        };
+        let pip = |of: Value| {
+            let mut status = status(true, true, [2, 2, 2], false);
+            for (field, value) in of.as_object().unwrap() {
+                status[field.as_str()] = value.clone();
+            }
+            status
+        };
+        for (status, expect) in [
+            (status(true, true, [2, 2, 2], false), Readiness::Ready),
+            (status(true, true, [2, 2, 1], false), waits("1 of 2 workers are registered")),
+            (status(true, false, [2, 2, 0], false), waits("its scheduler does not answer yet")),
+            (status(false, false, [0, 0, 0], true), waits("its scheduler is being started")),
+            (status(false, false, [0, 0, 0], false), fails("its scheduler is not running")),
+            (status(true, true, [1, 2, 1], false), fails("1 of 2 workers are running")),
+            (status(true, true, [2, 3, 2], true), waits("workers that are no longer wanted are ending")),
+            (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
+            (earlier(false), fails("1 worker did not restart: no room")),
+            (earlier(true), waits("workers that are no longer wanted are ending")),
+            (pip(json!({ "installs": true })), waits(INSTALLS)),
+            (pip(json!({ "plugin": "no such package" })), fails("`pip_install`: no such package")),
+            (
+                skewed("skew", 2, false),
+                fails(&format!("versions that do not work together: x; {SAME_VERSIONS}")),
+            ),
+            // Such workers may not even come to be registered.
+            (
+                skewed("skew", 0, false),
+                fails(&format!("versions that do not work together: x; {SAME_VERSIONS}")),
+            ),
+            (skewed("skew", 2, true), waits("workers that are no longer wanted are ending")),
+            (skewed("unlike", 2, false), Readiness::Impaired(format!("versions differ: x; {SAME_VERSIONS}"))),
+        ] {
+            assert_eq!(of(&status), expect, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_ended_is_amiss() {
+        let identity = Identity::Object(ObjectId { gvk: api::cluster(), namespace: None, name: "c".into() });
+        let owner = model::resource::Owner::default();
+        for (status, expect) in [
+            (status(true, true, [2, 2, 2], false), None),
+            (status(true, true, [1, 2, 1], false), Some("1 of 2 workers not running")),
+            (status(false, false, [2, 2, 0], false), Some("the scheduler is not running")),
+            (status(true, true, [3, 3, 2], false), Some("1 more than 2 workers are running")),
+            (earlier(false), Some("1 worker did not restart (no room); this is tried again")),
+            (earlier(true), None),
+            (stray(), Some("an interrupted apply left a part of it on n2, n3; ")),
+            (status(false, false, [0, 0, 0], true), None),
+            (Value::Null, None),
+        ] {
+            let live = live(&status);
+            let context =
+                ChangeContext { live: Some(&live), ..ChangeContext::of(Action::Keep, &identity, &owner) };
+            let why = amiss(&context).map(|amiss| amiss.why);
+            assert_eq!(why.is_some(), expect.is_some(), "{status}");
+            assert!(why.unwrap_or_default().starts_with(expect.unwrap_or_default()), "{status}");
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! What a kind is: how its things are compared, changed and judged.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::scale::Scaled;
+use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
+use super::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{
+    Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource,
+    Step, Usual,
+};
+use model::schema::{CallOf, Message};
+
+/// The static description of a kind.
+pub struct Kind {
+    /// The place in the order of making: what has a higher rank is made later and deleted earlier.
+    pub rank: u32,
+    /// How wanted and live are compared.
+    pub compare: Compare,
+    pub program: fn(&ChangeContext) -> Vec<Step>,
+    /// What is amiss with a live one that no field tells. What is kept although something is becomes an update.
+    pub amiss: fn(&ChangeContext) -> Option<Amiss>,
+    /// Workers that the program of a change chooses to go, with what is live of them.
+    pub chosen: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
+    /// Reads that readiness is judged by.
+    pub queries: fn(&Await) -> Queries,
+    /// Judges readiness by what the queries found.
+    pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
+    /// What must be before the server lets one go that is deleted.
+    pub held: Held,
+    /// What one leaves to others when it goes.
+    pub room: Room,
+    /// Whether its workers hand over what they hold to others of their Dask cluster when they go.
+    pub hands_over: bool,
+    /// What is read in its namespace beside it.
+    pub beside: fn() -> Vec<Gvk>,
+    /// Whether several stacks of one cluster may have the same object.
+    pub shared: bool,
+    /// For `status`: what the queries found, as words.
+    pub status_line: fn(&Await, &Found) -> Result<StatusLine, Unasked>,
+    /// What one of ours is called that neither the file nor the record knows.
+    pub address: fn(&ObjectId) -> Address,
+    /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
+    /// the address and the kind say already is not said again. Parts may be empty.
+    pub about: fn(&Resource) -> Vec<String>,
+    /// What the server is expected to choose for a new one that does not say it.
+    pub filled_in: fn(&Resource) -> Vec<(FieldPath, Value)>,
+    pub pods: fn(&Resource) -> Where,
+    /// Where one can connect to.
+    pub endpoint: fn(&Resource) -> Option<Endpoint>,
+    /// How long it takes to be made, where something is known about that.
+    pub usual: fn(&ChangeContext) -> Option<Usual>,
+    /// What `stop` does with one.
+    pub halt: Halt,
+    /// What becomes of what runs in it when a change rolls over it.
+    pub rolling: &'static str,
+    /// Whether it runs to an end, so that `run` can run it again.
+    pub ends: bool,
+    /// Whether it has workers that nodes can be requested for.
+    pub has_workers: bool,
+    /// Whether a pass of the checks behind it counts no longer when this is done to it.
+    pub disturbs: fn(Action) -> bool,
+    /// Whether it is called by its kind of Kubernetes, as it is nothing special here.
+    pub is_plain: bool,
+    /// How it is scaled, among all things of the stack; `None` for what has no number.
+    pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
+}
+
+impl Kind {
+    /// What a kind answers where it says nothing else: it is looked at alone, and has nothing beside itself.
+    pub const BARE: Self = Self {
+        rank: 0,
+        compare: Compare::Action,
+        program: |_| Vec::new(),
+        amiss: |_| None,
+        chosen: |_| Vec::new(),
+        queries: itself,
+        readiness: |_, _| Ok(Readiness::Ready),
+        held: Held::Free,
+        room: Room::Nothing,
+        hands_over: false,
+        beside: Vec::new,
+        shared: false,
+        status_line: |_, _| Ok(StatusLine::default()),
+        about: |_| Vec::new(),
+        filled_in: |_| Vec::new(),
+        address: unnamed,
+        pods: |_| Where::Nowhere,
+        endpoint: |_| None,
+        usual: |_| None,
+        halt: Halt::Stays,
+        rolling: "nodes or pods are recreated",
+        ends: false,
+        has_workers: false,
+        disturbs: |_| false,
+        is_plain: false,
+        scaled: |_, _| None,
+    };
+
+    /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
+    pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
+        (self.readiness)(wait, found).unwrap_or_else(|Unasked(read)| {
+            Readiness::Failed(format!(
+                "this is a bug in dask-infra: readiness depends on {read:?}, which was not read"
+            ))
+        })
+    }
+
+    /// What an apply that keeps a thing looks at.
+    pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
+        let steps = (self.program)(&ChangeContext {
+            resource: Some(resource),
+            live: Some(live),
+            ..ChangeContext::of(Action::Keep, &resource.identity, owner)
+        });
+        steps.into_iter().find_map(|step| match step {
+            Step::Await(wait) => Some(wait),
+            Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        })
+    }
+}
+
+/// A piece of a thing. It is deleted with the thing, so a wait until the thing is gone waits for it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Itself,
+    /// The Dask cluster of a job.
+    Cluster,
+    /// The Deployment of a scheduler.
+    Scheduler,
+    /// The Service in front of it.
+    Service,
+    /// The group of workers that the Dask operator creates with a cluster.
+    Group,
+    /// The Deployments of workers.
+    Workers,
+    /// The pod of a job's program.
+    Program,
+    /// The thing's pods.
+    Pods,
+    /// Kueue's Workload of its gang, which has the gang's name.
+    Workload,
+}
+
+/// Something that a thing is judged by and that is no piece of it. It stays when the thing is deleted, and most of it belongs
+/// to other work: no wait until a thing is gone reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Neighbor {
+    /// The group of workers whose number an autoscaler writes.
+    ScaledGroup,
+    /// All pods of the Dask cluster that a group belongs to.
+    ClusterPods,
+    /// The numbers of workers and tasks that the scheduler reports.
+    Counts,
+    /// The DaskAutoscalers of its namespace.
+    Autoscalers,
+    Nodes,
+    /// The thing that nodes are requested for.
+    User,
+    /// All pods in its namespace.
+    AllPods,
+    /// All of Kueue's Workloads in its namespace.
+    Workloads,
+    /// All requests for nodes in its namespace.
+    Requests,
+}
+
+/// Something that a look at a thing reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Read {
+    Part(Part),
+    Neighbor(Neighbor),
+}
+
+impl From<Part> for Read {
+    fn from(part: Part) -> Self {
+        Self::Part(part)
+    }
+}
+
+impl From<Neighbor> for Read {
+    fn from(neighbor: Neighbor) -> Self {
+        Self::Neighbor(neighbor)
+    }
+}
+
+/// The reads of a look at a thing: its parts, then its neighbors.
+#[derive(Clone, Debug, Default)]
+pub struct Queries {
+    parts: Vec<(Part, Query)>,
+    neighbors: Vec<(Neighbor, Query)>,
+}
+
+impl Queries {
+    /// Adds a part.
+    pub fn part(&mut self, part: Part, query: Query) {
+        self.parts.push((part, query));
+    }
+
+    /// Adds a neighbor.
+    pub fn neighbor(&mut self, neighbor: Neighbor, query: Query) {
+        self.neighbors.push((neighbor, query));
+    }
+
+    /// The parts alone.
+    pub fn parts(&self) -> &[(Part, Query)] {
+        &self.parts
+    }
+
+    /// Parts and neighbors.
+    pub fn all(&self) -> impl Iterator<Item = (Read, &Query)> {
+        let parts = self.parts.iter().map(|(part, query)| (Read::Part(*part), query));
+        parts.chain(self.neighbors.iter().map(|(neighbor, query)| (Read::Neighbor(*neighbor), query)))
+    }
+}
+
+/// What a look found, by what was asked for; `null` is what is not there.
+pub struct Found<'a>(BTreeMap<Read, &'a Value>);
+
+/// A read that a judge needs and its kind does not ask for.
+#[derive(Debug, PartialEq)]
+pub struct Unasked(pub Read);
+
+impl<'a> Found<'a> {
+    /// Of these reads.
+    pub fn of<R: Into<Read>>(reads: impl IntoIterator<Item = (R, &'a Value)>) -> Self {
+        Self(reads.into_iter().map(|(read, value)| (read.into(), value)).collect())
+    }
+
+    /// With one more.
+    #[must_use]
+    pub fn with(mut self, read: impl Into<Read>, value: &'a Value) -> Self {
+        self.0.insert(read.into(), value);
+        self
+    }
+
+    /// Answers to queries, in the order of [`Queries::all`].
+    pub fn answers(queries: &Queries, answers: &'a [Value]) -> Self {
+        Self::of(queries.all().map(|(read, _)| read).zip(answers))
+    }
+
+    /// A read that is asked for in any case.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn get(&self, read: impl Into<Read>) -> Result<&'a Value, Unasked> {
+        let read = read.into();
+        self.find(read).ok_or(Unasked(read))
+    }
+
+    /// A read that is not asked for in every case.
+    pub fn find(&self, read: impl Into<Read>) -> Option<&'a Value> {
+        self.0.get(&read.into()).copied()
+    }
+
+    /// Everything that was found.
+    pub fn all(&self) -> impl Iterator<Item = &'a Value> + '_ {
+        self.0.values().copied()
+    }
+
+    /// The thing; `null` for what has no place in an API.
+    pub fn itself(&self) -> &'a Value {
+        self.find(Part::Itself).unwrap_or(&Value::Null)
+    }
+}
+
+/// What must be before the server lets a deleted thing go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing.
+    Free,
+    /// The Dask operator takes a finalizer away, of the thing or of its cluster.
+    ByOperator,
+    /// What is in it, of its kind or beside it goes first, and may wait for the operator.
+    ByOthers,
+}
+
+/// What a thing in Kubernetes leaves to others when it goes, so that they wait for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Nothing that is scarce.
+    Nothing,
+    /// Nodes, and the GPUs on them.
+    Nodes,
+    /// The number of a cluster's workers.
+    Number,
+}
+
+/// What `stop` does with a thing.
+#[derive(Clone, Copy)]
+pub enum Halt {
+    /// It costs nothing by itself, or others need it.
+    Stays,
+    /// It goes, and `start` makes it again.
+    Goes,
+    /// The same, as long as this says of the live one that it has not ended: what has ended holds no node, and would run
+    /// again.
+    GoesWhile(fn(&Value) -> bool),
+    /// It stays with nothing in it: this writes that into a wanted body.
+    Emptied(fn(&mut Value)),
+}
+
+impl Halt {
+    /// Whether a thing is taken away, and not only emptied.
+    pub fn goes(self) -> bool {
+        matches!(self, Self::Goes | Self::GoesWhile(_))
+    }
+}
+
+/// Where the pods of a thing are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// A LIST of them, or the one.
+    Here(Query),
+    /// The live object says it; [`super::kubernetes::pods::selected`] reads it.
+    Ask(Query),
+    /// It has none.
+    Nowhere,
+}
+
+/// What stands behind a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EndpointKind {
+    /// A Dask scheduler: clients speak to it, its dashboard shows what it does.
+    Scheduler,
+    /// A Jupyter server.
+    Notebook,
+}
+
+/// Where one can connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// What stands there.
+    pub kind: EndpointKind,
+    /// The Service in front of it.
+    pub service: ObjectId,
+}
+
+/// An object by the section that made it.
+pub fn address_in(section: &str, object: &ObjectId) -> Address {
+    Address::object(section, &object.gvk.kind, object.namespace.as_deref(), &object.name)
+}
+
+/// What tells nothing but its name: that of the operator's things begins with the operator's.
+pub fn unnamed(object: &ObjectId) -> Address {
+    let operator = object.name.starts_with(OPERATOR_NAME);
+    address_in(if operator { DASK_OPERATOR } else { "object" }, object)
+}
+
+/// How wanted and live are compared.
+pub enum Compare {
+    /// Field by field under rules; fields without a rule are refused.
+    Gke(Message, &'static [&'static Rule]),
+    /// By our field manager's entries and the live values; the function tells what changing a field does.
+    Kubernetes(fn(&FieldPath) -> (Effect, Option<&'static str>)),
+    /// Not at all: an action.
+    Action,
+}
+
+/// One row of a table of rules.
+pub struct Rule {
+    /// The field, as printed: `config.machineType`.
+    pub path: &'static str,
+    /// How it is compared.
+    pub how: How,
+    /// What changing it does.
+    pub effect: Effect,
+    /// The call that changes it.
+    pub update: Update,
+    /// Why the effect is what it is.
+    pub note: Option<&'static str>,
+}
+
+impl Rule {
+    /// The field's place in a body.
+    pub fn path(&self) -> FieldPath {
+        self.path.parse().unwrap_or_default()
+    }
+}
+
+/// How a field of the GKE API is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// By no call.
+    Never,
+    /// By this field of the thing's update request, together with others that change only metadata.
+    Together(&'static str),
+    /// By this field of the update request, together with others that roll the nodes, so that they roll once.
+    Rolling(&'static str),
+    /// By this field of the update request, alone.
+    Alone(&'static str),
+    /// By a method of its own, `setManagement`, which takes the part of the body that the field is in.
+    Method(&'static str),
+    /// By the request that the list of the API's fields has.
+    Listed(CallOf),
+}
+
+/// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),
+/// and so are an absent field and its zero value (the API leaves zero values out).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As it stands.
+    Exact,
+    /// In upper or lower case.
+    Caseless,
+    /// A list in any order.
+    Set,
+    /// A list in any order, of which what we put in goes when it is no longer said.
+    OwnItems,
+    /// Entries of a map that we put in.
+    OwnEntries,
+    /// The same for Google Cloud labels of nodes, of which GKE's own are not sent along.
+    OwnLabels,
+    /// Taints that we put in, by key and effect.
+    OwnTaints,
+    /// The last part of a path: `default` is `projects/P/global/networks/default`.
+    LastPart,
+    /// GPUs: type, count and partition are fixed, driver and sharing are not.
+    Accelerators,
+    /// A version that is reached or passed: `1.33` is any patch of it and everything newer. Of words like `latest` nothing
+    /// is known.
+    Floor,
+    /// A range of addresses, or the size of one that GKE chooses: `/20`.
+    Range,
+    /// Said when the thing is made, not compared later.
+    AtCreation,
+}
+
+/// What a kind's file is told to write the steps of a change.
+pub struct ChangeContext<'a> {
+    /// What happens.
+    pub action: Action,
+    pub identity: &'a Identity,
+    /// What is wanted; `None` for deletes.
+    pub resource: Option<&'a Resource>,
+    pub live: Option<&'a Value>,
+    /// The objects in the cluster, where they were read.
+    pub inside: Option<&'a BTreeMap<ObjectId, Value>>,
+    /// What differs.
+    pub fields: &'a [FieldChange],
+    pub owner: &'a Owner,
+    /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
+    pub inline_pool: Option<&'a Value>,
+    /// In how many zones the nodes of a pool lie when their number is set; 0 where only GKE will know.
+    pub zones: usize,
+    /// How many nodes a live pool has over all zones, where that is known.
+    pub nodes: Option<u32>,
+    /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
+    pub leaving: bool,
+    /// Whether it, or a field of it, is taken from another tool, with consent.
+    pub adopting: bool,
+    /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
+    pub released: &'a [String],
+    /// What is done about what is amiss.
+    pub amiss: Option<&'a Amiss>,
+    /// Seconds that what takes workers away waits at most until they have no work.
+    pub when_idle: Option<u32>,
+}
+
+/// Something is as the file says and not as it should be: what others made for it is lost, or too much.
+#[derive(Clone, Debug)]
+pub struct Amiss {
+    /// In words.
+    pub why: String,
+    /// What is done about it, before all else.
+    pub steps: Vec<Step>,
+    /// Whether nothing else of the thing differs, so that it is not written itself.
+    pub alone: bool,
+    /// Returns true where only a replacement mends it, with the approval that a replacement needs.
+    pub replaces: bool,
+}
+
+impl Amiss {
+    /// A state that writing the thing mends, or what its kind does when it is written.
+    pub fn of(context: &ChangeContext, why: String) -> Self {
+        Self { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false }
+    }
+}
+
+impl<'a> ChangeContext<'a> {
+    /// Where nothing is wanted and nothing live.
+    pub fn of(action: Action, identity: &'a Identity, owner: &'a Owner) -> Self {
+        Self {
+            action,
+            identity,
+            resource: None,
+            live: None,
+            inside: None,
+            fields: &[],
+            owner,
+            inline_pool: None,
+            zones: 0,
+            nodes: None,
+            leaving: false,
+            adopting: false,
+            released: &[],
+            amiss: None,
+            when_idle: None,
+        }
+    }
+
+    /// The wanted body, `null` for deletes.
+    pub fn body(&self) -> &Value {
+        self.resource.map_or(&Value::Null, |resource| &resource.body)
+    }
+
+    /// The object, for Kubernetes kinds.
+    pub fn object(&self) -> Option<&ObjectId> {
+        self.identity.object()
+    }
+}
+
+/// The query that reads the object itself.
+pub(crate) fn itself(wait: &Await) -> Queries {
+    let mut queries = Queries::default();
+    let (api, path) = match &wait.identity {
+        Identity::Object(object) => (Api::Kubernetes, object.path()),
+        Identity::Cluster(name) => (Api::Gke, format!("/v1/{}", name.path())),
+        Identity::NodePool { cluster, pool } => (Api::Gke, format!("/v1/{}", cluster.pool_path(pool))),
+        Identity::Check(_) => return queries,
+    };
+    queries.part(Part::Itself, Query { api, path });
+    queries
+}

@@ -1,0 +1,209 @@
+//! Objects that came as YAML, from files or out of charts, and the kinds that they may have.
+
+use serde_json::Value;
+
+use super::hooks::{self, Fate, Hooks};
+use super::kueue;
+use crate::json::text;
+use model::address::{Address, FieldPath, Segment};
+use model::schema::{self, Api, DASK_GROUP};
+
+/// Objects that came as YAML: those of a manifest or of a chart.
+#[derive(Clone, Copy, Debug)]
+pub struct Bundle<'a> {
+    /// The section's name.
+    pub section: &'static str,
+    /// The section's key; sections that there are once have none.
+    pub key: Option<&'a str>,
+    /// The namespace of objects that name none.
+    pub namespace: Option<&'a str>,
+    /// What is applied.
+    pub objects: &'a [Value],
+    /// Definitions of kinds that others have installed.
+    pub known: &'a [Value],
+    /// Whether deleting and replacing is refused.
+    pub protect: bool,
+    /// What all of it follows.
+    pub depends_on: &'a [String],
+    /// When a chart made the objects: what becomes of its hooks.
+    pub hooks: Option<Hooks>,
+    /// Namespaces beside its own that a chart may make objects in.
+    pub other_namespaces: &'a [String],
+}
+
+impl<'a> Bundle<'a> {
+    /// Where the section stands in the stack.
+    pub fn path(&self) -> FieldPath {
+        FieldPath::keys(std::iter::once(self.section).chain(self.key))
+    }
+
+    /// The section's address.
+    pub fn address(&self) -> Address {
+        self.key.map_or_else(|| Address::new(self.section), |key| Address::of(self.section, key))
+    }
+
+    /// Whether a chart made the objects.
+    pub fn is_chart(&self) -> bool {
+        self.hooks.is_some()
+    }
+
+    /// Its objects that are applied, in the order of the texts.
+    pub fn objects(self) -> impl Iterator<Item = Object<'a>> {
+        self.all().filter(|object| !matches!(object.fate(), Fate::LeftOut | Fate::Refused(_)))
+    }
+
+    /// The same with hooks that have no place in a stack.
+    pub fn all(self) -> impl Iterator<Item = Object<'a>> {
+        self.objects.iter().enumerate().map(move |(place, value)| Object { bundle: self, place, value })
+    }
+}
+
+/// An object of a manifest or of a chart.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// What it came with.
+    pub bundle: Bundle<'a>,
+    /// Its place in the section.
+    pub place: usize,
+    /// What the text says.
+    pub value: &'a Value,
+}
+
+impl<'a> Object<'a> {
+    /// Where it stands in the stack: `manifest.NAME.objects[3]`, whose places are in the files.
+    pub fn origin(&self) -> FieldPath {
+        let keys = std::iter::once(self.bundle.section).chain(self.bundle.key).chain(["objects"]);
+        let keys = keys.map(|key| Segment::Key(key.to_owned()));
+        keys.chain([Segment::Index(self.place)]).collect()
+    }
+
+    /// What becomes of it.
+    pub fn fate(&self) -> Fate<'a> {
+        self.bundle.hooks.map_or(Fate::Plain, |hooks| hooks::fate(self.value, hooks))
+    }
+
+    /// `apps/v1` in two parts.
+    pub fn group_version(&self) -> (&'a str, &'a str) {
+        group_version(text(&self.value["apiVersion"]))
+    }
+
+    pub fn kind(&self) -> &'a str {
+        text(&self.value["kind"])
+    }
+
+    pub fn name(&self) -> &'a str {
+        text(&self.value["metadata"]["name"])
+    }
+
+    /// The namespace that a namespaced object is in.
+    pub fn namespace(&self) -> &'a str {
+        let given = self.value["metadata"]["namespace"].as_str().or(self.bundle.namespace);
+        given.unwrap_or("default")
+    }
+}
+
+/// The group and version of an `apiVersion`.
+pub fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// All objects of all sections, in the order of the file.
+pub fn objects<'a>(bundles: &[Bundle<'a>]) -> impl Iterator<Item = Object<'a>> {
+    bundles.iter().copied().flat_map(Bundle::objects)
+}
+
+/// The kinds that a stack's manifests may use: built-in ones, Dask's, and those of definitions in the files.
+pub struct Kinds<'a> {
+    custom: Vec<Custom<'a>>,
+}
+
+/// A kind of a definition in the texts.
+pub(crate) struct Custom<'a> {
+    api: Api,
+    definition: &'a Value,
+    /// The definition's own address when the stack applies it.
+    pub(crate) address: Option<Address>,
+}
+
+impl<'a> Kinds<'a> {
+    /// The kinds of these sections.
+    pub fn of(bundles: &[Bundle<'a>]) -> Self {
+        let is_definition = |value: &Value| value["kind"] == "CustomResourceDefinition";
+        let applied = objects(bundles).filter(|object| is_definition(object.value)).map(|object| {
+            let section = object.bundle.address();
+            let address = Address::object(section.as_str(), object.kind(), None, object.name());
+            (object.value, Some(address))
+        });
+        let known = bundles.iter().flat_map(|bundle| bundle.known);
+        let known = known.filter(|value| is_definition(value)).map(|value| (value, None));
+        let custom = applied.chain(known).flat_map(|(definition, address)| {
+            let one = move |api| Custom { api, definition, address: address.clone() };
+            Api::from_crd(definition).into_iter().map(one)
+        });
+        Self { custom: custom.collect() }
+    }
+
+    /// What a definition of the stack says of a kind.
+    pub(crate) fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom<'a>> {
+        let same = |custom: &&Custom<'_>| {
+            let Api { group: of, version: at, kind: name, .. } = &custom.api;
+            (of.as_str(), at.as_str(), name.as_str()) == (group, version, kind)
+        };
+        self.custom.iter().find(same)
+    }
+
+    /// How the API serves a kind; `None` when nothing says.
+    pub fn api(&self, group: &str, version: &str, kind: &str) -> Option<&Api> {
+        let dask = || {
+            schema::dask_apis()
+                .iter()
+                .find(|api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind))
+        };
+        let custom = || self.custom(group, version, kind).map(|custom| &custom.api);
+        let kueue = || {
+            let same = |api: &&Api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind);
+            kueue::apis().iter().find(same)
+        };
+        // Definitions in the files come first: they may be newer than those of the cluster.
+        let served = || {
+            let same = |api: &&Api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind);
+            schema::served_apis().iter().find(same)
+        };
+        let gke = || self.installed(group, version, kind).map(|installed| &installed.api);
+        schema::api(group, version, kind)
+            .or_else(dask)
+            .or_else(custom)
+            .or_else(served)
+            .or_else(kueue)
+            .or_else(gke)
+    }
+
+    /// A kind that GKE installs in its clusters, when no definition of the stack says it.
+    pub fn installed(&self, group: &str, version: &str, kind: &str) -> Option<&'static schema::Installed> {
+        let same = |known: &&schema::Installed| {
+            (&*known.api.group, &*known.api.version, &*known.api.kind) == (group, version, kind)
+        };
+        schema::installed().iter().find(same).filter(|_| self.custom(group, version, kind).is_none())
+    }
+
+    /// The shape of a kind.
+    pub fn schema(&self, group: &str, version: &str, kind: &str) -> Option<schema::Schema> {
+        if group == DASK_GROUP {
+            return schema::dask(kind);
+        }
+        let custom = || {
+            let Custom { definition, .. } = self.custom(group, version, kind)?;
+            let versions = definition["spec"]["versions"].as_array()?;
+            let found = versions.iter().find(|found| found["name"] == version)?;
+            Some(schema::Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
+        };
+        schema::builtin(group, version, kind).or_else(custom).or_else(|| schema::served(group, version, kind))
+    }
+
+    /// All kinds by name, with their `apiVersion`.
+    pub fn all(&self) -> impl Iterator<Item = &Api> {
+        let known = schema::apis().iter().chain(schema::dask_apis()).chain(schema::served_apis());
+        let gke = schema::installed().iter().map(|installed| &installed.api);
+        known.chain(self.custom.iter().map(|custom| &custom.api)).chain(gke)
+    }
+}

@@ -1,0 +1,329 @@
+//! Checks: actions whose success others wait for. Nothing of them stays but a line in the record.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::dask_check::{self, BANDWIDTH, Program, SUM};
+use super::object::{condition, gvk};
+use super::pod_state::PodState;
+use super::pods::broken;
+use super::requests::create_call;
+use super::same::quantity;
+use super::why::no_node_for;
+use crate::confined;
+use crate::json::text;
+use crate::kind::{ChangeContext, Kind, Where};
+use crate::machines::{ACCELERATOR_LABEL, Machines};
+use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, let_in};
+use crate::section::{Head, Live, Naming, Section};
+use model::address::{Address, FieldPath};
+use model::resource::{
+    Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
+    Step, Until,
+};
+
+/// Seconds for the pod to run to its end, its image's download included.
+const DEADLINE: u32 = 900;
+
+/// The image of the CUDA check. Source: the RAPIDS guide.
+const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
+
+/// The line that the CUDA check's log must have.
+const PASSED: &str = "Test PASSED";
+
+pub const KIND: Kind = Kind {
+    rank: 50,
+    program,
+    readiness: |_, found| Ok(readiness(found.itself())),
+    about: |resource| vec![on_machines(&resource.body["spec"])],
+    pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
+    ends: true,
+    ..Kind::BARE
+};
+
+/// An action that must pass before what depends on it is created.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Check {
+    /// What to run.
+    pub run: CheckRun,
+    /// The node pool to run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Which machines it runs on where no pool is named.
+    #[serde(flatten)]
+    pub machines: Machines,
+    /// The namespace of its Pod. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// With `dask-sum` and `bandwidth`, and with `cuda-vectoradd` on hosts: the key of the Dask cluster that computes. Default the only
+    /// one of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The image, instead of the check's own; that of `dask-sum` and `bandwidth` is the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<String>,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+impl Section for Check {
+    fn head(&self) -> Head<'_> {
+        Head { depends_on: &self.depends_on, namespace: self.namespace.as_deref(), ..Head::default() }
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(None, key, Naming::Check))
+    }
+}
+
+/// What a check runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckRun {
+    /// Vectors are added on GPUs. In a cluster NVIDIA's sample on one GPU, whose log must say `Test PASSED`; on hosts every worker of
+    /// a Dask cluster that has GPUs, with the cupy or numba of its environment.
+    CudaVectoradd,
+    /// A Dask client submits ten tasks to a Dask cluster of the file, which must add up to 45. On Kubernetes and on hosts.
+    DaskSum,
+    /// A Dask client has workers of a Dask cluster send 32 MiB to each other, and says how many bytes a second that is: a wrong
+    /// network interface is seen. On Kubernetes and on hosts.
+    Bandwidth,
+}
+
+impl CheckRun {
+    /// What a client of a Dask cluster runs; `None` for what needs no Dask cluster.
+    pub fn program(self, on_hosts: bool) -> Option<Program> {
+        match self {
+            Self::DaskSum => Some(SUM),
+            Self::Bandwidth => Some(BANDWIDTH),
+            Self::CudaVectoradd if on_hosts => Some(dask_check::VECTORADD),
+            Self::CudaVectoradd => None,
+        }
+    }
+}
+
+impl Check {
+    /// `min` as a number.
+    pub fn least(&self) -> Option<u64> {
+        let value = self.min.as_ref().and_then(|min| quantity(&json!(min)))?;
+        u64::try_from(value / 1_000_000_000).ok()
+    }
+}
+
+/// What `[check.KEY]` becomes. The body is the pod to run; that its name holds a digest of its text makes
+/// a pod that an interrupted apply left behind either the same one or another.
+pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
+    let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on } = section;
+    let namespace = namespace.as_deref().unwrap_or("default");
+    let program = run.program(scope.target.is_on_hosts());
+    let cluster = program.and_then(|_| scope.dask_cluster(cluster.as_deref()));
+    let (mut spec, annotations) = match program {
+        None => (vectoradd(image.as_deref()), Value::Null),
+        Some(program) => client(program, section, cluster, scope),
+    };
+    let facts = pool.as_ref().and_then(|pool| scope.pool(pool));
+    if let Some(facts) = facts {
+        on_pool(&mut spec, facts);
+    }
+    machines.place(&mut spec);
+    let hardware = facts.map_or("", |facts| &facts.hardware);
+    let checked = match cluster {
+        // Another environment is another check.
+        Some(facts) => {
+            let environment = scope.environment(facts.environment.as_deref());
+            format!("{spec} {:?}", environment.map(|environment| &environment.digest))
+        }
+        None => format!("{spec} {hardware} {:?}", scope.driver),
+    };
+    let digest = blake3::hash(checked.as_bytes()).to_hex();
+    let name = format!("check-{key}-{}", &digest.as_str()[..8]);
+    let origin = FieldPath::keys(["check", key]);
+    let address = Address::of("check", key);
+    let mut follows = follows(pool.as_deref(), cluster, namespace, scope);
+    follows.extend(depends_on.iter().map(Address::new));
+    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    if let Some(facts) = cluster.filter(|facts| facts.closed) {
+        let_in(&mut metadata, &facts.name);
+    }
+    if !annotations.is_null() {
+        metadata["annotations"] = annotations;
+    }
+    // After the digest: a check that has passed has passed without.
+    if !scope.target.is_on_hosts() {
+        confined::confine(&mut spec);
+    }
+    let place = FieldPath::keys(["spec"]);
+    let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];
+    provenance.extend(Machines::provenance(&place, &origin));
+    Resource {
+        identity: Identity::Check(address.clone()),
+        address,
+        kind: KindId::Check,
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": spec,
+        }),
+        provenance,
+        origin,
+        follows,
+        protect: false,
+        life: Life::Kept,
+        create_only: Value::Null,
+    }
+}
+
+/// Puts a pod on a node pool; a GPU's own taint is tolerated already.
+fn on_pool(spec: &mut Value, pool: &PoolFacts) {
+    spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
+    for taint in pool.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
+        let toleration = json!({
+            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+        });
+        match spec["tolerations"].as_array_mut() {
+            Some(list) => list.push(toleration),
+            None => spec["tolerations"] = json!([toleration]),
+        }
+    }
+}
+
+/// The namespace, the machines that are checked, and what computes on them.
+fn follows(pool: Option<&str>, cluster: Option<&DaskFacts>, namespace: &str, scope: &Scope) -> Vec<Address> {
+    let mut follows = scope.in_namespace(namespace);
+    match (pool, cluster) {
+        (Some(pool), _) => follows.push(Address::of("node_pool", pool)),
+        (None, Some(_)) => {}
+        (None, None) => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
+    }
+    match cluster {
+        Some(facts) => follows.push(Address::of("dask_cluster", &facts.key)),
+        None => follows.extend(scope.section("gpu_driver")),
+    }
+    follows
+}
+
+/// `on pool a100`, `on nvidia-l4`.
+fn on_machines(pod: &Value) -> String {
+    let selector = &pod["nodeSelector"];
+    let gpu = text(&selector[ACCELERATOR_LABEL]);
+    match text(&selector[POOL_LABEL]) {
+        "" if gpu.is_empty() => String::new(),
+        "" => format!("on {gpu}"),
+        pool => format!("on pool {pool}"),
+    }
+}
+
+fn vectoradd(image: Option<&str>) -> Value {
+    json!({
+        // OnFailure would hide a failing GPU behind restarts.
+        "restartPolicy": "Never",
+        "containers": [{
+            "name": "cuda-vectoradd",
+            "image": image.unwrap_or(VECTORADD),
+            "resources": { "limits": { "nvidia.com/gpu": "1" } },
+        }],
+        "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }],
+    })
+}
+
+/// The pod of a client of a Dask cluster, and its annotations; the rules have refused a check without a cluster.
+fn client(program: Program, check: &Check, cluster: Option<&DaskFacts>, scope: &Scope) -> (Value, Value) {
+    let least = check.least();
+    match cluster {
+        Some(facts) if scope.target.is_on_hosts() => dask_check::on_host(program, facts, least),
+        Some(facts) => {
+            let mut spec = dask_check::in_cluster(program, facts, least);
+            if let Some(image) = &check.image {
+                spec["containers"][0]["image"] = json!(image);
+            }
+            (spec, Value::Null)
+        }
+        None => (json!({ "containers": [] }), Value::Null),
+    }
+}
+
+/// What tells one text of a check from another: its pod, the pool's hardware, who installs the driver.
+pub fn digest(body: &Value) -> String {
+    text(&body["metadata"]["name"]).rsplit('-').next().unwrap_or_default().to_owned()
+}
+
+/// The pod that a check runs, of its body.
+pub fn pod(body: &Value) -> ObjectId {
+    ObjectId {
+        gvk: gvk("", "v1", "Pod", "pods"),
+        namespace: body["metadata"]["namespace"].as_str().map(str::to_owned),
+        name: text(&body["metadata"]["name"]).to_owned(),
+    }
+}
+
+/// The address of a check's pod, where an interrupted apply left it behind.
+pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
+    Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
+}
+
+/// Whether a thing is such a pod: nothing of anybody is in it.
+pub fn is_pod(identity: &Identity, address: &Address) -> bool {
+    let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
+    pod && address.as_str().contains('/')
+        && address.section().split('.').next() == Some(KindId::Check.as_str())
+}
+
+/// Make, wait for the end, read the log, delete, and only then count it as passed.
+fn program(context: &ChangeContext) -> Vec<Step> {
+    if context.action != Action::Run {
+        return Vec::new();
+    }
+    let body = context.body();
+    let pod = pod(body);
+    let wait = |until| {
+        let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
+        Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
+    };
+    // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
+    // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
+    let create = create_call(&pod, context.owner, body);
+    let expect = dask_check::passed(body).unwrap_or(PASSED);
+    let delete = Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: pod.path(),
+        body: Some(
+            json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" }).into(),
+        ),
+        late: Vec::new(),
+    };
+    vec![
+        Step::Call(create),
+        wait(Until::Ready),
+        Step::ReadLog { pod: pod.clone(), expect: Some(expect.into()) },
+        Step::Call(delete),
+        wait(Until::Gone),
+        Step::RecordPass { digest: digest(body) },
+    ]
+}
+
+/// Ready is: ran to its end. What the log says is another step's.
+fn readiness(pod: &Value) -> Readiness {
+    if let Some(reason) = broken(PodState(pod)) {
+        return Readiness::Failed(reason);
+    }
+    match text(&pod["status"]["phase"]) {
+        // A failed run is ready to be read: its log says more than its exit code.
+        "Succeeded" | "Failed" => Readiness::Ready,
+        "" => Readiness::progressing("its pod does not exist yet"),
+        phase => match condition(pod, "PodScheduled") {
+            Some(scheduled) if scheduled["status"] == "False" => {
+                Readiness::progressing(no_node_for(&pod["spec"], text(&scheduled["message"])))
+            }
+            _ if dask_check::is_on_host(pod) => Readiness::progressing("it computes"),
+            _ if phase == "Pending" => Readiness::progressing("its pod is starting"),
+            _ => Readiness::progressing(format!("its pod is {phase}")),
+        },
+    }
+}

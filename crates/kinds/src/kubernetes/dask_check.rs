@@ -1,0 +1,96 @@
+//! Checks that a client of a Dask cluster makes: it computes, how fast its workers reach each other, whether they can use their GPUs.
+
+use serde_json::{Value, json};
+
+use crate::json::text;
+use crate::scope::DaskFacts;
+
+/// Says on a host whose environment a program runs in.
+const CLUSTER: &str = "hosts.dask-infra.dev/cluster";
+/// Says on which of several hosts.
+const ON: &str = "hosts.dask-infra.dev/on";
+
+/// Bytes a second that a connection must have, for the program.
+const MIN_BANDWIDTH: &str = "DASK_INFRA_MIN_BANDWIDTH";
+
+/// A program of a client. It runs in the image or environment of the cluster, so it has the cluster's versions.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The container of the check.
+    pub name: &'static str,
+    /// The line that its log must have.
+    pub passed: &'static str,
+    text: &'static str,
+}
+
+/// The text of a program, with the comparison of versions that it begins with.
+macro_rules! program {
+    ($file:literal) => {
+        concat!(
+            "RULES = ",
+            include_str!("../../../model/src/versions.json"),
+            include_str!("../../../model/src/versions.py"),
+            include_str!("dask_check/agree.py"),
+            include_str!($file),
+        )
+    };
+}
+
+/// Its line is 0 + 1 + … + 9.
+pub const SUM: Program =
+    Program { name: "dask-sum", passed: "dask-sum: 45", text: program!("dask_check/sum.py") };
+
+pub const BANDWIDTH: Program =
+    Program { name: "bandwidth", passed: "bandwidth: measured", text: program!("dask_check/bandwidth.py") };
+
+/// On hosts, where no image of NVIDIA's sample runs.
+pub const VECTORADD: Program =
+    Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("dask_check/vectoradd.py") };
+
+/// The line that the log of a check's pod must have; `None` when it is not one of these.
+pub fn passed(pod: &Value) -> Option<&'static str> {
+    let name = text(&pod["spec"]["containers"][0]["name"]);
+    [SUM, BANDWIDTH, VECTORADD].into_iter().find(|program| program.name == name).map(|program| program.passed)
+}
+
+fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
+    let mut variables = vec![json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": cluster.scheduler })];
+    variables.extend(least.map(|least| json!({ "name": MIN_BANDWIDTH, "value": least.to_string() })));
+    json!(variables)
+}
+
+/// The spec of the pod that runs it in a Kubernetes cluster: as `args`, so that the image's entry point prepares the
+/// environment.
+pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> Value {
+    json!({
+        "restartPolicy": "Never",
+        "containers": [{
+            "name": program.name,
+            "image": cluster.image,
+            "args": ["python", "-c", program.text],
+            "env": variables(cluster, least),
+        }],
+    })
+}
+
+/// The same on a host, and the annotations that name the cluster.
+pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Value, Value) {
+    let spec = json!({
+        "restartPolicy": "Never",
+        "containers": [{
+            "name": program.name,
+            "command": ["python", "-c", program.text],
+            "env": variables(cluster, least),
+        }],
+    });
+    let mut annotations = json!({ CLUSTER: cluster.name });
+    if let Some(on) = &cluster.on {
+        annotations[ON] = json!(on);
+    }
+    (spec, annotations)
+}
+
+/// Whether a pod stands for a process on a host.
+pub fn is_on_host(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].get(CLUSTER).is_some()
+}

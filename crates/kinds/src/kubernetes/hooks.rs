@@ -1,0 +1,201 @@
+//! Hooks of Helm's charts: what becomes of an object with the annotation `helm.sh/hook`, and the order that it asks
+//! for. Helm runs hooks around its own commands; here there are no such commands, only things that are made in order,
+//! so a hook is a thing among them or has no place.
+//! Source: helm.sh/docs/topics/charts_hooks; `pkg/release/v1/hook.go` of Helm 4.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::json::text;
+use model::address::{Address, FieldPath, Segment};
+use model::resource::Resource;
+
+/// What becomes of a chart's hooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hooks {
+    /// Those of an installation are made in their order, before or after the rest, and a Job of them runs once. Jobs
+    /// that Helm runs at each upgrade or deletion are refused. Tests are left out.
+    #[default]
+    Ordered,
+    /// As `ordered`, and a Job that Helm runs at each upgrade runs once too, and again when its own text changes; what
+    /// Helm runs at a deletion is left out.
+    Once,
+    /// All are left out.
+    None,
+}
+
+impl Hooks {
+    /// For `skip_serializing_if`.
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What becomes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate<'a> {
+    /// It is no hook.
+    Plain,
+    /// It is made before what is no hook, in the order of the weights.
+    Before(i64),
+    /// It is made after what is no hook, in the order of the weights.
+    After(i64),
+    LeftOut,
+    /// It has no place: Helm runs it at this event.
+    Refused(&'a str),
+}
+
+/// The annotation that makes an object a hook.
+pub const HOOK: &str = "helm.sh/hook";
+const WEIGHT: &str = "helm.sh/hook-weight";
+
+/// What becomes of an object of a chart.
+pub fn fate(object: &Value, hooks: Hooks) -> Fate<'_> {
+    let annotations = &object["metadata"]["annotations"];
+    let Some(events) = annotations[HOOK].as_str() else { return Fate::Plain };
+    // There is no rollback here, and tests are what `check` is for.
+    let idle = |event: &str| event.is_empty() || event.starts_with("test") || event.ends_with("-rollback");
+    let events: Vec<&str> = events.split(',').map(str::trim).filter(|event| !idle(event)).collect();
+    if hooks == Hooks::None || events.is_empty() {
+        return Fate::LeftOut;
+    }
+    // Of Helm 2: a definition, which has its place anyway.
+    if events == ["crd-install"] {
+        return Fate::Plain;
+    }
+    let weight = annotations[WEIGHT].as_str().and_then(|weight| weight.trim().parse().ok()).unwrap_or(0);
+    let at = |event: &str| events.contains(&event);
+    let deletes = events.iter().find(|event| event.ends_with("-delete"));
+    let repeats = events.iter().find(|event| event.ends_with("-upgrade"));
+    let refused = if runs(object) { deletes.or(repeats) } else { None };
+    if let Some(event) = refused.filter(|_| hooks == Hooks::Ordered) {
+        return Fate::Refused(event);
+    }
+    if at("pre-install") || at("pre-upgrade") {
+        Fate::Before(weight)
+    } else if at("post-install") || at("post-upgrade") {
+        Fate::After(weight)
+    } else {
+        Fate::LeftOut
+    }
+}
+
+/// Whether it runs to an end; other objects are there, and being there twice is being there.
+fn runs(object: &Value) -> bool {
+    matches!(text(&object["kind"]), "Job" | "Pod")
+}
+
+/// Whether an object of a chart is made once: a hook that runs to an end.
+pub fn runs_once(object: &Value) -> bool {
+    runs(object) && !object["metadata"]["annotations"][HOOK].is_null()
+}
+
+/// Puts the hooks of a chart before and after its other objects. What a hook needs itself does not wait for it.
+pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mut [Resource]) {
+    let objects = section.key("objects");
+    let own: Vec<(usize, Fate<'_>)> = resources
+        .iter()
+        .enumerate()
+        .filter(|(_, resource)| objects.contains(&resource.origin))
+        .filter_map(|(place, resource)| match resource.origin.segments().last() {
+            Some(Segment::Index(index)) => Some((place, fate(values.get(*index)?, hooks))),
+            _ => None,
+        })
+        .collect();
+    let addresses = |chosen: &dyn Fn(Fate<'_>) -> bool| -> Vec<Address> {
+        let chosen = own.iter().filter(|(_, fate)| chosen(*fate));
+        chosen.map(|(place, _)| resources[*place].address.clone()).collect()
+    };
+    let before = addresses(&|fate| matches!(fate, Fate::Before(_)));
+    let first = needed_by(&before, resources);
+    let more: Vec<(usize, Vec<Address>)> = own
+        .iter()
+        .map(|(place, fate)| {
+            let follows = match *fate {
+                Fate::Plain if first.contains(&resources[*place].address) => Vec::new(),
+                Fate::Plain => before.clone(),
+                Fate::Before(weight) => {
+                    addresses(&|other| matches!(other, Fate::Before(lower) if lower < weight))
+                }
+                Fate::After(weight) => addresses(&|other| match other {
+                    Fate::Plain | Fate::Before(_) => true,
+                    Fate::After(lower) => lower < weight,
+                    Fate::LeftOut | Fate::Refused(_) => false,
+                }),
+                Fate::LeftOut | Fate::Refused(_) => Vec::new(),
+            };
+            (*place, follows)
+        })
+        .collect();
+    for (place, follows) in more {
+        resources[place].follows.extend(follows);
+    }
+}
+
+/// Everything that these follow, directly or through others.
+fn needed_by(addresses: &[Address], resources: &[Resource]) -> BTreeSet<Address> {
+    let mut needed = BTreeSet::new();
+    let mut of: BTreeMap<&Address, Vec<&Resource>> = BTreeMap::new();
+    for resource in resources {
+        of.entry(&resource.address).or_default().push(resource);
+    }
+    let mut open: Vec<&Address> = addresses.iter().collect();
+    while let Some(address) = open.pop() {
+        let follows = of.get(address).into_iter().flatten();
+        for next in follows.flat_map(|resource| &resource.follows) {
+            if needed.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn hook(kind: &str, events: &str, weight: &str) -> Value {
+        json!({ "kind": kind, "metadata": { "annotations": { HOOK: events, WEIGHT: weight } } })
+    }
+
+    #[test]
+    fn hooks_of_an_installation_have_a_place_and_others_do_not() {
+        let job = |events: &str| hook("Job", events, "-5");
+        let ordered = [
+            ("pre-install", Fate::Before(-5)),
+            ("post-install", Fate::After(-5)),
+            ("pre-install,pre-rollback", Fate::Before(-5)),
+            ("pre-install, pre-upgrade", Fate::Refused("pre-upgrade")),
+            ("post-install,post-upgrade,pre-delete", Fate::Refused("pre-delete")),
+            ("post-delete", Fate::Refused("post-delete")),
+            ("test", Fate::LeftOut),
+            ("test-success", Fate::LeftOut),
+            ("post-rollback", Fate::LeftOut),
+            ("crd-install", Fate::Plain),
+        ];
+        for (events, wanted) in ordered {
+            assert_eq!(fate(&job(events), Hooks::Ordered), wanted, "{events}");
+            assert_eq!(fate(&job(events), Hooks::None), Fate::LeftOut, "{events}");
+        }
+        let once = [
+            ("pre-install, pre-upgrade", Fate::Before(-5)),
+            ("post-upgrade", Fate::After(-5)),
+            ("post-install,pre-delete", Fate::After(-5)),
+            ("post-delete", Fate::LeftOut),
+        ];
+        for (events, wanted) in once {
+            assert_eq!(fate(&job(events), Hooks::Once), wanted, "{events}");
+        }
+        // What is only there is there at each upgrade.
+        assert_eq!(fate(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered), Fate::Before(0));
+        assert_eq!(fate(&hook("ServiceAccount", "pre-delete", ""), Hooks::Ordered), Fate::LeftOut);
+        assert_eq!(fate(&json!({ "kind": "Job" }), Hooks::None), Fate::Plain);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a section becomes that installs a controller from its chart or its manifests: the Dask operator, Kueue.
+
+use serde_json::{Value, json};
+
+use super::namespace;
+use crate::scope::Scope;
+use crate::section::Lifecycle;
+use model::address::{Address, FieldPath};
+use model::resource::{KindId, Resource};
+
+/// A controller's own namespace, which its chart does not bring, unless another section makes it.
+pub fn own_namespace(section: &str, namespace: &str, scope: &Scope) -> Option<Resource> {
+    let declared = scope.namespace(namespace).is_some();
+    (!declared && namespace != "default").then(|| {
+        let address = Address::object(section, "Namespace", None, namespace);
+        namespace::resource(address, FieldPath::keys([section]), namespace, &Value::Null, scope)
+    })
+}
+
+/// The namespace and what was made, in order: definitions first and established, rights and services, the Deployments, then
+/// the webhooks.
+pub fn in_order(
+    section: &str,
+    namespace: &str,
+    lifecycle: &Lifecycle,
+    mut made: Vec<Resource>,
+    scope: &Scope,
+) -> Vec<Resource> {
+    let is_home = |resource: &Resource| {
+        resource.kind == KindId::Namespace
+            && resource.identity.object().is_some_and(|object| object.name == namespace)
+    };
+    let mut own = own_namespace(section, namespace, scope).filter(|_| !made.iter().any(is_home));
+    if let Some(resource) = &mut own {
+        resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
+        resource.protect = lifecycle.protect;
+    }
+    let home = own.iter().chain(made.iter().filter(|resource| is_home(resource)));
+    let home: Option<Address> = home.map(|resource| resource.address.clone()).next();
+    let of = |which: &dyn Fn(&Resource) -> bool| -> Vec<Address> {
+        made.iter().filter(|resource| which(resource)).map(|resource| resource.address.clone()).collect()
+    };
+    let deployments = of(&|resource| resource.kind == KindId::Deployment);
+    let before = of(&|resource| resource.kind != KindId::Deployment && !is_webhook(resource));
+    for resource in &mut made {
+        if resource.identity.object().is_some_and(|object| object.namespace.is_some()) {
+            resource.follows.extend(home.clone());
+        }
+        if resource.kind == KindId::Deployment {
+            resource.follows.extend(before.iter().cloned());
+            // Charts leave it to the server; ours, so that a controller without a pod is seen.
+            if resource.body["spec"]["replicas"].is_null() {
+                resource.body["spec"]["replicas"] = json!(1);
+            }
+        } else if is_webhook(resource) {
+            resource.follows.extend(deployments.iter().cloned());
+        }
+        if resource.kind == KindId::Definition {
+            without_descriptions(&mut resource.body);
+        }
+    }
+    own.into_iter().chain(made).collect()
+}
+
+/// Webhooks come last, when the controller answers: everything that they are asked about is refused while they have nobody to
+/// ask. They go first.
+fn is_webhook(resource: &Resource) -> bool {
+    let object = resource.identity.object();
+    object.is_some_and(|object| object.gvk.group == "admissionregistration.k8s.io")
+}
+
+/// The texts of `kubectl explain` make the definition of Kueue's Workloads larger than etcd's bound for one object; the
+/// definitions that we bring go without them, too.
+fn without_descriptions(value: &mut Value) {
+    match value {
+        Value::Object(table) => {
+            table.retain(|key, value| key != "description" || !value.is_string());
+            table.values_mut().for_each(without_descriptions);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_descriptions),
+        _ => {}
+    }
+}

@@ -1,0 +1,167 @@
+//! Gangs: the pods of a Dask cluster that start together or not at all, as one pod group of Kueue. The operator copies the
+//! metadata of its things to their pods, so four entries there make a gang of all of them.
+//! Tried with the real operator and Kueue 0.15.0 of 2026-03; source of the names: `pkg/controller/jobs/pod/constants`.
+
+use serde_json::{Value, json};
+
+use crate::scope::Scope;
+use model::address::FieldPath;
+use model::resource::{Effect, Resource};
+
+/// The WorkloadPriorityClass of work. Of a pod group Kueue reads it off the pods when it makes the Workload. Source: Kueue
+/// 0.15.0, `pkg/controller/jobframework/reconciler.go`, `ExtractPriority`.
+pub const PRIORITY: &str = "kueue.x-k8s.io/priority-class";
+/// The LocalQueue of a pod's namespace that it waits in.
+pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+/// The gang, and the name of its Workload.
+pub const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+/// How many pods must be there before Kueue looks at the gang.
+pub const COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
+/// `"false"` lets a gang end when its pods are gone; without it pods, Workload and quota stay for ever.
+pub const RETRIABLE: &str = "kueue.x-k8s.io/retriable-in-group";
+/// The name of a pod's part of the gang; without it Kueue makes one up of the pod's shape.
+pub const ROLE: &str = "kueue.x-k8s.io/role-hash";
+/// Pods that Kueue has taken up have it.
+pub const MANAGED: &str = "kueue.x-k8s.io/managed";
+/// A pod that Kueue holds back has it.
+pub const GATE: &str = "kueue.x-k8s.io/admission";
+
+/// Seconds that a worker of a gang may take to end. While one still ends, the one that replaces it is too many for Kueue,
+/// which deletes it, some ten times a second.
+const GRACE: u32 = 5;
+
+/// A gang that pods belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang<'a> {
+    /// The live name of its queue.
+    pub queue: &'a str,
+    /// Its own name: that of the thing whose pods it has.
+    pub name: &'a str,
+    /// Its pods.
+    pub count: u32,
+    /// The WorkloadPriorityClass of its work.
+    pub urgency: Option<String>,
+}
+
+impl<'a> Gang<'a> {
+    /// Of work that waits in a queue of the stack, with its name and the number of its pods.
+    pub fn of_work(
+        queue: Option<&str>,
+        priority: Option<&str>,
+        (name, count): (&'a str, u32),
+        scope: &'a Scope,
+    ) -> Option<Self> {
+        let facts = scope.queue(queue?)?;
+        Some(Self { queue: &facts.name, name, count, urgency: scope.urgency(queue, priority) })
+    }
+
+    /// Puts its entries into the metadata of a thing.
+    pub fn mark(&self, metadata: &mut Value) {
+        metadata["labels"][QUEUE] = json!(self.queue);
+        metadata["labels"][GROUP] = json!(self.name);
+        metadata["annotations"][COUNT] = json!(self.count.to_string());
+        metadata["annotations"][RETRIABLE] = json!("false");
+        if let Some(class) = &self.urgency {
+            metadata["labels"][PRIORITY] = json!(class);
+        }
+    }
+}
+
+/// Names the part of a gang that pods of a section are.
+pub fn part(section: &mut Value, role: &str) {
+    section["metadata"]["annotations"][ROLE] = json!(role);
+}
+
+/// Has a worker of a gang end soon when it is told to.
+pub fn ends_soon(pod: &mut Value) {
+    pod["terminationGracePeriodSeconds"] = json!(GRACE);
+}
+
+/// Makes scheduler and workers of the spec of a Dask cluster parts of a gang.
+pub fn of_cluster(spec: &mut Value) {
+    ends_soon(&mut spec["worker"]["spec"]);
+    for role in ["scheduler", "worker"] {
+        part(&mut spec[role], role);
+    }
+}
+
+/// Where the entries of a gang come from: the key `queue`.
+pub fn provenance(
+    metadata: &FieldPath,
+    origin: &FieldPath,
+    number: &FieldPath,
+) -> Vec<(FieldPath, FieldPath)> {
+    let queue = origin.key("queue");
+    vec![
+        (metadata.key("labels").key(PRIORITY), origin.key("priority")),
+        (metadata.key("labels").key(QUEUE), queue.clone()),
+        (metadata.key("labels").key(GROUP), queue.clone()),
+        (metadata.key("annotations").key(COUNT), number.clone()),
+        (metadata.key("annotations").key(RETRIABLE), queue),
+    ]
+}
+
+/// What changing an entry of a gang does; `None` for other fields. The operator hands them to pods once, and a gang that
+/// has grown waits for ever: Kueue deletes each pod that is too many, and the operator makes it again.
+pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+    let at = |map: &str, key: &str| FieldPath::keys(["metadata", map, key]).contains(path);
+    if at("annotations", COUNT) {
+        return Some((Effect::Replace, Some("a gang has as many pods as it was created with")));
+    }
+    if at("labels", PRIORITY) {
+        return Some((Effect::Replace, Some("pods tell Kueue their priority when they are created")));
+    }
+    let entry = at("labels", QUEUE) || at("labels", GROUP) || at("annotations", RETRIABLE);
+    entry.then_some((Effect::Replace, Some("pods join the queue of a gang when they are created")))
+}
+
+/// The name of the gang that a thing's pods belong to, by its body: of the whole thing, or of the workers of a group.
+pub fn of(body: &Value) -> Option<String> {
+    let own = &body["metadata"]["labels"][GROUP];
+    let workers = &body["spec"]["worker"]["metadata"]["labels"][GROUP];
+    let own = if body["kind"] == "DaskWorkerGroup" { workers } else { own };
+    own.as_str().map(str::to_owned)
+}
+
+/// The same of a resource.
+pub fn of_resource(resource: &Resource) -> Option<String> {
+    of(&resource.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gang_is_four_entries() {
+        let mut metadata = json!({ "name": "c", "labels": { "team": "a" } });
+        Gang { queue: "gpus", name: "c", count: 4, urgency: None }.mark(&mut metadata);
+        let expect = json!({
+            "name": "c",
+            "labels": { "team": "a", QUEUE: "gpus", GROUP: "c" },
+            "annotations": { COUNT: "4", RETRIABLE: "false" },
+        });
+        assert_eq!(metadata, expect);
+        let cluster = json!({ "kind": "DaskCluster", "metadata": metadata });
+        assert_eq!(of(&cluster), Some("c".to_owned()));
+        let group = json!({ "kind": "DaskWorkerGroup", "metadata": { "labels": { GROUP: "the cluster's" } },
+            "spec": { "worker": { "metadata": metadata } } });
+        assert_eq!(of(&group), Some("c".to_owned()));
+        assert_eq!(of(&json!({ "kind": "DaskCluster", "metadata": {} })), None);
+    }
+
+    #[test]
+    fn what_makes_a_gang_is_never_changed_in_place() {
+        for (path, expect) in [
+            (FieldPath::keys(["metadata", "annotations", COUNT]), true),
+            (FieldPath::keys(["metadata", "annotations", RETRIABLE]), true),
+            (FieldPath::keys(["metadata", "labels", QUEUE]), true),
+            (FieldPath::keys(["metadata", "labels", GROUP]), true),
+            (FieldPath::keys(["metadata", "labels", "team"]), false),
+            (FieldPath::keys(["spec", "worker", "replicas"]), false),
+        ] {
+            let found = effect(&path).map(|(effect, _)| effect);
+            assert_eq!(found == Some(Effect::Replace), expect, "{path}");
+        }
+    }
+}

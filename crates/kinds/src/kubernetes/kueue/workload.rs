@@ -1,0 +1,547 @@
+//! What Kueue says of a gang that it has not let go: by the Workload of the gang's name, and by the pods that it holds back.
+//! That of a Job has a name of Kueue's making, and the Job as its owner.
+//! A DaskCluster says `Running` while all of its pods are held back, so its phase tells nothing of this.
+//! Source: the states as Kueue 0.15.0 left them, tried with the real operator.
+
+use serde_json::{Value, json};
+
+use super::gang::{self, COUNT, GATE, GROUP, MANAGED, QUEUE};
+use super::{kind, workload_of};
+use crate::json::text;
+use crate::kind::{Found, Neighbor, Part, Queries};
+use crate::kubernetes::object::condition;
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::request_stage;
+use model::resource::{Api, Identity, KindId, ObjectId, Query, Queued, Readiness, Resource};
+
+/// Reads the Workload of a gang of that name, in the namespace of the thing whose pods it has, what else waits there, and the
+/// requests for nodes that Kueue makes.
+pub fn query(queries: &mut Queries, identity: &Identity, gang: Option<&str>) {
+    let (Some(object), Some(gang)) = (identity.object(), gang) else { return };
+    let path = workload_of(object.namespace.as_deref(), gang).path();
+    queries.part(Part::Workload, Query { api: Api::Kubernetes, path });
+    beside(queries, object);
+}
+
+/// What stands around a Workload; `null` is what is not known.
+#[derive(Clone, Copy)]
+struct Around<'v> {
+    others: &'v Value,
+    requests: &'v Value,
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}
+
+fn holds<'v>(workload: &'v Value, kind: &str) -> Option<&'v Value> {
+    condition(workload, kind).filter(|found| found["status"] == "True")
+}
+
+impl<'v> Around<'v> {
+    fn of(found: &'v Found<'_>) -> Self {
+        let read = |neighbor: Neighbor| found.find(neighbor).unwrap_or(&Value::Null);
+        Self { others: read(Neighbor::Workloads), requests: read(Neighbor::Requests) }
+    }
+
+    /// How many in its namespace and queue are before a Workload: what is more urgent, or as urgent and older.
+    fn before(&self, workload: &Value) -> usize {
+        let priority = |one: &Value| one["spec"]["priority"].as_i64().unwrap_or_default();
+        let place = |one: &Value| {
+            (
+                -priority(one),
+                text(&one["metadata"]["creationTimestamp"]).to_owned(),
+                text(&one["metadata"]["name"]).to_owned(),
+            )
+        };
+        let waits = |one: &&Value| {
+            one["spec"]["queueName"] == workload["spec"]["queueName"]
+                && one["spec"]["active"] != false
+                && ["Finished", "Admitted", "QuotaReserved"].iter().all(|kind| holds(one, kind).is_none())
+        };
+        let own = place(workload);
+        items(self.others).filter(waits).filter(|other| place(other) < own).count()
+    }
+
+    /// The newest request that Kueue has made for a Workload: `WORKLOAD-CHECK-NUMBER`.
+    fn request(&self, workload: &Value) -> Option<&Value> {
+        let name = text(&workload["metadata"]["name"]);
+        let of_it = |request: &&Value| {
+            let owners = request["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            owners.into_iter().any(|owner| owner["kind"] == "Workload" && owner["name"] == name)
+        };
+        let number = |request: &&Value| -> u64 {
+            let last = text(&request["metadata"]["name"]).rsplit('-').next();
+            last.and_then(|last| last.parse().ok()).unwrap_or_default()
+        };
+        items(self.requests).filter(of_it).max_by_key(number)
+    }
+}
+
+/// What is worth knowing of a gang that runs: pods of it are lacking, and Kueue keeps their quota.
+pub fn note(found: &Found) -> Option<String> {
+    let told = holds(found.find(Part::Workload)?, "WaitingForReplacementPods")?;
+    let since =
+        told["lastTransitionTime"].as_str().map(|since| format!(" since {since}")).unwrap_or_default();
+    let message = match text(&told["message"]) {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    Some(format!("Kueue waits for pods in place of those that ended{since}{message}"))
+}
+
+/// Reads all Workloads of a thing's namespace, one of which may be a Job's own, and the requests for nodes that Kueue makes.
+pub fn beside(queries: &mut Queries, object: &ObjectId) {
+    let namespace = object.namespace.as_deref();
+    for (neighbor, gvk) in
+        [(Neighbor::Workloads, kind("Workload")), (Neighbor::Requests, request_stage::api())]
+    {
+        queries.neighbor(neighbor, Query { api: Api::Kubernetes, path: gvk.collection(namespace) });
+    }
+}
+
+/// What holds a Job back, by its own Workload among those that were found; `None` when there is none, or nothing does.
+pub fn held_job(found: &Found, job: &Value) -> Option<Held> {
+    let uid = job["metadata"]["uid"].as_str()?;
+    let owned = |workload: &&Value| {
+        let owners = workload["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.into_iter().any(|owner| owner["uid"] == uid)
+    };
+    let around = Around::of(found);
+    of(items(around.others).find(owned)?, "", &Value::Null, around)
+}
+
+/// Whether a thing waits in a queue, so that its Workload is read.
+pub fn waits(resource: &Resource) -> bool {
+    let in_queue = || resource.kind == KindId::Job && !resource.body["metadata"]["labels"][QUEUE].is_null();
+    gang::of_resource(resource).is_some() || in_queue()
+}
+
+/// A gang that Kueue has not let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What it waits for, or why it will not start.
+    pub why: String,
+    /// Since when, as Kubernetes writes times.
+    pub since: Option<String>,
+    /// Whether waiting alone changes nothing.
+    pub for_good: bool,
+}
+
+impl Held {
+    fn waits(why: impl Into<String>) -> Self {
+        Self { why: why.into(), since: None, for_good: false }
+    }
+
+    fn never(why: impl Into<String>) -> Self {
+        Self { for_good: true, ..Self::waits(why) }
+    }
+
+    fn since(self, told: &Value) -> Self {
+        let since = told["lastTransitionTime"].as_str().map(str::to_owned);
+        Self { since, ..self }
+    }
+
+    /// As an answer to whether its thing is ready.
+    pub fn readiness(&self) -> Readiness {
+        match self.for_good {
+            true => Readiness::Failed(self.line()),
+            false => Readiness::Queued(Queued { what: self.why.clone(), since: self.since.clone() }),
+        }
+    }
+
+    /// The same for programs.
+    pub fn facts(&self) -> [(&'static str, Value); 2] {
+        [("queued", json!(self.why)), ("queued_since", json!(self.since))]
+    }
+
+    /// With the moment since when.
+    pub fn line(&self) -> String {
+        match &self.since {
+            Some(since) => format!("{} (since {since})", self.why),
+            None => self.why.clone(),
+        }
+    }
+}
+
+/// What holds a gang back, by what was found of it; `None` when nothing does, or when there is no gang.
+pub fn held(found: &Found, gang: Option<&str>, pods: &Value) -> Option<Held> {
+    of(found.find(Part::Workload)?, gang?, pods, Around::of(found))
+}
+
+fn of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<Held> {
+    if !workload.is_object() {
+        return incomplete(gang, pods);
+    }
+    let holds = |kind: &str| holds(workload, kind);
+    if holds("Finished").is_some() {
+        return None;
+    }
+    if workload["spec"]["active"] == false {
+        return Some(inactive(workload, around.request(workload)));
+    }
+    if holds("Admitted").is_some() {
+        return None;
+    }
+    let queue = text(&workload["spec"]["queueName"]);
+    if let Some(reserved) = holds("QuotaReserved") {
+        return Some(unchecked(workload, queue, around.request(workload)).unwrap_or_else(|| {
+            Held::waits(format!("queue {queue} has reserved its quota, and it is about to start"))
+                .since(reserved)
+        }));
+    }
+    let Some(told) = condition(workload, "QuotaReserved") else {
+        return Some(Held::waits(format!("waits in queue {queue}: Kueue has not looked at it yet")));
+    };
+    let message = text(&told["message"]);
+    // More than the queue has at all, even when nothing else runs in it.
+    if message.contains("> maximum capacity") {
+        let why =
+            format!("it can never start in queue {queue}: {message}; lower its number or raise the quota");
+        return Some(Held::never(why).since(told));
+    }
+    let next = match message {
+        message if message.contains("doesn't exist") => {
+            "; if it was deleted, the next apply of the stack that has the queue creates it"
+        }
+        message if message.contains("is inactive") => "; `kubectl describe clusterqueue` says why",
+        _ => "",
+    };
+    let before = match around.before(workload) {
+        0 => String::new(),
+        1 => ", behind 1 other".to_owned(),
+        many => format!(", behind {many} others"),
+    };
+    Some(Held::waits(format!("waits in queue {queue}{before}: {message}{next}")).since(told))
+}
+
+/// Not all of its pods are there, or Kueue does not look at them.
+fn incomplete(gang: &str, pods: &Value) -> Option<Held> {
+    let own: Vec<&Value> =
+        pods["items"].as_array().into_iter().flatten().filter(|pod| is_of(pod, gang)).collect();
+    let first = own.first()?;
+    let gated = own.iter().filter(|pod| is_gated(pod)).count();
+    if gated > 0 {
+        let all = text(&first["metadata"]["annotations"][COUNT]);
+        return Some(Held::waits(format!(
+            "Kueue waits for all pods of the gang: {gated} of {all} are there"
+        )));
+    }
+    if own.iter().any(|pod| !pod["metadata"]["labels"][MANAGED].is_null()) {
+        return None;
+    }
+    Some(Held::never(
+        "Kueue does not hold back its pods, so they start one by one: `pod` must be among `integrations.frameworks` \
+         of Kueue's configuration",
+    ))
+}
+
+fn is_of(pod: &Value, gang: &str) -> bool {
+    PodState(pod).label(GROUP) == gang
+}
+
+/// Whether Kueue holds a pod back.
+pub fn is_gated(pod: &Value) -> bool {
+    pod["spec"]["schedulingGates"]
+        .as_array()
+        .is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE))
+}
+
+/// One that was given up, or that somebody parked.
+fn inactive(workload: &Value, request: Option<&Value>) -> Held {
+    let (namespace, name) = (text(&workload["metadata"]["namespace"]), text(&workload["metadata"]["name"]));
+    let told = condition(workload, "Evicted").unwrap_or(&Value::Null);
+    // What Kueue itself deactivates has one of these reasons. A Workload that somebody parks keeps what it was evicted for
+    // before, such as a queue that was drained (seen with 0.15.0).
+    let Some(evicted) = Some(told).filter(|told| text(&told["reason"]).starts_with("DeactivatedDueTo"))
+    else {
+        let message = match text(&told["reason"]) {
+            "Deactivated" => text(&told["message"]),
+            _ => "`spec.active` of its Workload is false",
+        };
+        return Held::never(format!(
+            "it is parked: {message}; to let it go on: kubectl -n {namespace} patch workload {name} --type merge \
+             -p '{{\"spec\":{{\"active\":true}}}}'"
+        ))
+        .since(told);
+    };
+    let message = text(&evicted["message"]);
+    // The Workload has only that a check was rejected; the request knows why.
+    let cause = request.and_then(request_stage::has_ended);
+    let cause = cause.map(|cause| format!("; its request for nodes {cause}")).unwrap_or_default();
+    // Reactivating one that a check has rejected does nothing in 0.15.0: the Workload must be made anew.
+    Held::never(format!(
+        "Kueue has given it up: {message}{cause}; to try again: kubectl -n {namespace} delete workload {name}"
+    ))
+    .since(evicted)
+}
+
+/// What the first admission check that has not passed says.
+fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<Held> {
+    let checks = workload["status"]["admissionChecks"].as_array()?;
+    let check = checks.iter().find(|check| check["state"] != "Ready")?;
+    let name = text(&check["name"]);
+    // Kueue hands on the words of the autoscaler without their reason.
+    let quota = request.and_then(request_stage::lacks_quota);
+    let message = match (&quota, text(&check["message"])) {
+        (Some(quota), _) => quota,
+        (None, "") => "nothing is known yet",
+        (None, message) => message,
+    };
+    let tries = check["retryCount"].as_u64().filter(|tries| *tries > 0);
+    let tries = tries.map(|tries| format!(", {tries} tries failed")).unwrap_or_default();
+    let at = workload["status"]["requeueState"]["requeueAt"].as_str();
+    let why = match (text(&check["state"]), at) {
+        ("Retry", Some(at)) => format!("queue {queue} tries again at {at}{tries}: {message}"),
+        ("Retry", None) => format!("queue {queue} tries again{tries}: {message}"),
+        _ => format!("waits for capacity, with the quota of queue {queue} (check {name}{tries}): {message}"),
+    };
+    Some(Held::waits(why).since(check))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SINCE: &str = "2026-01-01T00:00:00Z";
+    const ALONE: Around<'_> = Around { others: &Value::Null, requests: &Value::Null };
+
+    #[test]
+    fn the_place_in_a_queue_is_that_of_what_is_more_urgent_or_older() {
+        let other = |name: &str, made: &str, priority: i64, kind: &str| {
+            json!({
+                "metadata": { "name": name, "creationTimestamp": made },
+                "spec": { "queueName": "gpus", "priority": priority },
+                "status": { "conditions": [{ "type": kind, "status": "True" }] },
+            })
+        };
+        let mut own = workload(&[("QuotaReserved", "False", "Pending", "no room")], json!({}));
+        own["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+        let mut elsewhere = other("e", "2026-01-01T00:00:00Z", 0, "None");
+        elsewhere["spec"]["queueName"] = json!("cpus");
+        let others = json!({ "items": [
+            own,
+            other("older", "2026-01-01T00:00:00Z", 0, "None"),
+            other("newer", "2026-01-03T00:00:00Z", 0, "None"),
+            other("urgent", "2026-01-03T00:00:00Z", 10, "None"),
+            other("runs", "2026-01-01T00:00:00Z", 0, "Admitted"),
+            other("reserved", "2026-01-01T00:00:00Z", 0, "QuotaReserved"),
+            elsewhere,
+        ] });
+        let none = json!({ "items": [] });
+        let line = |own: &Value| of(own, "g", &none, Around { others: &others, ..ALONE }).unwrap().why;
+        assert_eq!(line(&own), "waits in queue gpus, behind 2 others: no room");
+        own["spec"]["priority"] = json!(5);
+        assert_eq!(line(&own), "waits in queue gpus, behind 1 other: no room");
+        own["spec"]["priority"] = json!(11);
+        assert_eq!(line(&own), "waits in queue gpus: no room");
+    }
+
+    #[test]
+    fn why_a_check_was_rejected_is_told_by_the_request() {
+        let request = |name: &str, kind: &str, reason: &str, message: &str| {
+            json!({
+                "metadata": { "name": name, "ownerReferences": [{ "kind": "Workload", "name": "g" }] },
+                "status": { "conditions": [
+                    { "type": "Accepted", "status": "True" },
+                    { "type": kind, "status": if kind == "Failed" { "True" } else { "False" }, "reason": reason,
+                      "message": message, "lastTransitionTime": SINCE },
+                ] },
+            })
+        };
+        let none = json!({ "items": [] });
+        let rejected = "The workload is deactivated due to Admission check(s): dws, were rejected";
+        let given_up = workload(
+            &[("Evicted", "True", "DeactivatedDueToAdmissionCheck", rejected)],
+            json!({ "spec": { "active": false } }),
+        );
+        let requests = json!({ "items": [
+            request("g-dws-2", "Failed", "OutOfCapacity", "the first"),
+            request("g-dws-10", "Failed", "QuotaExceeded", "Quota 'NVIDIA_A100_GPUS' exceeded."),
+        ] });
+        let around = Around { requests: &requests, ..ALONE };
+        let why = of(&given_up, "g", &none, around).unwrap().why;
+        assert!(why.contains(rejected), "{why}");
+        assert!(
+            why.contains(
+                "its request for nodes failed since 2026-01-01T00:00:00Z: a quota of the project is too small"
+            ),
+            "{why}"
+        );
+        let mut waits = workload(&[("QuotaReserved", "True", "QuotaReserved", "")], json!({}));
+        waits["status"]["admissionChecks"] =
+            json!([{ "name": "dws", "state": "Pending", "message": "Quota exceeded." }]);
+        let requests =
+            json!({ "items": [request("g-dws-1", "Provisioned", "QuotaExceeded", "Quota exceeded.")] });
+        let why = of(&waits, "g", &none, Around { requests: &requests, ..ALONE }).unwrap().why;
+        assert!(why.ends_with("(check dws): a quota of the project is too small: Quota exceeded."), "{why}");
+    }
+
+    #[test]
+    fn what_somebody_parks_is_not_given_up_by_kueue() {
+        let none = json!({ "items": [] });
+        let drained = [("Evicted", "True", "ClusterQueueStopped", "The ClusterQueue is stopped")];
+        for conditions in [&drained[..], &[]] {
+            let parked = workload(conditions, json!({ "spec": { "active": false } }));
+            let why = of(&parked, "g", &none, ALONE).unwrap().why;
+            assert!(why.starts_with("it is parked: ") && why.contains("patch workload"), "{why}");
+        }
+    }
+
+    #[test]
+    fn pods_that_a_gang_lacks_are_told() {
+        let lacks = workload(
+            &[
+                ("Admitted", "True", "Admitted", ""),
+                ("WaitingForReplacementPods", "True", "PodsFailed", "1 pod failed"),
+            ],
+            json!({}),
+        );
+        let said = note(&Found::of([(Part::Workload, &lacks)])).unwrap();
+        assert_eq!(
+            said,
+            format!("Kueue waits for pods in place of those that ended since {SINCE}: 1 pod failed")
+        );
+        let whole = workload(&[("Admitted", "True", "Admitted", "")], json!({}));
+        assert_eq!(note(&Found::of([(Part::Workload, &whole)])), None);
+    }
+
+    fn workload(conditions: &[(&str, &str, &str, &str)], more: Value) -> Value {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(kind, status, reason, message)| {
+                json!({ "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": SINCE })
+            })
+            .collect();
+        let mut workload = json!({
+            "metadata": { "name": "g", "namespace": "n" },
+            "spec": { "queueName": "gpus" },
+            "status": { "conditions": conditions },
+        });
+        for (key, value) in more.as_object().unwrap() {
+            workload[key.as_str()] = value.clone();
+        }
+        workload
+    }
+
+    fn pod(gated: bool, managed: bool) -> Value {
+        let mut pod =
+            json!({ "metadata": { "labels": { GROUP: "g" }, "annotations": { COUNT: "3" } }, "spec": {} });
+        if gated {
+            pod["spec"]["schedulingGates"] = json!([{ "name": GATE }]);
+        }
+        if managed {
+            pod["metadata"]["labels"][MANAGED] = json!("true");
+        }
+        pod
+    }
+
+    #[test]
+    fn what_kueue_says_is_told() {
+        let none = json!({ "items": [] });
+        let check = |state: &str, message: &str| {
+            let check =
+                json!({ "name": "dws", "state": state, "message": message, "lastTransitionTime": SINCE });
+            json!([check])
+        };
+        let reserved = ("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue gpus");
+        let waits = |message: &str| workload(&[("QuotaReserved", "False", "Pending", message)], json!({}));
+        let unused = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor gpu, \
+                      2 more needed";
+        let never = "couldn't assign flavors to pod set worker: insufficient quota for nvidia.com/gpu in flavor gpu, \
+                     previously considered podsets requests (0) + current podset request (20) > maximum capacity (8)";
+        for (workload, expect) in [
+            (waits(unused), Some((format!("waits in queue gpus: {unused} (since {SINCE})"), false))),
+            (
+                waits("LocalQueue gpus doesn't exist"),
+                Some((
+                    format!(
+                        "waits in queue gpus: LocalQueue gpus doesn't exist; if it was deleted, the next apply of the stack that \
+                         has the queue creates it (since {SINCE})"
+                    ),
+                    false,
+                )),
+            ),
+            (
+                waits(never),
+                Some((
+                    format!(
+                        "it can never start in queue gpus: {never}; lower its number or raise the quota (since {SINCE})"
+                    ),
+                    true,
+                )),
+            ),
+            (
+                workload(&[], json!({})),
+                Some(("waits in queue gpus: Kueue has not looked at it yet".to_owned(), false)),
+            ),
+            (
+                workload(
+                    &[("Evicted", "True", "DeactivatedDueToAdmissionCheck", "rejected")],
+                    json!({ "spec": { "active": false } }),
+                ),
+                Some((
+                    format!(
+                        "Kueue has given it up: rejected; to try again: kubectl -n n delete workload g (since {SINCE})"
+                    ),
+                    true,
+                )),
+            ),
+            (
+                workload(
+                    &[reserved, ("Admitted", "True", "Admitted", "The workload is admitted")],
+                    json!({}),
+                ),
+                None,
+            ),
+            (workload(&[("Finished", "True", "Succeeded", "")], json!({})), None),
+        ] {
+            let found = of(&workload, "g", &none, ALONE).map(|held| (held.line(), held.for_good));
+            assert_eq!(found, expect, "{workload}");
+        }
+        let mut checked = workload(&[reserved], json!({}));
+        checked["status"]["admissionChecks"] = check("Pending", "no GPUs today");
+        let found = of(&checked, "g", &none, ALONE).map(|held| held.line());
+        let expect = "waits for capacity, with the quota of queue gpus (check dws): no GPUs today";
+        assert_eq!(found, Some(format!("{expect} (since {SINCE})")));
+        let mut retried = workload(&[reserved], json!({}));
+        retried["status"]["admissionChecks"] = check("Retry", "Retrying after failure: none");
+        retried["status"]["admissionChecks"][0]["retryCount"] = json!(2);
+        retried["status"]["requeueState"]["requeueAt"] = json!("2026-01-01T00:01:00Z");
+        let found = of(&retried, "g", &none, ALONE).map(|held| held.line());
+        let expect =
+            "queue gpus tries again at 2026-01-01T00:01:00Z, 2 tries failed: Retrying after failure: none";
+        assert_eq!(found, Some(format!("{expect} (since {SINCE})")));
+    }
+
+    #[test]
+    fn the_workload_of_a_job_is_the_one_that_it_owns() {
+        let job = json!({ "metadata": { "uid": "u" } });
+        let mut own = workload(
+            &[("Evicted", "True", "DeactivatedDueToAdmissionCheck", "rejected")],
+            json!({ "spec": { "active": false } }),
+        );
+        own["metadata"]["ownerReferences"] = json!([{ "kind": "Job", "uid": "u" }]);
+        let other = workload(&[("QuotaReserved", "False", "Pending", "none")], json!({}));
+        let list = json!({ "items": [other, own] });
+        let found = |list: &Value| held_job(&Found::of([(Neighbor::Workloads, list)]), &job);
+        let held = found(&list).unwrap();
+        assert!(held.for_good && held.why.contains("delete workload g"), "{held:?}");
+        assert_eq!(found(&json!({ "items": [other] })), None);
+        assert_eq!(held_job(&Found::of::<Part>([]), &job), None, "it was not asked for");
+    }
+
+    #[test]
+    fn before_there_is_a_workload_pods_tell() {
+        let of = |pods: Vec<Value>| of(&Value::Null, "g", &json!({ "items": pods }), ALONE);
+        assert_eq!(of(vec![]), None, "nothing is there yet");
+        let found = of(vec![pod(true, true), pod(true, true)]).map(|held| held.line());
+        assert_eq!(found.as_deref(), Some("Kueue waits for all pods of the gang: 2 of 3 are there"));
+        assert_eq!(of(vec![pod(false, true)]), None, "it was let go, and its Workload was deleted");
+        let ignored = of(vec![pod(false, false)]).unwrap();
+        assert!(ignored.for_good && ignored.why.contains("`pod` must be among"), "{ignored:?}");
+        let mut other = pod(true, true);
+        other["metadata"]["labels"][GROUP] = json!("another");
+        assert_eq!(of(vec![other]), None);
+    }
+}

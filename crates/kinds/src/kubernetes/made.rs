@@ -1,0 +1,142 @@
+//! What tells one text of a thing that is made once from another.
+
+use serde_json::Value;
+
+use super::object::object_schema;
+use super::same;
+use crate::confined;
+use model::address::Segment;
+use model::record::Passes;
+use model::resource::{Life, Resource};
+
+/// The digest of the fields of its own section, without those copied from other sections and without the bounds of its pods. Values
+/// that a comparison takes for equal have one digest, however they are spelled.
+pub fn digest(resource: &Resource) -> String {
+    let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
+    of(&same::canonical(&own(resource, Bounds::Out), schema.as_ref()))
+}
+
+/// How the bounds of pods count in a digest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bounds {
+    Out,
+    In,
+}
+
+/// Whether a digest in a record is that of a thing as it is wanted. Records that were written before spellings counted for
+/// nothing hold one of the text as it stood, and those of before pods had bounds may know some that a user wrote out. What they know
+/// must not run again for that.
+pub fn is(made: &str, resource: &Resource) -> bool {
+    let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
+    let known = |bounds: Bounds| {
+        let own = own(resource, bounds);
+        made == of(&own) || made == of(&same::canonical(&own, schema.as_ref()))
+    };
+    known(Bounds::Out) || known(Bounds::In)
+}
+
+/// Gives what a record knows by its spelling the digest of today, so that it may be spelled otherwise from now on.
+pub fn renew(passes: &mut Passes, desired: &[Resource]) {
+    for resource in desired.iter().filter(|resource| matches!(resource.life, Life::Once { .. })) {
+        if let Some(made) = passes.get_mut(&resource.identity).filter(|made| is(made, resource)) {
+            *made = digest(resource);
+        }
+    }
+}
+
+fn own(resource: &Resource, bounds: Bounds) -> Value {
+    let mut body = resource.body.clone();
+    if bounds == Bounds::Out {
+        confined::strip(&mut body);
+    }
+    let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
+    for (place, _) in copied {
+        clear(&mut body, place.segments());
+    }
+    body["spec"].take()
+}
+
+fn of(spec: &Value) -> String {
+    blake3::hash(spec.to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
+}
+
+/// Takes the value at a place away, and nothing beside it.
+fn clear(value: &mut Value, place: &[Segment]) {
+    let (first, rest) = match place {
+        [] => return *value = Value::Null,
+        [first, rest @ ..] => (first, rest),
+    };
+    let below = match first {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(index),
+    };
+    if let Some(below) = below {
+        clear(below, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dask;
+    use model::address::{Address, FieldPath};
+    use model::resource::{Identity, KindId, ObjectId};
+
+    fn job(memory: &str, args: &[&str]) -> Resource {
+        let container = json!({
+            "name": "job", "image": "a:1", "args": args, "resources": { "limits": { "memory": memory } },
+        });
+        let id = ObjectId { gvk: dask::api::job(), namespace: Some("n".to_owned()), name: "j".to_owned() };
+        Resource {
+            address: Address::new("dask_job.j"),
+            identity: Identity::Object(id),
+            kind: KindId::DaskJob,
+            body: json!({ "spec": { "job": { "spec": { "containers": [container] } } } }),
+            create_only: Value::Null,
+            origin: FieldPath::keys(["dask_job", "j"]),
+            provenance: Vec::new(),
+            follows: Vec::new(),
+            protect: false,
+            life: Life::Once { follow: None },
+        }
+    }
+
+    #[test]
+    fn a_record_of_before_knows_what_it_made_and_lets_it_be_spelled_otherwise() {
+        let (old, respelled) = (job("8Gi", &["a"]), job("8192Mi", &["a"]));
+        let text = of(&own(&old, Bounds::In));
+        assert_eq!(text, "c1399e030737fb9b", "as earlier versions wrote it");
+        assert_ne!(text, digest(&old));
+        assert!(is(&text, &old) && is(&digest(&old), &respelled));
+        // By a text alone it cannot be told; the next apply sees to that.
+        assert!(!is(&text, &respelled));
+        let mut passes = Passes::from([(old.identity.clone(), text)]);
+        renew(&mut passes, std::slice::from_ref(&old));
+        assert!(is(&passes[&old.identity], &respelled));
+        let other = job("8Gi", &["b"]);
+        assert!(!is(&passes[&old.identity], &other));
+        // What runs once more is not taken for what ran.
+        renew(&mut passes, std::slice::from_ref(&other));
+        assert!(is(&passes[&old.identity], &old));
+    }
+
+    #[test]
+    fn what_is_written_in_another_order_or_said_by_default_is_the_same() {
+        let with = |spec: Value| digest(&Resource { body: json!({ "spec": spec }), ..job("1", &[]) });
+        let cluster = |worker: Value| with(json!({ "cluster": { "spec": { "worker": worker } } }));
+        assert_eq!(cluster(json!({ "replicas": 1 })), cluster(json!({})));
+        assert_ne!(cluster(json!({ "replicas": 2 })), cluster(json!({})));
+        let env =
+            |env: Value| with(json!({ "job": { "spec": { "containers": [{ "name": "a", "env": env }] } } }));
+        let (a, b) = (json!({ "name": "A", "value": "1" }), json!({ "name": "B", "value": "1000m" }));
+        assert_ne!(
+            env(json!([a, b])),
+            env(json!([b, a])),
+            "the list is atomic, and a later one may use an earlier one"
+        );
+        let one = json!({ "name": "B", "value": "1" });
+        assert_ne!(env(json!([b])), env(json!([one])), "text is text");
+    }
+}

@@ -1,0 +1,452 @@
+//! Manifests: any Kubernetes objects, as YAML files give them. They stand in the same graph, comparison, ownership
+//! and deletion as what sections make.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::bundle::{Bundle, Kinds, Object, objects};
+use super::hooks;
+use super::kueue::{self, gang, older};
+use super::object::kind_of;
+use super::request_stage;
+use crate::pod::gpus;
+use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
+use crate::section::{Head, Lifecycle, Section};
+use model::address::{Address, FieldPath};
+use model::resource::{Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, gvk};
+use model::schema::DASK_GROUP;
+
+pub const SECTION: &str = "manifest";
+
+/// Kubernetes objects from YAML files.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Manifest {
+    /// A YAML file with Kubernetes objects, or a list of such files. Paths are relative to the stack file's folder.
+    /// `${…}` in them is not replaced.
+    pub file: Files,
+    /// The namespace of objects that name none. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// YAML files with the CustomResourceDefinitions of kinds that are installed elsewhere: read to check objects of
+    /// those kinds, never applied.
+    #[serde(default, skip_serializing_if = "Files::is_empty")]
+    pub definitions: Files,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+    /// What the files hold; read when the stack is loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub objects: Vec<Value>,
+    /// What the files of `definitions` hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub known: Vec<Value>,
+}
+
+/// One file, or several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files(pub Vec<String>);
+
+impl Files {
+    /// For `skip_serializing_if`.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Files {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [one] => serializer.serialize_str(one),
+            several => several.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Files {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Files;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a file or a list of files")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Files, E> {
+                Ok(Files(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Files, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Files)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Files {
+    fn schema_name() -> Cow<'static, str> {
+        "Files".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "One file, or a list of files.",
+            "oneOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }],
+        })
+    }
+}
+
+impl Section for Manifest {
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
+    }
+}
+
+impl Manifest {
+    /// Its objects, and what holds for all of them.
+    pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
+        Bundle {
+            section: SECTION,
+            key: Some(key),
+            namespace: self.namespace.as_deref(),
+            objects: &self.objects,
+            known: &self.known,
+            protect: self.lifecycle.protect,
+            depends_on: &self.lifecycle.depends_on,
+            hooks: None,
+            other_namespaces: &[],
+        }
+    }
+}
+
+/// What manifests and charts become. Objects that are not known well enough are left out: the rules of the stack have
+/// said so.
+pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
+    let kinds = Kinds::of(bundles);
+    let mut resources: Vec<Resource> =
+        objects(bundles).filter_map(|object| resource(&object, &kinds, scope)).collect();
+    let made = Made::of(&resources);
+    resources.iter_mut().for_each(|resource| made.order(resource));
+    for bundle in bundles {
+        if let Some(hooks) = bundle.hooks {
+            hooks::order(hooks, &bundle.path(), bundle.objects, &mut resources);
+        }
+    }
+    resources
+}
+
+/// Objects that manifests and charts make, by kind, namespace and name.
+pub struct Made(HashMap<(String, Option<String>, String), Address>);
+
+impl Made {
+    pub fn of(resources: &[Resource]) -> Self {
+        let named = resources.iter().filter_map(|resource| {
+            let ObjectId { gvk, namespace, name } = resource.identity.object()?.clone();
+            Some(((gvk.kind, namespace, name), resource.address.clone()))
+        });
+        Self(named.collect())
+    }
+
+    fn find(&self, kind: &str, namespace: Option<&str>, name: &str) -> Option<Address> {
+        self.0.get(&(kind.to_owned(), namespace.map(str::to_owned), name.to_owned())).cloned()
+    }
+
+    /// Lets an object follow its namespace and what its pods cannot start without.
+    pub fn order(&self, resource: &mut Resource) {
+        let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { return };
+        let home = namespace.iter().filter_map(|namespace| self.find("Namespace", None, namespace));
+        let named = needed(&resource.body).into_iter();
+        let named = named.filter_map(|(kind, name)| self.find(kind, namespace.as_deref(), &name));
+        let more: Vec<Address> = home.chain(named).filter(|address| *address != resource.address).collect();
+        for address in more {
+            if !resource.follows.contains(&address) {
+                resource.follows.push(address);
+            }
+        }
+    }
+}
+
+fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Resource> {
+    let newer =
+        (scope.newer_kueue && older::is_older(object.value)).then(|| older::renewed(object.value.clone()));
+    let object = &Object { value: newer.as_ref().unwrap_or(object.value), ..*object };
+    let (group, version) = object.group_version();
+    let api = kinds.api(group, version, object.kind())?;
+    let name = Some(object.name()).filter(|name| !name.is_empty())?;
+    let namespace = api.namespaced.then(|| object.namespace().to_owned());
+    let gvk = gvk(&api.group, &api.version, &api.kind, &api.plural);
+    let id = ObjectId { gvk, namespace: namespace.clone(), name: name.to_owned() };
+    let bundle = object.bundle;
+    let section = bundle.address();
+    let mut follows = match &namespace {
+        Some(namespace) => scope.in_namespace(namespace),
+        None => scope.inside(),
+    };
+    follows.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
+    if group == DASK_GROUP && bundle.section != crate::scope::DASK_OPERATOR {
+        follows.extend(scope.section(crate::scope::DASK_OPERATOR));
+    }
+    // Without Kueue's webhooks a Job with a queue would start at once.
+    let queue = object.value["metadata"]["labels"][gang::QUEUE].as_str();
+    if (group == kueue::GROUP || queue.is_some()) && bundle.section != KUEUE {
+        follows.extend(scope.section(KUEUE));
+    }
+    let named = scope.queues.iter().filter(|known| queue == Some(known.name.as_str()));
+    follows.extend(named.filter_map(|known| scope.section(Address::of("queue", &known.key).as_str())));
+    follows.extend(follows_of_pods(object.value, scope));
+    follows.extend(bundle.depends_on.iter().map(Address::new));
+    let origin = object.origin();
+    Some(Resource {
+        address: Address::object(section.as_str(), &id.gvk.kind, namespace.as_deref(), name),
+        kind: kind_of(&id),
+        body: body(object, namespace.as_deref(), scope),
+        identity: Identity::Object(id),
+        provenance: vec![(FieldPath::root(), origin.clone())],
+        origin,
+        follows,
+        protect: bundle.protect,
+        create_only: Value::Null,
+        life: life(object),
+    })
+}
+
+/// A job runs once, and a Dask cluster with an idle timeout is deleted by the operator: both stay gone.
+fn life(object: &Object<'_>) -> Life {
+    let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
+    if object.bundle.is_chart() && hooks::runs_once(object.value) {
+        return Life::Once { follow: None };
+    }
+    match (object.group_version().0, object.kind()) {
+        (DASK_GROUP, "DaskJob") => Life::Once { follow: None },
+        (DASK_GROUP, "DaskCluster") if idle > 0 => Life::Once { follow: None },
+        _ => Life::Kept,
+    }
+}
+
+/// Fields that the server writes. `kubectl get -o yaml` prints them, and an apply with them is refused or never at
+/// rest.
+pub const SERVERS: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+
+/// The object as it is applied: with its namespace and our label, without what the server writes.
+fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
+    let mut body = object.value.clone();
+    if let Value::Object(fields) = &mut body {
+        fields.remove("status");
+        // Variables of the environment; what the server keeps is `data`.
+        if object.kind() == "Secret"
+            && let Some(Value::Object(texts)) = fields.remove("stringData")
+            && let Value::Object(data) = fields.entry("data").or_insert_with(|| json!({}))
+        {
+            data.extend(texts);
+        }
+    }
+    // Kueue writes it from the beginning, and takes it back when the Job may start: written again, it would stop the Job.
+    let queued = body["kind"] == "Job" && body["metadata"]["labels"][gang::QUEUE].is_string();
+    if queued && body["spec"]["suspend"] == true && scope.section(KUEUE).is_some() {
+        drop(body["spec"].as_object_mut().and_then(|spec| spec.remove("suspend")));
+    }
+    if let Value::Object(metadata) = &mut body["metadata"] {
+        metadata.retain(|key, _| !SERVERS.contains(&key.as_str()));
+        metadata.remove("namespace");
+        if let Some(namespace) = namespace {
+            metadata.insert("namespace".into(), namespace.into());
+        }
+    }
+    // The operator copies the labels of its clusters to all that it makes, as it does with those of sections.
+    let own = object.kind() == "DaskCluster";
+    let labels = if own { scope.labels() } else { scope.shared_labels() };
+    let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) else { return body };
+    let given = metadata.entry("labels").or_insert_with(|| json!({}));
+    if given.is_null() {
+        *given = json!({});
+    }
+    // Text in the place of labels is a mistake that is told elsewhere.
+    let Some(given) = given.as_object_mut() else { return body };
+    for (label, value) in labels.as_object().into_iter().flatten() {
+        // What the file says itself stays, `managed-by` too.
+        if label != OBJECT_LABEL_MANAGED_BY || given.get(label).is_none_or(Value::is_null) {
+            given.insert(label.clone(), value.clone());
+        }
+    }
+    body
+}
+
+/// Every PodSpec in an object, with its place: whatever has `containers`.
+pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldPath, &'v Value)>) {
+    pod_specs_below(value, &Below::Path(path), found);
+}
+
+/// The way to a value as it is walked. It becomes a path where a PodSpec is found: definitions of custom kinds have
+/// thousands of values and none.
+enum Below<'w> {
+    Path(&'w FieldPath),
+    Key(&'w Below<'w>, &'w str),
+    Index(&'w Below<'w>, usize),
+}
+
+impl Below<'_> {
+    fn path(&self) -> FieldPath {
+        match self {
+            Self::Path(path) => (*path).clone(),
+            Self::Key(way, key) => way.path().key(key),
+            Self::Index(way, index) => way.path().index(*index),
+        }
+    }
+}
+
+fn pod_specs_below<'v>(value: &'v Value, way: &Below<'_>, found: &mut Vec<(FieldPath, &'v Value)>) {
+    match value {
+        Value::Object(table) if table.get("containers").is_some_and(Value::is_array) => {
+            found.push((way.path(), value));
+        }
+        Value::Object(table) => {
+            for (key, value) in table {
+                pod_specs_below(value, &Below::Key(way, key), found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                pod_specs_below(item, &Below::Index(way, index), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A label that a pod wants its node to have.
+pub struct NodeLabel<'v> {
+    /// Where the pod says so.
+    pub place: FieldPath,
+    /// The label.
+    pub key: &'v str,
+    /// The values that it may have.
+    pub values: Vec<&'v str>,
+}
+
+/// The labels that a PodSpec asks of its node, by `nodeSelector` and by node affinity, hard and soft.
+pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> {
+    let mut labels = Vec::new();
+    let selector = spec["nodeSelector"].as_object().into_iter().flatten();
+    labels.extend(selector.filter_map(|(key, value)| {
+        let place = path.key("nodeSelector").key(key);
+        Some(NodeLabel { place, key, values: vec![value.as_str()?] })
+    }));
+    let affinity = (&spec["affinity"]["nodeAffinity"], path.key("affinity").key("nodeAffinity"));
+    let (hard, soft) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    let terms = affinity.0[hard]["nodeSelectorTerms"].as_array().into_iter().flatten().enumerate();
+    let hard = terms.map(|(n, term)| (term, affinity.1.key(hard).key("nodeSelectorTerms").index(n)));
+    let terms = affinity.0[soft].as_array().into_iter().flatten().enumerate();
+    let soft = terms.map(|(n, term)| (&term["preference"], affinity.1.key(soft).index(n).key("preference")));
+    for (term, path) in hard.chain(soft) {
+        let expressions = term["matchExpressions"].as_array().into_iter().flatten().enumerate();
+        labels.extend(expressions.filter(|(_, expression)| expression["operator"] == "In").filter_map(
+            |(n, expression)| {
+                let place = path.key("matchExpressions").index(n).key("values");
+                let values = expression["values"].as_array()?.iter().filter_map(Value::as_str).collect();
+                Some(NodeLabel { place, key: expression["key"].as_str()?, values })
+            },
+        ));
+    }
+    labels
+}
+
+/// Whether nodes of the pool have the label.
+pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
+    let value = if label.key == POOL_LABEL { Some(&pool.name) } else { pool.labels.get(label.key) };
+    value.is_some_and(|value| label.values.contains(&value.as_str()))
+}
+
+/// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and the checks of those pools: a
+/// check needs a free GPU, so it comes first.
+fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
+    let mut specs = Vec::new();
+    pod_specs(object, &FieldPath::root(), &mut specs);
+    let asks = specs.iter().any(|(_, spec)| gpus(spec) > 0);
+    let mut pools: Vec<&PoolFacts> = Vec::new();
+    for (path, spec) in &specs {
+        let labels = node_labels(spec, path);
+        let chosen = scope.pools.iter().filter(|pool| labels.iter().any(|label| has_label(pool, label)));
+        let chosen: Vec<&PoolFacts> = chosen.collect();
+        let any = scope.pools.iter().filter(|pool| chosen.is_empty() && gpus(spec) > 0 && pool.gpus > 0);
+        pools.extend(any);
+        pools.extend(chosen);
+    }
+    let mut follows: Vec<Address> = pools.iter().map(|pool| Address::of("node_pool", &pool.key)).collect();
+    if asks {
+        follows.extend(scope.section("gpu_driver"));
+        let ours =
+            |pool: &Option<String>| pool.as_ref().is_none_or(|key| pools.iter().any(|pool| pool.key == *key));
+        follows
+            .extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    }
+    follows.sort();
+    follows.dedup();
+    follows
+}
+
+/// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims, and the request for
+/// their nodes. A request is looked at once, and fails without its PodTemplate.
+fn needed(object: &Value) -> Vec<(&'static str, String)> {
+    let mut specs = Vec::new();
+    pod_specs(object, &FieldPath::root(), &mut specs);
+    let mut found = Vec::new();
+    for (_, spec) in specs {
+        found.extend(spec["serviceAccountName"].as_str().map(|name| ("ServiceAccount", name.to_owned())));
+        references(spec, &mut found);
+    }
+    let request = request_stage::api().kind;
+    if object["kind"] == request.as_str() {
+        let sets = object["spec"]["podSets"].as_array().into_iter().flatten();
+        let names = sets.filter_map(|set| set["podTemplateRef"]["name"].as_str());
+        found.extend(names.map(|name| ("PodTemplate", name.to_owned())));
+    } else if object["kind"] != "PodTemplate" {
+        let mut consumed = Vec::new();
+        request_stage::consumed(object, &mut consumed);
+        found.extend(consumed.into_iter().map(|name| ("ProvisioningRequest", name.to_owned())));
+    }
+    found
+}
+
+fn references(value: &Value, found: &mut Vec<(&'static str, String)>) {
+    const WAYS: [(&str, &str, &str); 8] = [
+        ("configMap", "name", "ConfigMap"),
+        ("configMapRef", "name", "ConfigMap"),
+        ("configMapKeyRef", "name", "ConfigMap"),
+        ("secret", "secretName", "Secret"),
+        ("secret", "name", "Secret"),
+        ("secretRef", "name", "Secret"),
+        ("secretKeyRef", "name", "Secret"),
+        ("persistentVolumeClaim", "claimName", "PersistentVolumeClaim"),
+    ];
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let names = WAYS.iter().filter(|(way, ..)| way == key);
+                let names =
+                    names.filter_map(|(_, name, kind)| Some((*kind, value[*name].as_str()?.to_owned())));
+                found.extend(names);
+                references(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}

@@ -1,0 +1,109 @@
+//! The marks on an object that say which stack has it: `Apply` entries of managedFields, and two labels that narrow lists.
+//! They end when another stack takes the object, or when it is handed over.
+
+use serde_json::{Map, Value, json};
+
+use crate::kind::ChangeContext;
+use model::address::FieldPath;
+use model::resource::{
+    Action, Api, Call, Late, Method, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, encoded,
+};
+
+/// The value of the label that says that this program manages an object.
+const MANAGED_BY: &str = "dask-infra";
+
+/// Field managers that have applied an object.
+fn appliers(live: &Value) -> impl Iterator<Item = &str> {
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.filter(|entry| is_apply(entry)).filter_map(|entry| entry["manager"].as_str())
+}
+
+fn is_apply(entry: &Value) -> bool {
+    entry["operation"] == "Apply" && entry["subresource"].is_null()
+}
+
+/// Returns true for every name of a stack's manager: `dask-infra/STACK`, `dask-infra/STACK:initial`.
+pub fn is_of(name: &str, manager: &str) -> bool {
+    name.strip_prefix(manager).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
+/// Managers of other stacks that have applied the object.
+pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
+    appliers(live).filter(|name| name.starts_with("dask-infra/") && !is_of(name, manager)).collect()
+}
+
+/// Managers of this stack that have applied the object, under all its names.
+pub fn own<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
+    appliers(live).filter(|name| is_of(name, manager)).collect()
+}
+
+/// Returns true where the labels say that an object is of a stack, whoever has applied it.
+pub fn names(live: &Value, stack: &str) -> bool {
+    let labels = &live["metadata"]["labels"];
+    labels[OBJECT_LABEL_STACK] == stack && labels[OBJECT_LABEL_MANAGED_BY] == MANAGED_BY
+}
+
+/// managedFields without the `Apply` entries of some managers, as a write takes it: a list of one empty entry means that
+/// none is left. Source: apimachinery, `managedfields/internal/managedfields.go`: an empty list is taken for "not said".
+pub fn without(live: &Value, managers: &[String]) -> Value {
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let goes = |entry: &Value| {
+        is_apply(entry) && managers.iter().any(|manager| entry["manager"] == manager.as_str())
+    };
+    let left: Vec<Value> = entries.filter(|entry| !goes(entry)).cloned().collect();
+    if left.is_empty() { json!([{}]) } else { Value::Array(left) }
+}
+
+/// Ends the hold of the field managers that a change releases. Every field keeps its value: an apply of nothing under
+/// their names would remove the fields that nobody else applies. What is handed over loses our labels, too.
+pub(super) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
+    let live = context.live.unwrap_or(&Value::Null);
+    let mut metadata = json!({ "uid": live["metadata"]["uid"] });
+    // Other stacks that share it apply the label that says who manages it, too.
+    let alone = other_stacks(live, &context.owner.field_manager()).is_empty();
+    if context.action == Action::Forget && alone {
+        let labels = own_labels(live, &context.owner.stack);
+        if !labels.is_empty() {
+            metadata["labels"] = Value::Object(labels);
+        }
+    }
+    let manager = encoded(&context.owner.field_manager());
+    let without = context.released.to_vec();
+    Call {
+        api: Api::Kubernetes,
+        method: Method::Merge,
+        path: format!("{}?fieldManager={manager}", object.path()),
+        body: Some(json!({ "metadata": metadata }).into()),
+        late: vec![
+            (FieldPath::keys(["metadata", "managedFields"]), Late::Marks { without }),
+            (FieldPath::keys(["metadata", "resourceVersion"]), Late::Version),
+        ],
+    }
+}
+
+/// The labels of an object that name this stack, as a merge patch removes them.
+fn own_labels(live: &Value, stack: &str) -> Map<String, Value> {
+    let ours = [(OBJECT_LABEL_STACK, stack), (OBJECT_LABEL_MANAGED_BY, MANAGED_BY)];
+    let labels = &live["metadata"]["labels"];
+    let found = ours.into_iter().filter(|(key, value)| labels[*key] == *value);
+    found.map(|(key, _)| (key.to_owned(), Value::Null)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_a_manager_go_and_all_others_stay() {
+        let entry = |manager: &str, operation: &str| json!({ "manager": manager, "operation": operation });
+        let live = |entries: &[Value]| json!({ "metadata": { "managedFields": entries } });
+        let (apply, update) = (entry("dask-infra/a", "Apply"), entry("dask-infra/a", "Update"));
+        let (initial, other) = (entry("dask-infra/a:initial", "Apply"), entry("dask-infra/ab", "Apply"));
+        let all = live(&[apply.clone(), initial, other.clone(), update.clone()]);
+        assert_eq!(own(&all, "dask-infra/a"), ["dask-infra/a", "dask-infra/a:initial"]);
+        assert_eq!(other_stacks(&all, "dask-infra/a"), ["dask-infra/ab"]);
+        let ours: Vec<String> = own(&all, "dask-infra/a").into_iter().map(str::to_owned).collect();
+        assert_eq!(without(&all, &ours), json!([other, update]));
+        assert_eq!(without(&live(&[apply]), &ours), json!([{}]), "an empty list would be taken for none");
+    }
+}

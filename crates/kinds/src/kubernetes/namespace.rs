@@ -1,0 +1,128 @@
+//! Namespaces.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::going;
+use super::object::{gvk, unmarked};
+use super::requests::object_program;
+use crate::json::text;
+use crate::kind::{Compare, Held, Kind};
+use crate::scope::Scope;
+use crate::section::{Head, Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
+use model::address::{Address, FieldPath};
+use model::resource::{Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource};
+
+/// Seconds until it counts as stuck: content with finalizers goes first.
+const DEADLINE: u32 = 300;
+
+pub const KIND: Kind = Kind {
+    rank: 20,
+    held: Held::ByOthers,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |context| object_program(context, KindId::Namespace, Facts::None, DEADLINE),
+    readiness: |_, found| Ok(readiness(found.itself())),
+    shared: true,
+    address: |object| Address::of("namespace", &object.name),
+    ..Kind::BARE
+};
+
+/// A Kubernetes namespace.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Namespace {
+    /// The live name; defaults to the section's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for Namespace {
+    fn head(&self) -> Head<'_> {
+        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        object_labels(&self.labels, &self.annotations)
+    }
+}
+
+/// The Namespace of a name, as a section asks for it.
+pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, scope: &Scope) -> Resource {
+    let mut metadata = json!({ "name": name, "labels": scope.shared_labels() });
+    for field in ["labels", "annotations"] {
+        if let Some(given) = extra[field].as_object() {
+            for (key, value) in given {
+                metadata[field][key] = value.clone();
+            }
+        }
+    }
+    Resource {
+        address,
+        identity: Identity::Object(object(name)),
+        kind: KindId::Namespace,
+        body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
+        origin,
+        provenance: Vec::new(),
+        follows: scope.inside(),
+        protect: false,
+        life: Life::Kept,
+        create_only: Value::Null,
+    }
+}
+
+/// What `[namespace.KEY]` becomes.
+pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    let Namespace { name, labels, annotations, manage: _, lifecycle } = section;
+    let origin = FieldPath::keys(["namespace", key]);
+    let extra = json!({ "labels": labels, "annotations": annotations });
+    let name = name.as_deref().unwrap_or(key);
+    let mut resource = resource(Address::of("namespace", key), origin.clone(), name, &extra, scope);
+    for field in ["labels", "annotations"] {
+        resource.provenance.push((FieldPath::keys(["metadata", field]), origin.key(field)));
+    }
+    resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
+    resource.protect = lifecycle.protect;
+    resource
+}
+
+/// What `[namespace.KEY]` with `manage = false` says of a namespace that others own.
+pub fn read(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    unmarked(lower(key, section, scope))
+}
+
+/// The API's name of a namespace.
+pub fn object(name: &str) -> ObjectId {
+    ObjectId { gvk: gvk("", "v1", "Namespace", "namespaces"), namespace: None, name: name.into() }
+}
+
+fn readiness(namespace: &Value) -> Readiness {
+    match text(&namespace["status"]["phase"]) {
+        "Active" => Readiness::Ready,
+        "Terminating" => {
+            let held = going::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
+            Readiness::Failed(format!(
+                "it is being deleted; wait until it is deleted, then apply again{held}"
+            ))
+        }
+        _ => Readiness::progressing("not active yet"),
+    }
+}

@@ -1,0 +1,202 @@
+//! Kubernetes objects that are ready as soon as they exist or when their conditions say so, definitions and Services.
+
+use serde_json::Value;
+
+use super::object::{condition, object_schema};
+use super::requests::object_program;
+use super::{conditions, endpoint, pods};
+use crate::json::text;
+use crate::kind::{ChangeContext, Compare, Held, Kind, Where, address_in, unnamed};
+use crate::scope::DASK_OPERATOR;
+use model::address::FieldPath;
+use model::resource::{Action, Effect, Facts, Identity, KindId, Readiness, Resource, Step};
+use model::schema::DASK_GROUP;
+
+/// Seconds until a plain object counts as stuck.
+const DEADLINE: u32 = 120;
+/// Seconds until an object of a custom kind counts as stuck.
+const CUSTOM: u32 = 1800;
+/// Seconds until a definition that was deleted counts as stuck. kube-apiserver 1.36 can lose sight of one when
+/// its finalizer meets "storage is (re)initializing", and looks again after 5 minutes (seen; the resync period
+/// of its informers); then it waits up to a minute for the instances.
+const DEFINITION_GOES: u32 = 480;
+
+/// ConfigMaps, ServiceAccounts, roles and every kind without a file of its own.
+pub const PLAIN: Kind = Kind {
+    rank: 30,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |context| {
+        // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
+        // Kueue handles its queues within seconds.
+        let known = object_schema(context.identity).is_some() || conditions::is_of_queues(context.body());
+        object_program(context, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
+    },
+    readiness: |_, found| Ok(conditions::readiness(found.itself())),
+    shared: true,
+    pods: replica_set_pods,
+    is_plain: true,
+    ..Kind::BARE
+};
+
+/// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
+pub const BINDING: Kind = Kind {
+    rank: 31,
+    compare: Compare::Kubernetes(binding_effect),
+    program: |context| plain(context, KindId::Binding),
+    readiness: |_, found| Ok(exists(found.itself())),
+    shared: true,
+    is_plain: true,
+    ..Kind::BARE
+};
+
+pub const SERVICE: Kind = Kind {
+    rank: 32,
+    compare: Compare::Kubernetes(service_effect),
+    program: |context| plain(context, KindId::Service),
+    readiness: |_, found| Ok(service_ready(found.itself())),
+    shared: true,
+    endpoint: endpoint::of_service,
+    ..Kind::BARE
+};
+
+/// CustomResourceDefinitions.
+pub const DEFINITION: Kind = Kind {
+    rank: 25,
+    held: Held::ByOthers,
+    compare: Compare::Kubernetes(definition_effect),
+    program: definition_program,
+    readiness: |_, found| Ok(definition_ready(found.itself())),
+    shared: true,
+    address: |object| match object.name.ends_with(DASK_GROUP) {
+        true => address_in(DASK_OPERATOR, object),
+        false => unnamed(object),
+    },
+    is_plain: true,
+    ..Kind::BARE
+};
+
+fn plain(context: &ChangeContext, kind: KindId) -> Vec<Step> {
+    object_program(context, kind, Facts::None, DEADLINE)
+}
+
+fn definition_program(context: &ChangeContext) -> Vec<Step> {
+    let deadline = match context.action {
+        Action::Delete | Action::Replace => DEFINITION_GOES,
+        _ => DEADLINE,
+    };
+    object_program(context, KindId::Definition, Facts::None, deadline)
+}
+
+/// Of the plain kinds ReplicaSets have pods.
+fn replica_set_pods(resource: &Resource) -> Where {
+    match &resource.identity {
+        Identity::Object(object) if object.gvk.group == "apps" && object.gvk.kind == "ReplicaSet" => {
+            pods::selecting(resource)
+        }
+        Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => {
+            Where::Nowhere
+        }
+    }
+}
+
+fn exists(object: &Value) -> Readiness {
+    if object.is_object() { Readiness::Ready } else { Readiness::progressing("not created yet") }
+}
+
+fn starts(path: &FieldPath, keys: &[&str]) -> bool {
+    FieldPath::keys(keys.iter().copied()).contains(path)
+}
+
+fn binding_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if starts(path, &["roleRef"]) {
+        return (Effect::Replace, Some("the role of a binding cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn service_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if starts(path, &["spec", "clusterIP"]) || starts(path, &["spec", "clusterIPs"]) {
+        return (Effect::Replace, Some("the address of a Service cannot be changed"));
+    }
+    // Both are fixed while the Service stays a load balancer, which a single field does not tell.
+    if starts(path, &["spec", "loadBalancerClass"]) || starts(path, &["spec", "healthCheckNodePort"]) {
+        return (Effect::Replace, Some("the load balancer of a Service cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let fixed = [
+        &["spec", "group"][..],
+        &["spec", "scope"],
+        &["spec", "names", "kind"],
+        &["spec", "names", "plural"],
+    ];
+    if fixed.iter().any(|keys| starts(path, keys)) {
+        return (Effect::Replace, Some("group, scope and kind of a definition cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn service_ready(service: &Value) -> Readiness {
+    if !service.is_object() {
+        return Readiness::progressing("not created yet");
+    }
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);
+    if balanced && addresses == 0 {
+        return Readiness::progressing("the load balancer has no address yet");
+    }
+    Readiness::Ready
+}
+
+/// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted for ever.
+fn definition_ready(definition: &Value) -> Readiness {
+    if let Some(names) = condition(definition, "NamesAccepted")
+        && names["status"] == "False"
+    {
+        return Readiness::Failed(format!("its names are not accepted: {}", text(&names["message"])));
+    }
+    match condition(definition, "Established") {
+        Some(established) if established["status"] == "True" => Readiness::Ready,
+        _ => Readiness::progressing("not yet served by the API server"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::{Found, Part};
+    use crate::kubernetes::object::gvk;
+    use model::resource::{Await, Identity, ObjectId, Until};
+
+    fn readiness(kind: KindId, object: Value) -> Readiness {
+        let gvk = gvk("", "v1", "Service", "services");
+        let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
+        let wait = Await { kind, identity, until: Until::Ready, facts: Facts::None, deadline: 1 };
+        crate::of(kind).readiness(&wait, &Found::of([(Part::Itself, &object)]))
+    }
+
+    #[test]
+    fn a_definition_is_ready_when_established() {
+        let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
+        assert!(matches!(readiness(KindId::Definition, with(json!([]))), Readiness::Progressing(_)));
+        let both = json!([{ "type": "NamesAccepted", "status": "True" }, { "type": "Established", "status": "True" }]);
+        assert_eq!(readiness(KindId::Definition, with(both)), Readiness::Ready);
+        let clash = json!([{ "type": "NamesAccepted", "status": "False", "message": "taken" }]);
+        assert_eq!(
+            readiness(KindId::Definition, with(clash)),
+            Readiness::Failed("its names are not accepted: taken".into())
+        );
+    }
+
+    #[test]
+    fn a_load_balancer_is_ready_with_its_address() {
+        let service = |status: Value| json!({ "spec": { "type": "LoadBalancer" }, "status": status });
+        assert!(matches!(readiness(KindId::Service, service(json!({}))), Readiness::Progressing(_)));
+        let address = json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.1" }] } });
+        assert_eq!(readiness(KindId::Service, service(address)), Readiness::Ready);
+    }
+}

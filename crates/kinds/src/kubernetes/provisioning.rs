@@ -1,0 +1,584 @@
+//! Requests for nodes that are made all at once, as GKE's queued provisioning takes them: `[provisioning_request.NAME]`.
+
+use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::job::{self, Job};
+use super::object::{gvk, labelled};
+use super::request_stage::{Around, Requested, Stage, api, asks, in_words, missing};
+use super::requests::object_program;
+use super::template::{self, Wants};
+use crate::confined;
+use crate::json::{count, is_going, text};
+use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Neighbor, Queries, Unasked, itself};
+use crate::scope::{POOL_LABEL, Scope};
+use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::short::seconds;
+use crate::status::StatusLine;
+use model::address::{Address, FieldPath};
+use model::resource::{
+    Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Queued, Readiness, Resource,
+    Step,
+};
+
+pub const SECTION: &str = "provisioning_request";
+
+/// The class of requests that GKE's autoscaler puts in a queue.
+pub const CLASS: &str = "queued-provisioning.gke.io";
+
+/// Machines of one request. Source: GKE's guide to the dynamic workload scheduler, "Limitations".
+pub const MOST_NODES: u64 = 1000;
+
+/// Seconds that nodes last at most: 7 days. Source: as above, `maxRunDurationSeconds`.
+pub const LONGEST: u64 = 604_800;
+
+/// What a request says of itself: the live name of a pool that may be had in ways that need no request, and the thing whose
+/// pods its nodes are for, `daskclusters.kubernetes.dask.org/rapids`.
+const POOL: &str = "dask-infra.dev/pool";
+const USER: &str = "dask-infra.dev/for";
+
+/// How long provisioned nodes are kept for pods that have not come. Source: as above.
+const BOOKED: SignedDuration = SignedDuration::from_mins(10);
+
+/// Seconds until an autoscaler has looked at a request. The wait for machines counts against no deadline.
+const SEEN: u32 = 300;
+
+/// Which image a request is made with, where the pods are others' to make: nodes are chosen by what the pods ask for, and
+/// nothing is pulled.
+const ANY_IMAGE: &str = "registry.k8s.io/pause:3.10";
+
+pub const KIND: Kind = Kind {
+    rank: 41,
+    compare: Compare::Kubernetes(effect),
+    program: |context: &ChangeContext| -> Vec<Step> {
+        object_program(context, KindId::ProvisioningRequest, facts(context), SEEN)
+    },
+    queries,
+    readiness: |_, found| Ok(judge(found.itself(), &Around::of(found)?)),
+    status_line,
+    about: |resource| {
+        let pods = count(&resource.body["spec"]["podSets"][0]["count"]);
+        vec![format!("nodes for {pods} pod{}, all at once", if pods == 1 { "" } else { "s" })]
+    },
+    address: |object| Address::of(SECTION, &object.name),
+    halt: Halt::GoesWhile(asks),
+    ..Kind::BARE
+};
+
+/// A request for nodes from a pool with `queued = true`: GKE makes all of them at once when it has the machines, in one zone,
+/// which may take days. A request is made once; one that has ended is made again with `--replace`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct ProvisioningRequest {
+    /// The live name, which pods name in their annotation; defaults to the section's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace, which is that of the pods. Default `default`, or the job's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The `[job.NAME]` that the nodes are for. Its pods get the annotations, and it is created when they are there. Give this,
+    /// or describe the pods with the other keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// How many pods the nodes are for, when it is not a `job`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100000))]
+    pub count: Option<u32>,
+    /// The image of the pods. It decides nothing: nodes are chosen by what the pods ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What each pod asks for and where it runs, when it is not a `job`.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// How long the nodes last: `"12h"`. At most 7 days, and 7 days when nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for ProvisioningRequest {
+    fn head(&self) -> Head<'_> {
+        Head {
+            depends_on: &self.lifecycle.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..Head::default()
+        }
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        let namespace = self.namespace.as_deref().unwrap_or("default");
+        Some(Live::new(self.name.as_deref(), key, Naming::Object).within(namespace))
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        if self.job.is_some() {
+            return Vec::new();
+        }
+        vec![Pods {
+            path: path.clone(),
+            role: Role::Requested,
+            replicas: self.count.unwrap_or(1),
+            image: self.image.as_deref().unwrap_or(ANY_IMAGE),
+            image_path: path.key("image"),
+            args: &[],
+            keys: &self.keys,
+        }]
+    }
+}
+
+impl ProvisioningRequest {
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    fn namespace<'a>(&'a self, job: Option<&'a Job>) -> &'a str {
+        self.namespace.as_deref().or(job.map(Job::namespace)).unwrap_or("default")
+    }
+
+    /// As the job that it is for knows it.
+    pub fn requested<'a>(&'a self, key: &'a str) -> Requested<'a> {
+        Requested { address: Address::of(SECTION, key), name: self.live_name(key), class: CLASS }
+    }
+}
+
+/// What `[provisioning_request.KEY]` becomes: a PodTemplate and the request; `job` is the section that it names.
+///
+/// Nothing guards a PodTemplate that a request names, and the autoscaler reads it once: another text is another PodTemplate,
+/// so that it makes another request.
+pub fn lower(
+    key: &str,
+    section: &ProvisioningRequest,
+    job: Option<(&str, &Job)>,
+    scope: &Scope,
+) -> [Resource; 2] {
+    let namespace = section.namespace(job.map(|(_, job)| job));
+    let origin = FieldPath::keys([SECTION, key]);
+    let address = Address::of(SECTION, key);
+    let place = FieldPath::keys(["template"]);
+    let own = Wants {
+        image: section.image.as_deref().unwrap_or(ANY_IMAGE),
+        args: &[],
+        keys: &section.keys,
+        resources: None,
+    };
+    let (mut template, provenance, number, mut follows) = match job {
+        Some((key, job)) => {
+            let of_job = FieldPath::keys([job::SECTION, key]);
+            let (template, provenance) = job::pod_template(job, &of_job, &place, scope);
+            let follows = template::follows(&[&job.wants()], namespace, None, scope);
+            (template, provenance, (job.at_a_time(), origin.key("job")), follows)
+        }
+        None => {
+            let (template, provenance) = described(section, &own, &origin, &place, scope);
+            let follows = template::follows(&[&own], namespace, None, scope);
+            (template, provenance, (section.count.unwrap_or(1), origin.key("count")), follows)
+        }
+    };
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    // Nodes are the same with and without, and a request is not made again for them.
+    confined::strip(&mut template);
+    let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
+    let name = section.live_name(key);
+    let [pod_template, mut request] = make(
+        Ask {
+            address,
+            section: Address::of(SECTION, key),
+            name,
+            namespace,
+            template_name: format!("{name}-{}", &digest.as_str()[..8]),
+            template: (template, provenance),
+            number,
+            longest: section.max_run_duration.as_deref(),
+            pool: job.map_or(&section.keys, |(_, job)| &job.keys).pool.as_deref(),
+            user: None,
+            origin,
+            follows,
+            protect: section.lifecycle.protect,
+        },
+        scope,
+    );
+    request.life = Life::Once { follow: None };
+    [pod_template, request]
+}
+
+/// A request that is to be made, whoever it is for.
+pub struct Ask<'a> {
+    pub address: Address,
+    /// What the PodTemplate is addressed by.
+    pub section: Address,
+    pub name: &'a str,
+    pub namespace: &'a str,
+    pub template_name: String,
+    /// The pods, at the place `template`, and where their parts come from.
+    pub template: (Value, Vec<(FieldPath, FieldPath)>),
+    /// How many pods, and where that stands.
+    pub number: (u32, FieldPath),
+    /// How long the nodes last, as it is written.
+    pub longest: Option<&'a str>,
+    /// The key of the pool that the pods must run on.
+    pub pool: Option<&'a str>,
+    /// The thing whose pods they are, where the same section makes it.
+    pub user: Option<&'a ObjectId>,
+    pub origin: FieldPath,
+    pub follows: Vec<Address>,
+    pub protect: bool,
+}
+
+/// A PodTemplate, and the request for nodes for such pods.
+pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
+    let Ask { address, section, name, namespace, template_name, number, origin, mut follows, .. } = ask;
+    let (template, provenance) = ask.template;
+    let metadata = |name: &str| json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    let identity = |gvk: Gvk, name: &str| {
+        Identity::Object(ObjectId { gvk, namespace: Some(namespace.to_owned()), name: name.to_owned() })
+    };
+    let pod_template = Resource {
+        address: Address::object(section.as_str(), "PodTemplate", Some(namespace), &template_name),
+        kind: KindId::Object,
+        body: json!({
+            "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata(&template_name), "template": template,
+        }),
+        identity: identity(gvk("", "v1", "PodTemplate", "podtemplates"), &template_name),
+        create_only: Value::Null,
+        provenance,
+        origin: origin.clone(),
+        follows: scope.in_namespace(namespace),
+        protect: ask.protect,
+        life: Life::Kept,
+    };
+    follows.push(pod_template.address.clone());
+    let mut spec = json!({
+        "provisioningClassName": CLASS,
+        "podSets": [{ "count": number.0, "podTemplateRef": { "name": template_name } }],
+    });
+    if let Some(longest) = ask.longest.and_then(seconds) {
+        // All parameters are text.
+        spec["parameters"] = json!({ "maxRunDurationSeconds": longest.to_string() });
+    }
+    let mut own = metadata(name);
+    if let Some(pool) = ask.pool.and_then(|key| scope.pool(key)).filter(|pool| pool.other_ways) {
+        own["annotations"][POOL] = json!(pool.name);
+    }
+    if let Some(user) = ask.user {
+        own["annotations"][USER] = json!(format!("{}.{}/{}", user.gvk.plural, user.gvk.group, user.name));
+    }
+    let api = api();
+    let request = Resource {
+        address,
+        kind: KindId::ProvisioningRequest,
+        body: json!({ "apiVersion": api.api_version(), "kind": api.kind, "metadata": own, "spec": spec }),
+        identity: identity(api, name),
+        create_only: Value::Null,
+        provenance: vec![
+            (FieldPath::keys(["spec", "podSets"]), number.1),
+            (FieldPath::keys(["spec", "parameters"]), origin.key("max_run_duration")),
+        ],
+        origin,
+        follows,
+        protect: ask.protect,
+        life: Life::Kept,
+    };
+    [pod_template, request]
+}
+
+/// The pod template that the section itself describes.
+fn described(
+    section: &ProvisioningRequest,
+    wants: &Wants<'_>,
+    origin: &FieldPath,
+    place: &FieldPath,
+    scope: &Scope,
+) -> (Value, Vec<(FieldPath, FieldPath)>) {
+    let at = place.key("spec");
+    let mut pod = template::bare(Role::Requested.container(), wants, scope);
+    pod["restartPolicy"] = json!("Never");
+    let mut provenance = template::provenance(&at, origin, &origin.key("image"));
+    let mut whole = json!({ "spec": pod });
+    section.keys.lay(&mut whole, place, origin, &mut provenance);
+    (whole, provenance)
+}
+
+/// The API refuses changes of the spec field by field, but lets `parameters` be taken away, which changes nothing. Source: tried
+/// with the definition of Kueue 0.15.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec"]).contains(path) {
+        return (
+            Effect::Replace,
+            Some("a request cannot be changed: a new one begins at the end of the queue"),
+        );
+    }
+    (Effect::InPlace, None)
+}
+
+fn facts(context: &ChangeContext) -> Facts {
+    let metadata = &context.body()["metadata"];
+    let said = |annotation: &str| metadata["annotations"][annotation].as_str();
+    // What is there when a request is made was there before it, and goes on until the new nodes are.
+    let is_new = context.action.makes();
+    let user =
+        said(USER).filter(|_| !is_new).and_then(|user| user_path(user, metadata["namespace"].as_str()));
+    match said(POOL).map(str::to_owned) {
+        None if user.is_none() => Facts::None,
+        pool => Facts::Request { pool, user },
+    }
+}
+
+/// Where the thing of an annotation [`USER`] is. All that nodes are requested for so is of version v1.
+fn user_path(user: &str, namespace: Option<&str>) -> Option<String> {
+    let (kind, name) = user.split_once('/')?;
+    let (plural, group) = kind.split_once('.')?;
+    Some(format!("{}/{name}", gvk(group, "v1", "", plural).collection(namespace)))
+}
+
+/// The request; the pods that may have taken its nodes, which no label tells; the nodes of a pool that may need no request,
+/// and the thing whose pods they are for.
+fn queries(wait: &Await) -> Queries {
+    let mut queries = itself(wait);
+    if let (Identity::Object(request), true) = (&wait.identity, wait.until.is_ready()) {
+        let path = gvk("", "v1", "Pod", "pods").collection(request.namespace.as_deref());
+        queries.neighbor(Neighbor::AllPods, Query { api: Api::Kubernetes, path });
+    }
+    if let (Facts::Request { pool, user }, true) = (&wait.facts, wait.until.is_ready()) {
+        let nodes = |pool: &str| labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]);
+        if let Some(pool) = pool {
+            queries.neighbor(Neighbor::Nodes, nodes(pool));
+        }
+        if let Some(path) = user.clone() {
+            queries.neighbor(Neighbor::User, Query { api: Api::Kubernetes, path });
+        }
+    }
+    queries
+}
+
+/// The pool of a request that may be had in ways that need none.
+pub fn pool_with_ways(request: &Value) -> Option<&str> {
+    request["metadata"]["annotations"][POOL].as_str()
+}
+
+/// How long the nodes of a request last: `7d`, `12h`.
+pub fn lasts(request: &Value) -> String {
+    let seconds = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
+    let seconds: u64 = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(LONGEST);
+    let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
+    let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
+}
+
+/// Whether a request is for a thing that its own section makes.
+pub fn has_user(request: &Value) -> bool {
+    !request["metadata"]["annotations"][USER].is_null()
+}
+
+fn judge(request: &Value, around: &Around<'_>) -> Readiness {
+    if !request.is_object() {
+        return Readiness::progressing("not created yet");
+    }
+    if is_going(request) {
+        return Readiness::progressing("it is being deleted");
+    }
+    let (stage, of) = Stage::of(request, around);
+    match (stage, of) {
+        (Stage::Provisioned | Stage::Used | Stage::Needless, _) => Readiness::Ready,
+        // What is there had its nodes, and what went by itself needs them no more; what is still to be made has them asked
+        // for again.
+        (Stage::BookingExpired, Some(end)) if around.user.is_some() => {
+            Readiness::Impaired(in_words(stage, end))
+        }
+        (Stage::Failed | Stage::CapacityRevoked, Some(end)) if around.user.is_some_and(Value::is_object) => {
+            Readiness::Impaired(in_words(stage, end))
+        }
+        (Stage::Failed | Stage::BookingExpired | Stage::CapacityRevoked, Some(end)) => {
+            Readiness::Failed(in_words(stage, end))
+        }
+        (Stage::Accepted, Some(accepted)) => {
+            Readiness::Queued(Queued::since(missing(request), &accepted["lastTransitionTime"]))
+        }
+        _ => {
+            let class = text(&request["spec"]["provisioningClassName"]);
+            Readiness::progressing(format!("no autoscaler has accepted requests of class {class} yet"))
+        }
+    }
+}
+
+/// For `status`: the stage, and by when pods must start.
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+    let request = found.itself();
+    let (stage, of) = Stage::of(request, &Around::of(found)?);
+    let since = of.map_or(&request["metadata"]["creationTimestamp"], |of| &of["lastTransitionTime"]);
+    let wanted = count(&request["spec"]["podSets"][0]["count"]);
+    let begun = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
+    let longest = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
+    let longest = longest.and_then(|seconds| seconds.parse().ok()).unwrap_or(LONGEST);
+    let until = match stage {
+        Stage::Provisioned => Some(("pods must start", BOOKED)),
+        Stage::Used => {
+            i64::try_from(longest).ok().map(|lasts| ("its nodes go", SignedDuration::from_secs(lasts)))
+        }
+        _ => None,
+    };
+    let until = until.and_then(|(what, after)| Some((what, begun?.checked_add(after).ok()?.to_string())));
+    let by = |meant: Stage| until.as_ref().filter(|_| stage == meant).map(|(_, end)| end);
+    let pods = format!("nodes for {wanted} pod{}", if wanted == 1 { "" } else { "s" });
+    Ok(StatusLine {
+        line: match since.as_str() {
+            Some(since) => format!("{} since {since}; {pods}", stage.word()),
+            None => format!("{}; {pods}", stage.word()),
+        },
+        facts: vec![
+            ("stage", json!(stage.word())),
+            ("since", since.clone()),
+            ("pods_wanted", json!(wanted)),
+            ("pods_must_start_by", json!(by(Stage::Provisioned))),
+            ("nodes_go_at", json!(by(Stage::Used))),
+        ],
+        until,
+        ..StatusLine::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Part;
+    use crate::kubernetes::request_stage::{CONSUMES, has_ended, has_expired};
+
+    const SINCE: &str = "2026-01-01T00:00:00Z";
+
+    fn request(conditions: &[(&str, &str)]) -> Value {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(kind, status)| json!({ "type": kind, "status": status, "reason": "Why", "message": "so", "lastTransitionTime": SINCE }))
+            .collect();
+        json!({
+            "metadata": { "name": "r" },
+            "spec": { "provisioningClassName": "queued", "podSets": [{ "count": 2 }] },
+            "status": { "conditions": conditions },
+        })
+    }
+
+    fn pods(phase: &str) -> Value {
+        json!({ "items": [{ "metadata": { "annotations": { CONSUMES: "r" } }, "status": { "phase": phase } }] })
+    }
+
+    /// States as Kueue and the cluster autoscaler leave them.
+    #[test]
+    fn requests_for_capacity() {
+        let queued = |what: &str| Readiness::Queued(Queued { what: what.into(), since: Some(SINCE.into()) });
+        let fails = |what: &str| Readiness::Failed(what.into());
+        let none = Readiness::progressing("no autoscaler has accepted requests of class queued yet");
+        let (accepted, provisioned) = (("Accepted", "True"), ("Provisioned", "True"));
+        let expired = "booking expired since 2026-01-01T00:00:00Z: no pod came to its nodes within 10 minutes, and the \
+             autoscaler takes them away (Why: so)";
+        for (conditions, phase, expect) in [
+            (vec![], "", none.clone()),
+            (vec![("Accepted", "False")], "", none),
+            (vec![accepted], "", queued("no machines yet")),
+            (vec![accepted, ("Provisioned", "False")], "", queued("no machines yet: so")),
+            (vec![accepted, provisioned], "Pending", Readiness::Ready),
+            (vec![provisioned, ("BookingExpired", "True")], "Running", Readiness::Ready),
+            (vec![provisioned, ("BookingExpired", "True")], "Pending", fails(expired)),
+            (vec![("BookingExpired", "True")], "Running", fails(expired)),
+            (
+                vec![provisioned, ("CapacityRevoked", "True")],
+                "Running",
+                fails("capacity revoked since 2026-01-01T00:00:00Z: its nodes were taken away (Why: so)"),
+            ),
+            (
+                vec![accepted, ("Failed", "True")],
+                "",
+                fails("failed since 2026-01-01T00:00:00Z: GKE cannot make its nodes (Why: so)"),
+            ),
+        ] {
+            let pods = pods(phase);
+            assert_eq!(judge(&request(&conditions), &alone(&pods)), expect, "{conditions:?} {phase}");
+        }
+        assert!(matches!(judge(&Value::Null, &alone(&Value::Null)), Readiness::Progressing(_)));
+        // A pod that has a node pulls its image, however long.
+        let mut bound = pods("Pending");
+        bound["items"][0]["spec"]["nodeName"] = json!("n");
+        let expired = request(&[provisioned, ("BookingExpired", "True")]);
+        assert_eq!(judge(&expired, &alone(&bound)), Readiness::Ready);
+        // The thing that it is for is there, or has gone.
+        let there = json!({ "kind": "DaskCluster" });
+        let user = |user| Around { user: Some(user), ..alone(&Value::Null) };
+        assert_eq!(judge(&expired, &user(&there)), Readiness::Ready);
+        assert!(matches!(judge(&expired, &user(&Value::Null)), Readiness::Impaired(_)));
+        let revoked = request(&[provisioned, ("CapacityRevoked", "True")]);
+        assert!(matches!(judge(&revoked, &user(&there)), Readiness::Impaired(_)));
+        assert!(matches!(judge(&revoked, &user(&Value::Null)), Readiness::Failed(_)));
+        assert!(has_ended(&expired).is_none() && has_expired(&expired).is_some());
+        // A pool that was bought in another way needs no request.
+        let needless = Around { needless: true, ..alone(&Value::Null) };
+        assert_eq!(judge(&request(&[("Failed", "True")]), &needless), Readiness::Ready);
+    }
+
+    fn alone(pods: &Value) -> Around<'_> {
+        Around { pods, needless: false, user: None }
+    }
+
+    #[test]
+    fn where_the_thing_is_that_nodes_are_for() {
+        let path = user_path("daskclusters.kubernetes.dask.org/rapids", Some("n")).unwrap();
+        assert_eq!(path, "/apis/kubernetes.dask.org/v1/namespaces/n/daskclusters/rapids");
+    }
+
+    #[test]
+    fn causes_are_told_in_words() {
+        let with = |kind: &str, status: &str, reason: &str, message: &str| {
+            let mut request = request(&[("Accepted", "True"), (kind, status)]);
+            request["status"]["conditions"][1]["reason"] = json!(reason);
+            request["status"]["conditions"][1]["message"] = json!(message);
+            match judge(&request, &alone(&Value::Null)) {
+                Readiness::Failed(why) => why,
+                Readiness::Queued(queued) => queued.what,
+                other => panic!("{other:?}"),
+            }
+        };
+        let quota = "Quota 'NVIDIA_P4_GPUS' exceeded. Limit: 1.0 in region europe-west4.";
+        assert_eq!(
+            with("Provisioned", "False", "QuotaExceeded", quota),
+            format!("a quota of the project is too small: {quota}")
+        );
+        let max = "Max nodepool size reached, affected nodepools: a100";
+        assert!(with("Failed", "True", "OutOfCapacity", max).contains("larger than its maximum (`nodes`)"));
+        let fits = "pods cannot be scheduled in the nodepool";
+        assert!(with("Failed", "True", "CapacityIsNotFound", fits).contains("its pods fit no node"));
+    }
+
+    #[test]
+    fn pods_have_ten_minutes() {
+        let line = |conditions: &[(&str, &str)]| {
+            let (request, pods) = (request(conditions), Value::Null);
+            let identity = Identity::Check(Address::new("x"));
+            let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::Still);
+            let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
+            status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
+        };
+        let provisioned = line(&[("Provisioned", "True")]);
+        assert_eq!(provisioned.line, "provisioned since 2026-01-01T00:00:00Z; nodes for 2 pods");
+        assert_eq!(provisioned.until, Some(("pods must start", "2026-01-01T00:10:00Z".to_owned())));
+        assert_eq!(line(&[("Accepted", "True")]).until, None);
+        let used = {
+            let (request, pods) = (request(&[("Provisioned", "True")]), pods("Running"));
+            let identity = Identity::Check(Address::new("x"));
+            let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::Still);
+            let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
+            status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
+        };
+        assert_eq!(used.until, Some(("its nodes go", "2026-01-08T00:00:00Z".to_owned())));
+    }
+
+    #[test]
+    fn a_request_is_not_changed() {
+        for (path, expect) in [
+            ("spec.podSets[0].count", Effect::Replace),
+            ("spec.parameters", Effect::Replace),
+            ("metadata.labels.a", Effect::InPlace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! How requests for nodes stand, and how pods name theirs: what jobs, gangs and requests all read.
+
+use serde_json::{Value, json};
+
+use super::object::{condition, gvk};
+use super::pod_state::PodState;
+use super::template::QUEUED_TAINT;
+use crate::json::text;
+use crate::kind::{Found, Neighbor, Unasked};
+use model::address::Address;
+use model::resource::Gvk;
+
+/// How the API serves requests.
+pub fn api() -> Gvk {
+    gvk("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
+}
+
+/// What asks for nodes for the pods of a job.
+pub struct Requested<'a> {
+    /// The section of the request.
+    pub address: Address,
+    /// Its live name.
+    pub name: &'a str,
+    /// The class of the autoscaler that answers it.
+    pub class: &'a str,
+}
+
+/// The annotations by which pods take the nodes of a request.
+/// Source: `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
+pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
+pub const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+/// How they are called on older clusters; today's autoscaler passes them over. Source: GKE's guide to the dynamic workload
+/// scheduler.
+const OLD_CONSUMES: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
+const OLD_CLASS: &str = "cluster-autoscaler.kubernetes.io/provisioning-class-name";
+/// All of them.
+pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS, OLD_CONSUMES, OLD_CLASS];
+
+/// The requests whose nodes the pods in a value take, under both names of the annotation.
+pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::Object(fields) => {
+            let marks = fields.get("annotations").unwrap_or(&Value::Null);
+            found.extend([CONSUMES, OLD_CONSUMES].iter().filter_map(|key| marks[*key].as_str()));
+            fields.values().for_each(|value| consumed(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| consumed(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+impl Requested<'_> {
+    /// Puts the annotations into the `metadata` of pods, under both of their names: which of them a cluster knows depends on
+    /// its version.
+    pub fn mark(&self, metadata: &mut Value) {
+        let annotations =
+            [(CONSUMES, self.name), (CLASS, self.class), (OLD_CONSUMES, self.name), (OLD_CLASS, self.class)];
+        for (annotation, value) in annotations {
+            metadata["annotations"][annotation] = json!(value);
+        }
+    }
+}
+
+/// What is around a request.
+pub(super) struct Around<'a> {
+    pub pods: &'a Value,
+    /// Whether its pool has nodes that need no request.
+    pub needless: bool,
+    /// The thing whose pods its nodes are for, where the same section makes it.
+    pub user: Option<&'a Value>,
+}
+
+impl<'a> Around<'a> {
+    const NOTHING: Self = Self { pods: &Value::Null, needless: false, user: None };
+
+    pub fn of(found: &Found<'a>) -> Result<Self, Unasked> {
+        let pods = found.get(Neighbor::AllPods)?;
+        let needless = found.find(Neighbor::Nodes).is_some_and(has_plain_nodes);
+        let request = found.itself();
+        let user = found.find(Neighbor::User).filter(|user| !is_older(user, request));
+        Ok(Self { pods, needless, user })
+    }
+}
+
+/// What was there before a request has its nodes from another one, until it is replaced.
+fn is_older(user: &Value, request: &Value) -> bool {
+    let created = |thing: &Value| thing["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    created(user).zip(created(request)).is_some_and(|(user, request)| user < request)
+}
+
+/// Whether some nodes are for any pods: GKE taints those of requests.
+fn has_plain_nodes(nodes: &Value) -> bool {
+    let is_plain = |node: &Value| {
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        !taints.into_iter().any(|taint| taint["key"] == QUEUED_TAINT)
+    };
+    nodes["items"].as_array().into_iter().flatten().any(is_plain)
+}
+
+/// How a request stands. Source: GKE's guide to the dynamic workload scheduler; the autoscaler's
+/// `apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nobody has looked at it.
+    Pending,
+    /// The autoscaler waits for machines.
+    Accepted,
+    /// The nodes are there, and pods may come.
+    Provisioned,
+    /// Pods run on the nodes, or have.
+    Used,
+    /// Its pool has nodes for all pods.
+    Needless,
+    /// It ended.
+    Failed,
+    BookingExpired,
+    CapacityRevoked,
+}
+
+impl Stage {
+    pub fn of<'v>(request: &'v Value, around: &Around<'_>) -> (Self, Option<&'v Value>) {
+        let holds = |kind: &str| condition(request, kind).filter(|found| found["status"] == "True");
+        let used = || {
+            let name = text(&request["metadata"]["name"]);
+            let consumes = |pod: &PodState<'_>| {
+                let marks = &pod.0["metadata"]["annotations"];
+                [CONSUMES, OLD_CONSUMES].iter().any(|key| text(&marks[*key]) == name)
+            };
+            // One that has a node may pull its image for longer than the ten minutes.
+            let began = |pod: PodState<'_>| {
+                let bound = !text(&pod.0["spec"]["nodeName"]).is_empty();
+                bound || matches!(pod.phase(), "Running" | "Succeeded" | "Failed")
+            };
+            PodState::each(around.pods).filter(consumes).any(began)
+                || around.user.is_some_and(Value::is_object)
+        };
+        if around.needless {
+            return (Self::Needless, None);
+        }
+        let ends = [("Failed", Self::Failed), ("CapacityRevoked", Self::CapacityRevoked)];
+        if let Some((stage, end)) = ends.into_iter().find_map(|(kind, stage)| Some((stage, holds(kind)?))) {
+            return (stage, Some(end));
+        }
+        let (provisioned, expired) = (holds("Provisioned"), holds("BookingExpired"));
+        match (provisioned, expired) {
+            // The booking of every request ends, also of one whose pods have long started.
+            (Some(provisioned), _) if used() => (Self::Used, Some(provisioned)),
+            (_, Some(expired)) => (Self::BookingExpired, Some(expired)),
+            (Some(provisioned), None) => (Self::Provisioned, Some(provisioned)),
+            (None, None) => match holds("Accepted") {
+                Some(accepted) => (Self::Accepted, Some(accepted)),
+                None => (Self::Pending, None),
+            },
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Accepted => "accepted",
+            Self::Provisioned => "provisioned",
+            Self::Used => "in use",
+            Self::Needless => "not needed",
+            Self::Failed => "failed",
+            Self::BookingExpired => "booking expired",
+            Self::CapacityRevoked => "capacity revoked",
+        }
+    }
+}
+
+/// Whether a request has ended and gives no nodes any more, and how: `Failed: …`.
+pub fn has_ended(request: &Value) -> Option<String> {
+    // Whether pods use it is not known here, and not asked: what was provisioned did its work.
+    let (stage, end) = Stage::of(request, &Around::NOTHING);
+    let holds = |kind: &str| condition(request, kind).is_some_and(|found| found["status"] == "True");
+    let is_end = match stage {
+        Stage::Failed | Stage::CapacityRevoked => true,
+        Stage::BookingExpired => !holds("Provisioned"),
+        Stage::Pending | Stage::Accepted | Stage::Provisioned | Stage::Used | Stage::Needless => false,
+    };
+    Some(in_words(stage, end?)).filter(|_| is_end)
+}
+
+/// The same when no pod has come to its nodes: its booking is over as well.
+pub fn has_expired(request: &Value) -> Option<String> {
+    let (stage, end) = Stage::of(request, &Around::NOTHING);
+    let ended = matches!(stage, Stage::Failed | Stage::CapacityRevoked | Stage::BookingExpired);
+    Some(in_words(stage, end?)).filter(|_| ended)
+}
+
+/// Whether nodes may still come for a request, or wait for its pods.
+pub(super) fn asks(request: &Value) -> bool {
+    let (stage, _) = Stage::of(request, &Around::NOTHING);
+    matches!(stage, Stage::Pending | Stage::Accepted | Stage::Provisioned)
+}
+
+/// Whether a request has got its nodes.
+pub fn has_nodes(request: &Value) -> bool {
+    condition(request, "Provisioned").is_some_and(|found| found["status"] == "True")
+}
+
+/// Why a request of a quota that is too small waits, in words.
+pub fn lacks_quota(request: &Value) -> Option<String> {
+    let told = condition(request, "Provisioned").filter(|told| told["status"] != "True")?;
+    text(&told["reason"]).contains("Quota").then(|| missing(request))
+}
+
+/// What an accepted request waits for.
+pub(super) fn missing(request: &Value) -> String {
+    let provisioned = condition(request, "Provisioned").filter(|found| found["status"] == "False");
+    let (reason, message) =
+        provisioned.map_or(("", ""), |found| (text(&found["reason"]), text(&found["message"])));
+    match (reason, message) {
+        ("QuotaExceeded", message) => format!("a quota of the project is too small: {message}"),
+        (_, "") => "no machines yet".to_owned(),
+        (_, message) => format!("no machines yet: {message}"),
+    }
+}
+
+/// How a request ended, and what follows.
+pub(super) fn in_words(stage: Stage, end: &Value) -> String {
+    let (reason, message) = (text(&end["reason"]), text(&end["message"]));
+    let told =
+        [reason, message].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(": ");
+    let about = |part: &str| reason.contains(part) || message.contains(part);
+    let what = match stage {
+        Stage::BookingExpired => {
+            "no pod came to its nodes within 10 minutes, and the autoscaler takes them away"
+        }
+        Stage::CapacityRevoked => "its nodes were taken away",
+        _ if about("Quota") || about("quota") => "a quota of the project is too small",
+        _ if about("Max nodepool size") => "the pool would be larger than its maximum (`nodes`)",
+        _ if about("cannot be scheduled") => "its pods fit no node of a queued pool",
+        _ => "GKE cannot make its nodes",
+    };
+    let since = end["lastTransitionTime"].as_str().map(|time| format!(" since {time}")).unwrap_or_default();
+    format!("{}{since}: {what} ({told})", stage.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Part;
+
+    #[test]
+    fn what_was_there_before_a_request_does_not_use_it() {
+        let made = |at: &str| json!({ "kind": "DaskCluster", "metadata": { "creationTimestamp": at } });
+        let (before, request, after) =
+            (made("2026-01-01T00:00:00Z"), made("2026-01-01T00:00:05Z"), made("2026-01-01T00:00:09Z"));
+        let pods = json!({ "items": [] });
+        let user = |user: &Value| {
+            let found = Found::of([(Part::Itself, &request)]);
+            let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::User, user);
+            Around::of(&found).unwrap().user.is_some()
+        };
+        assert!(user(&after) && user(&request) && user(&Value::Null));
+        assert!(!user(&before), "its new workers have no nodes yet, and it is not replaced without them");
+    }
+
+    #[test]
+    fn pods_use_a_request_by_either_name_of_the_annotation() {
+        let told = json!({ "type": "Provisioned", "status": "True" });
+        let expired = json!({ "type": "BookingExpired", "status": "True" });
+        let request = json!({ "metadata": { "name": "r" }, "status": { "conditions": [told, expired] } });
+        for (annotation, stage) in
+            [(CONSUMES, Stage::Used), (OLD_CONSUMES, Stage::Used), ("other", Stage::BookingExpired)]
+        {
+            let pod =
+                json!({ "metadata": { "annotations": { annotation: "r" } }, "spec": { "nodeName": "n" } });
+            let pods = json!({ "items": [pod] });
+            let around = Around { pods: &pods, ..Around::NOTHING };
+            assert_eq!(Stage::of(&request, &around).0, stage, "{annotation}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_need_no_request_are_told_by_their_taints() {
+        let node = |taints: Value| json!({ "items": [{ "spec": { "taints": taints } }] });
+        assert!(has_plain_nodes(&node(json!([{ "key": "nvidia.com/gpu" }]))));
+        assert!(!has_plain_nodes(&node(json!([{ "key": QUEUED_TAINT }]))) && !has_plain_nodes(&Value::Null));
+    }
+}

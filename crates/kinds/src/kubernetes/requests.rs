@@ -1,0 +1,240 @@
+//! What is sent to make, change and delete Kubernetes objects.
+
+use serde_json::{Value, json};
+
+use super::{made, marks};
+use crate::kind::ChangeContext;
+use model::address::{FieldPath, Segment};
+use model::resource::{
+    Action, Api, Await, Call, Facts, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
+};
+
+/// Server-side apply of an object.
+fn apply_call(object: &ObjectId, owner: &Owner, body: Value, force: bool) -> Call {
+    applied(object.path(), &owner.field_manager(), body, if force { "&force=true" } else { "" })
+}
+
+fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
+    let manager = encoded(manager);
+    Call {
+        api: Api::Kubernetes,
+        method: Method::Patch,
+        path: format!("{path}?fieldManager={manager}&fieldValidation=Strict{force}"),
+        body: Some(body.into()),
+        late: Vec::new(),
+    }
+}
+
+/// The resourceVersion that no live object has: an apply with it fails when there is one.
+pub const ABSENT: &str = "1";
+
+/// An apply that makes: the resourceVersion fails when the object is there already.
+/// Source: seen on kube-apiserver 1.36; applying onto an object of others merges without a word otherwise.
+pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
+    let mut body = body.clone();
+    body["metadata"]["resourceVersion"] = json!(ABSENT);
+    apply_call(object, owner, body, false)
+}
+
+/// What a replacement would be answered, while what it replaces is still there. Nothing is written.
+pub(crate) fn trial_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
+    applied(object.path(), &owner.field_manager(), body.clone(), "&force=true&dryRun=All")
+}
+
+/// An apply that changes the object that the plan saw and no other. A change that takes back what was
+/// changed by hand, or takes over what others made, is forced, and then nothing else may have moved either.
+fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
+    let mut body = context.body().clone();
+    let live = context.live.unwrap_or(&Value::Null);
+    body["metadata"]["uid"] = live["metadata"]["uid"].clone();
+    let drifted = context.adopting || context.fields.iter().any(|field| field.drift.is_some());
+    if drifted {
+        body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    }
+    // What we gave away is no one else's when we take it back.
+    apply_call(object, context.owner, body, drifted || takes_back(context))
+}
+
+/// Whether the file takes back fields that it had set at the beginning and left to others.
+fn takes_back(context: &ChangeContext) -> bool {
+    let manager = context.owner.initial_manager();
+    let entries = context.live.and_then(|live| live["metadata"]["managedFields"].as_array());
+    let ours = |entry: &Value| entry["manager"] == *manager && entry["operation"] == "Apply";
+    context.resource.is_some_and(|resource| resource.create_only.is_null())
+        && entries.into_iter().flatten().any(ours)
+}
+
+/// An apply of some fields under the manager that keeps what others go on with. With no fields it lets go of all.
+fn initial_call(object: &ObjectId, context: &ChangeContext, fields: &Value) -> Call {
+    let mut body = fields.as_object().cloned().unwrap_or_default();
+    for key in ["apiVersion", "kind"] {
+        body.insert(key.to_owned(), context.body()[key].clone());
+    }
+    let mut metadata = json!({ "name": object.name });
+    if let Some(namespace) = &object.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    body.insert("metadata".to_owned(), metadata);
+    let owner = context.owner.initial_manager();
+    applied(object.path(), &owner, Value::Object(body), "")
+}
+
+/// Makes a thing of which some fields are set at the beginning and then left to others. All at once first, so that no
+/// default of its definition acts; then a second manager takes those fields, and we give them up: they stay as they are.
+/// Source: seen on kube-apiserver 1.36: a field that its last owner gives up goes back to its default, and the
+/// operator acts on that.
+fn create_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
+    let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
+    if create_only.is_null() {
+        return vec![Step::Call(create_call(object, context.owner, context.body()))];
+    }
+    let mut whole = context.body().clone();
+    merge(&mut whole, create_only);
+    vec![
+        Step::Call(create_call(object, context.owner, &whole)),
+        Step::Call(initial_call(object, context, create_only)),
+        Step::Call(apply_call(object, context.owner, context.body().clone(), false)),
+    ]
+}
+
+/// Changes a thing. Fields that the file leaves to others from now on get a second owner first, at their live value;
+/// fields that it takes back lose theirs afterwards.
+fn update_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
+    let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
+    let mut left = Value::Null;
+    for field in context.fields.iter().filter(|field| field.after.is_none()) {
+        if let (Some(_), Some(before)) = (field.path.find(create_only), &field.before) {
+            merge(&mut left, &nested(&field.path, before));
+        }
+    }
+    let update = Step::Call(update_call(context, object));
+    if !left.is_null() {
+        return vec![Step::Call(initial_call(object, context, &left)), update];
+    }
+    if takes_back(context) {
+        return vec![update, Step::Call(initial_call(object, context, &json!({})))];
+    }
+    vec![update]
+}
+
+/// A tree with one value at a path of keys.
+fn nested(path: &FieldPath, value: &Value) -> Value {
+    path.segments().iter().rev().fold(value.clone(), |inner, segment| match segment {
+        Segment::Key(key) => json!({ key: inner }),
+        Segment::Index(_) => json!([inner]),
+    })
+}
+
+/// Puts a tree into another; values of the second win.
+fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
+
+/// Writes the number of a thing's replicas over whoever wrote it last, and becomes the owner of nothing else. No
+/// server-side apply: kube-apiserver 1.36 answers 500 to one of the Scale of a custom resource (seen).
+pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> Call {
+    scale_as(object, &owner.field_manager(), replicas)
+}
+
+/// The same under the name of another field manager.
+pub fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
+    let body = json!({
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": { "name": object.name, "namespace": object.namespace },
+        "spec": { "replicas": replicas },
+    });
+    let call = applied(format!("{}/scale", object.path()), manager, body, "");
+    Call { method: Method::Put, ..call }
+}
+
+/// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
+/// kind whose status is ordinary data.
+pub(crate) fn mend_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
+    applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
+}
+
+/// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
+/// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
+fn forget_call(context: &ChangeContext, object: &ObjectId) -> Call {
+    let live = context.live.unwrap_or(&Value::Null);
+    let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
+    if let Some(namespace) = &object.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    // Two stacks that leave at once would each leave it to the other: whoever comes second plans again, and deletes it.
+    if let Some(version) = live["metadata"]["resourceVersion"].as_str() {
+        metadata["resourceVersion"] = json!(version);
+    }
+    let body =
+        json!({ "apiVersion": object.gvk.api_version(), "kind": object.gvk.kind, "metadata": metadata });
+    apply_call(object, context.owner, body, false)
+}
+
+/// A delete of the object that the plan saw and no other.
+pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
+    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
+    if let Some(uid) = live["metadata"]["uid"].as_str() {
+        body["preconditions"] = json!({ "uid": uid });
+    }
+    Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: object.path(),
+        body: Some(body.into()),
+        late: Vec::new(),
+    }
+}
+
+/// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
+pub(crate) fn object_program(
+    context: &ChangeContext,
+    kind: KindId,
+    facts: Facts,
+    deadline: u32,
+) -> Vec<Step> {
+    let Some(object) = context.object() else { return Vec::new() };
+    let wait = |until| {
+        let (identity, facts) = (context.identity.clone(), facts.clone());
+        Step::Await(Await { kind, identity, until, facts, deadline })
+    };
+    let delete = || Step::Call(delete_call(object, context.live.unwrap_or(&Value::Null)));
+    // What is made once is noted, so that its absence can be told from one that nobody meant.
+    let once = context.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
+    let note = || once.map(|resource| Step::RecordPass { digest: made::digest(resource) });
+    let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
+        // Noted as soon as it is made: what happens while it is waited for does not make it once more.
+        before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
+    };
+    match context.action {
+        Action::Keep => vec![wait(Until::Still)],
+        Action::Create if context.leaving => {
+            steps(vec![wait(Until::Gone)], create_steps(object, context), Until::Ready)
+        }
+        Action::Create => steps(Vec::new(), create_steps(object, context), Until::Ready),
+        // Two stacks never have it at once: the other one's hold ends before ours begins.
+        Action::Update if !context.released.is_empty() => {
+            let release = Step::Call(marks::release(context, object));
+            steps(vec![release], update_steps(object, context), Until::Ready)
+        }
+        Action::Update => steps(Vec::new(), update_steps(object, context), Until::Ready),
+        // It has gone already, and is made once more.
+        Action::Replace if context.live.is_none() => {
+            steps(Vec::new(), create_steps(object, context), Until::Ready)
+        }
+        Action::Replace => {
+            steps(vec![delete(), wait(Until::Gone)], create_steps(object, context), Until::Ready)
+        }
+        Action::Delete => vec![delete(), wait(Until::Gone)],
+        Action::Forget if !context.released.is_empty() => vec![Step::Call(marks::release(context, object))],
+        Action::Forget => vec![Step::Call(forget_call(context, object))],
+        Action::Run => Vec::new(),
+    }
+}

@@ -1,0 +1,137 @@
+//! Pods from the short keys that sections share: what they get, where they run, what they follow.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::confined;
+use crate::env;
+use crate::machines::Machines;
+use crate::scope::{POOL_LABEL, Scope};
+use crate::section::PodKeys;
+use model::address::{Address, FieldPath};
+
+/// The taint of nodes that belong to queued requests. GKE puts it on pools with `queued`; that it adds the toleration to pods
+/// that consume a request is only hearsay, so it is always said.
+pub const QUEUED_TAINT: &str = "cloud.google.com/gke-queued";
+
+/// What a pod runs, with what and where: the short form that sections share.
+pub struct Wants<'a> {
+    pub image: &'a str,
+    /// Arguments of the image's entry point; none for the default ones.
+    pub args: &'a [String],
+    /// What it gets and where it runs.
+    pub keys: &'a PodKeys,
+    /// Dask's own resources, for workers.
+    pub resources: Option<&'a BTreeMap<String, f64>>,
+}
+
+/// What a thing with these pods follows: its namespace, the operator that makes them, the pools, the driver where GPUs are
+/// asked for, and the checks of those pools: a check needs a free GPU, so it comes first.
+pub fn follows(pods: &[&Wants], namespace: &str, operator: Option<Address>, scope: &Scope) -> Vec<Address> {
+    let pools: Vec<&String> =
+        pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();
+    let mut follows = scope.in_namespace(namespace);
+    follows.extend(operator);
+    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
+    if pods.iter().any(|pod| pod.keys.gpus() > 0) {
+        follows.extend(scope.section("gpu_driver"));
+    }
+    let variables = pods.iter().flat_map(|pod| pod.keys.env.values());
+    follows.extend(env::follows(variables, namespace, &scope.owner));
+    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
+    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    follows
+}
+
+/// Where the parts of a PodSpec come from in the stack file.
+pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let container = pod.key("containers").index(0);
+    let mut places = vec![
+        (pod.clone(), section.clone()),
+        (container.key("image"), image.clone()),
+        (container.key("args"), section.key("args")),
+        (container.key("env"), section.key("env")),
+        (container.key("resources"), section.key("gpus")),
+        (pod.key("nodeSelector"), section.key("pool")),
+        (pod.key("affinity"), section.key("prefer_pool")),
+    ];
+    places.extend(Machines::provenance(pod, section));
+    let confined = section.key("confined");
+    let bounds = [
+        pod.key("automountServiceAccountToken"),
+        pod.key("securityContext"),
+        container.key("securityContext"),
+    ];
+    places.extend(bounds.map(|bound| (bound, confined.clone())));
+    places
+}
+
+/// A PodSpec with one container, of which only the image is said.
+pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
+    pod(json!({ "name": name, "image": wants.image, "imagePullPolicy": "IfNotPresent" }), wants, scope)
+}
+
+/// A PodSpec with one container: what it gets, and the nodes that it may run on.
+pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
+    let PodKeys {
+        gpus: _,
+        cpu,
+        memory,
+        pool,
+        prefer_pool,
+        machines,
+        env: variables,
+        labels: _,
+        annotations: _,
+        pod: _,
+        confined: _,
+    } = wants.keys;
+    let gpus = wants.keys.gpus();
+    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
+    let (pool, prefer) = (find(pool), find(prefer_pool));
+    if !variables.is_empty() {
+        container["env"] = env::list(variables, &env::own_secret(&scope.owner));
+    }
+    // Quantities as text: the schema of these kinds refuses numbers.
+    for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
+        if let Some(amount) = amount {
+            container["resources"]["requests"][resource] = json!(amount);
+            container["resources"]["limits"][resource] = json!(amount);
+        }
+    }
+    let mut tolerations = Vec::new();
+    if gpus > 0 {
+        container["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus.to_string());
+        tolerations.push(json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }));
+    }
+    for taint in pool.iter().chain(&prefer).flat_map(|pool| &pool.taints) {
+        let toleration = json!({
+            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+        });
+        if taint.key != "nvidia.com/gpu" && !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    if pool.iter().chain(&prefer).any(|pool| pool.queued) {
+        tolerations.push(json!({ "key": QUEUED_TAINT, "operator": "Exists", "effect": "NoSchedule" }));
+    }
+    let mut pod_spec = json!({ "containers": [container] });
+    if !tolerations.is_empty() {
+        pod_spec["tolerations"] = json!(tolerations);
+    }
+    if let Some(pool) = pool {
+        pod_spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
+    }
+    if let Some(prefer) = prefer {
+        let matches = json!([{ "key": POOL_LABEL, "operator": "In", "values": [prefer.name] }]);
+        pod_spec["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+            { "weight": 100, "preference": { "matchExpressions": matches } },
+        ] } });
+    }
+    machines.place(&mut pod_spec);
+    if wants.keys.is_confined() {
+        confined::confine(&mut pod_spec);
+    }
+    pod_spec
+}

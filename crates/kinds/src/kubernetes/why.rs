@@ -1,0 +1,633 @@
+//! Why a pod does not run, told by the pod, its events and its pool, and what cures it.
+//!
+//! Sources of the words: kube-scheduler 1.36 (`pkg/scheduler/framework/types.go`, filter plugins), cluster-autoscaler
+//! (`core/scaleup`, events `NotTriggerScaleUp`, `TriggeredScaleUp`, `FailedScaleUp`), kubelet (`images/types.go`), GKE's
+//! conditions of node pools.
+
+use serde_json::Value;
+
+use super::pod_state::{ContainerState, PodState};
+use crate::json::{number, text};
+use crate::pod;
+use crate::scope::POOL_LABEL;
+
+/// Why something does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// A stable word: `gpus`, `stock_out`, `image`.
+    pub code: &'static str,
+    /// What is the matter.
+    pub what: String,
+    /// The words that say so.
+    pub said: Option<String>,
+    /// What to do, the likeliest first.
+    pub remedies: Vec<String>,
+}
+
+/// A node pool, as far as a pod that waits for it cares.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    /// Its live name.
+    pub name: String,
+    /// Its address in the stack.
+    pub address: String,
+    /// Where its number of nodes stands: `stack.toml:17:9`.
+    pub place: String,
+    /// Nodes, when the file fixes them.
+    pub nodes: Option<u64>,
+    /// How many nodes have GPUs for all that the stack has run there, where it has some.
+    pub needed: Option<u64>,
+    /// Nodes at most, when an autoscaler has it.
+    pub most: Option<u64>,
+    /// What GKE says of it.
+    pub live: Value,
+}
+
+impl Pool {
+    /// Counts the GPUs that live pods ask of it: somebody may have scaled them since the stack was written.
+    pub fn needs(&mut self, pods: &[Value]) {
+        let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
+        let asked: u64 = here.map(|pod| pod::gpus(&pod["spec"])).sum();
+        let a_node = number(&self.live["config"]["accelerators"][0]["acceleratorCount"]).unwrap_or_default();
+        if a_node > 0 && asked > 0 {
+            self.needed = Some(self.needed.unwrap_or(0).max(asked.div_ceil(a_node)));
+        }
+    }
+}
+
+/// What is around a pod.
+pub struct PodContext<'a> {
+    /// Events about the pod, in any order.
+    pub events: &'a [Value],
+    /// The end of the log of its container that crashes.
+    pub log: Option<&'a str>,
+    /// Node pools of the stack.
+    pub pools: &'a [Pool],
+    /// Where a key of the pod's section stands: `cpu` gives `stack.toml:12:5`.
+    pub place: &'a dyn Fn(&str) -> String,
+    /// Whether the section has keys for its pod: `pool`, `gpus` and the like.
+    pub has_keys: bool,
+    /// How the program is called.
+    pub program: &'a str,
+    /// The address whose number of workers the pod is one of.
+    pub scaled: Option<&'a str>,
+}
+
+/// Why a pod does not run; `None` when it does, or has ended well.
+pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
+    let state = PodState(pod);
+    if state.is_ready() || state.phase() == "Succeeded" {
+        return None;
+    }
+    if state.is_going() {
+        return Some(cause("going", "it is being deleted", None, vec!["wait until it is deleted".into()]));
+    }
+    if let Some(scheduled) = state.unscheduled() {
+        return Some(unscheduled(pod, scheduled, context));
+    }
+    if let Some(cause) = state.containers().find_map(|container| stuck(container, context)) {
+        return Some(cause);
+    }
+    if text(&pod["spec"]["nodeName"]).is_empty() {
+        let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+        let what = format!("not yet seen by its scheduler `{scheduler}`");
+        return Some(cause("unseen", &what, None, vec!["check again in a few seconds".into()]));
+    }
+    let warning = newest(context.events, |event| event["type"] == "Warning");
+    let said = warning.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
+    let unhealthy = warning.is_some_and(|event| event["reason"] == "Unhealthy");
+    Some(if unhealthy {
+        let remedies = vec![
+            "its log shows why it does not answer; a probe that starts too early needs `initialDelaySeconds`"
+                .into(),
+        ];
+        cause("probe", "it is running, but its readiness probe fails", said, remedies)
+    } else {
+        let what = format!("it is starting on node {}", text(&pod["spec"]["nodeName"]));
+        let remedies = vec!["the first pull of a 10 GB image on a node takes minutes".into()];
+        cause("starting", &what, said, remedies)
+    })
+}
+
+pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, remedies: Vec<String>) -> Cause {
+    Cause { code, what: what.to_owned(), said, remedies }
+}
+
+/// The newest event of those that are meant.
+fn newest(events: &[Value], meant: impl Fn(&Value) -> bool) -> Option<&Value> {
+    let time = |event: &&Value| {
+        let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
+        times.iter().map(|time| text(time).to_owned()).max()
+    };
+    events.iter().filter(|event| meant(event)).max_by_key(time)
+}
+
+/// `2 Insufficient nvidia.com/gpu` of `0/5 nodes are available: …`, without what is said of preemption.
+pub fn predicates(message: &str) -> Vec<(u64, String)> {
+    let message = shortened(message);
+    let reasons = message.split_once(": ").map_or(message, |(_, reasons)| reasons);
+    let mut found: Vec<(u64, String)> = Vec::new();
+    for part in reasons.trim_end_matches(['.', ' ']).split(", ") {
+        let counted = part.split_once(' ').and_then(|(number, what)| Some((number.parse().ok()?, what)));
+        match (counted, found.last_mut()) {
+            (Some((number, what)), _) => found.push((number, what.to_owned())),
+            // A comma inside of a reason.
+            (None, Some((_, before))) => {
+                before.push_str(", ");
+                before.push_str(part);
+            }
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// The scheduler's words about a pod whose node affinity or selector no node has.
+pub const NO_LABELS: &str = "no node has the labels that it requires";
+
+/// What the scheduler says, in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not ask
+/// for are left out, as most are of other pools.
+pub fn no_node(message: &str) -> String {
+    if message.starts_with("no nodes available") {
+        return "the cluster has no nodes".to_owned();
+    }
+    let mut reasons = predicates(message);
+    if reasons.is_empty() {
+        return shortened(message).to_owned();
+    }
+    reasons.retain(|(_, reason)| !reason.contains("node affinity/selector"));
+    if reasons.is_empty() {
+        return NO_LABELS.to_owned();
+    }
+    // What more nodes would cure stands before what rules a node out for good.
+    reasons.sort_by_key(|(_, reason)| !reason.starts_with("Insufficient ") && reason != "Too many pods");
+    let words: Vec<String> = reasons.iter().map(|(nodes, why)| format!("{nodes} {}", lacks(why))).collect();
+    format!("no node fits: {}", words.join(", "))
+}
+
+/// Judges a pod with this PodSpec. A pool whose nodes nobody has yet has no node with its name either: the pod waits for
+/// one.
+pub fn no_node_for(spec: &Value, message: &str) -> String {
+    let reasons = predicates(message);
+    let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
+    match spec["nodeSelector"][POOL_LABEL].as_str() {
+        Some(pool) if !reasons.is_empty() && reasons.iter().all(elsewhere) => {
+            format!("waiting for a node in pool `{pool}`")
+        }
+        _ => no_node(message),
+    }
+}
+
+/// The node autoscaler's words about a pod for which it adds no node, in words: `the autoscaler adds no node: 1 with the taint
+/// nvidia.com/gpu: present`. `None` when it adds one, or says nothing about new nodes of pools that the pod asks for.
+pub fn no_scale_up(events: &[Value]) -> Option<String> {
+    let newest = newest(events, is_scaling).filter(|event| event["reason"] == "NotTriggerScaleUp")?;
+    let reasons: Vec<String> = predicates(text(&newest["message"]))
+        .iter()
+        .filter(|(_, reason)| !reason.contains("node affinity/selector"))
+        .map(|(_, reason)| match reason.strip_prefix("Insufficient ") {
+            Some(resource) => format!("a new node would not have enough {resource}"),
+            None if reason.starts_with(FULL) => "a pool has its maximum of nodes".to_owned(),
+            None => match taint(reason) {
+                Some(taint) => format!("a new node would have the taint {taint}"),
+                None => reason.trim_start_matches("node(s) ").to_owned(),
+            },
+        })
+        .collect();
+    (!reasons.is_empty()).then(|| format!("the autoscaler adds no node: {}", reasons.join(", ")))
+}
+
+/// The autoscaler's words for a pool that has as many nodes as it may have.
+const FULL: &str = "max node group size reached";
+
+fn is_scaling(event: &Value) -> bool {
+    matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
+}
+
+/// What a node lacks, behind a number of nodes. Source: the filter plugins' `ErrReason` texts.
+fn lacks(reason: &str) -> String {
+    match reason {
+        "Insufficient nvidia.com/gpu" => "without a free GPU".to_owned(),
+        "Too many pods" => "at their limit of pods".to_owned(),
+        "node(s) were unschedulable" => "cordoned".to_owned(),
+        other => match (other.strip_prefix("Insufficient "), taint(other)) {
+            (Some(resource), _) => format!("without enough {resource}"),
+            (None, Some("node.kubernetes.io/not-ready")) => "not ready yet".to_owned(),
+            (None, Some(taint)) => format!("with the taint {taint}"),
+            (None, None) => other.trim_start_matches("node(s) ").to_owned(),
+        },
+    }
+}
+
+/// `nvidia.com/gpu: present` of `node(s) had untolerated taint {nvidia.com/gpu: present}`.
+fn taint(reason: &str) -> Option<&str> {
+    let (_, taint) = reason.split_once("untolerated taint")?;
+    Some(taint.trim().trim_matches(['{', '}', ' ', ':']))
+}
+
+/// The one pool that a pod must run on.
+fn pool_of<'a>(pod: &Value, pools: &'a [Pool]) -> Option<&'a Pool> {
+    let name = pod["spec"]["nodeSelector"][POOL_LABEL].as_str()?;
+    pools.iter().find(|pool| pool.name == name)
+}
+
+fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Cause {
+    let message = text(&scheduled["message"]);
+    if scheduled["reason"] == "SchedulingGated" {
+        let remedies =
+            vec!["whoever set the gates removes them: Kueue, when its queue admits the pod".into()];
+        return cause("gated", "it has scheduling gates", Some(message.to_owned()), remedies);
+    }
+    let pool = pool_of(pod, context.pools);
+    let scaling = newest(context.events, is_scaling);
+    let scaling_said =
+        scaling.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
+    if let Some(cause) = capacity(pool, scaling, context) {
+        return cause;
+    }
+    if scaling.is_some_and(|event| event["reason"] == "TriggeredScaleUp") {
+        let remedies =
+            vec!["wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".into()];
+        return cause("scaling", "the node autoscaler is adding a node for it", scaling_said, remedies);
+    }
+    let reasons = predicates(message);
+    let refused = scaling.filter(|event| event["reason"] == "NotTriggerScaleUp");
+    if let Some(cause) =
+        refused.and_then(|event| not_scaled(text(&event["message"]), &reasons, pool, context))
+    {
+        return cause;
+    }
+    let said = Some(shortened(message).to_owned());
+    let has = |words: &str| reasons.iter().any(|(_, reason)| reason.starts_with(words));
+    if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.starts_with("Insufficient ")) {
+        return insufficient(
+            reason.trim_start_matches("Insufficient "),
+            pool,
+            scaling_said.or(said),
+            context,
+        );
+    }
+    if has("Too many pods") {
+        let remedies = vec![more_nodes(pool, context)];
+        return cause("pods", "the nodes it can run on are at their limit of pods", said, remedies);
+    }
+    if let Some(pool) = pool.filter(|pool| pool.nodes == Some(0)) {
+        let what = format!("{} has no nodes", pool.address);
+        return cause("no_nodes", &what, said, vec![more_nodes(Some(pool), context)]);
+    }
+    if message.starts_with("no nodes available") {
+        return cause("no_nodes", "the cluster has no nodes", said, vec![more_nodes(pool, context)]);
+    }
+    if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.contains("untolerated taint")) {
+        return tainted(reason, said, context);
+    }
+    let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
+    if let Some(pool) =
+        pool.filter(|pool| pool.most.is_some() && !reasons.is_empty() && reasons.iter().all(elsewhere))
+    {
+        let what =
+            format!("waiting for a node in {}: it has none, and its autoscaler adds them", pool.address);
+        let remedies = vec![
+            "wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".to_owned(),
+            format!(
+                "if none comes, see GKE's message about the pool: {} why {}",
+                context.program, pool.address
+            ),
+        ];
+        return cause("no_nodes", &what, scaling_said.or(said), remedies);
+    }
+    if has("node(s) didn't match Pod's node affinity/selector") {
+        let what = match pool {
+            Some(pool) => format!("no node it can run on has the labels of {}", pool.address),
+            None => NO_LABELS.to_owned(),
+        };
+        let remedies = vec![
+            format!("name a pool that exists and has nodes: `pool` at {}", (context.place)("pool")),
+            "list the nodes: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
+        ];
+        return cause("affinity", &what, said, remedies);
+    }
+    if has("node(s) were unschedulable") {
+        let remedies = vec!["they were cordoned, or GKE is draining them: kubectl uncordon NODE".into()];
+        return cause("cordoned", "the nodes it can run on accept no new pods", said, remedies);
+    }
+    if reasons.iter().any(|(_, reason)| reason.contains("PersistentVolumeClaim") || reason.contains("volume"))
+    {
+        let remedies = vec!["check its claims: kubectl describe pvc".into()];
+        return cause("volume", "its volumes are not available where it can run", said, remedies);
+    }
+    cause("unscheduled", "no node accepts it", said, Vec::new())
+}
+
+/// Why the node autoscaler adds no node for a pod, by its own words about new nodes. They count where the pod's pool is
+/// autoscaled, or no pool is named and the scheduler has not said that nodes lack only room: then they are of other pools.
+/// Source: cluster-autoscaler, `core/scaleup/orchestrator` and `processors/status/eventing_scale_up_processor.go`.
+fn not_scaled(
+    message: &str,
+    scheduler: &[(u64, String)],
+    pool: Option<&Pool>,
+    context: &PodContext<'_>,
+) -> Option<Cause> {
+    let lacks_room = scheduler.iter().any(|(_, reason)| reason.starts_with("Insufficient "));
+    if pool.map_or(lacks_room, |pool| pool.most.is_none()) {
+        return None;
+    }
+    let reasons = predicates(message);
+    let find =
+        |words: &str| reasons.iter().map(|(_, reason)| reason.as_str()).find(|reason| reason.contains(words));
+    let said = Some(format!("NotTriggerScaleUp: {message}"));
+    let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
+    if find(FULL).is_some() {
+        let what = format!("{whose} has its maximum of nodes, and none of them has room for it");
+        let remedies = [more_nodes(pool, context)].into_iter().chain(fewer_workers("or use", context));
+        return Some(cause("most", &what, said, remedies.collect()));
+    }
+    if let Some(resource) = find("Insufficient ").and_then(|reason| reason.strip_prefix("Insufficient ")) {
+        let what = format!("it requests more {resource} than a new node of {whose} has");
+        let key = if resource == "nvidia.com/gpu" { "gpus" } else { resource };
+        let larger = pool.map_or_else(
+            || "or add a pool of larger machines".to_owned(),
+            |pool| format!("or choose a larger `machine_type` for {} at {}", pool.address, pool.place),
+        );
+        let code = match resource {
+            "nvidia.com/gpu" => "gpus",
+            "cpu" => "cpu",
+            "memory" | "ephemeral-storage" => "memory",
+            _ => "resource",
+        };
+        let less = format!("request less: `{key}` at {}", (context.place)(key));
+        return Some(cause(code, &what, said, vec![less, larger]));
+    }
+    if let Some(reason) = find("untolerated taint") {
+        let Cause { code, remedies, .. } = tainted(reason, None, context);
+        let what = format!(
+            "a new node of {whose} would have the taint {}, which it does not tolerate",
+            braced(reason)
+        );
+        return Some(cause(code, &what, said, remedies));
+    }
+    if find("in backoff after failed scale-up").is_some() {
+        let what = format!(
+            "the node autoscaler could not create a node of {whose}, and waits before it tries again"
+        );
+        let remedies = vec![
+            "wait: GKE keeps trying".to_owned(),
+            format!("see GKE's message about the pool: {} why {whose}", context.program),
+        ];
+        return Some(cause("scale_up_failed", &what, said, remedies));
+    }
+    None
+}
+
+/// Machines that are not to be had: the node autoscaler's words, or GKE's about the pool.
+fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'_>) -> Option<Cause> {
+    let failed =
+        scaling.filter(|event| event["reason"] == "FailedScaleUp").map(|event| text(&event["message"]));
+    let of_pool = pool.and_then(|pool| {
+        let conditions = pool.live["conditions"].as_array().into_iter().flatten();
+        let mut bad = conditions.filter(|one| text(&one["code"]).starts_with("GCE_"));
+        bad.next().map(|one| (text(&one["code"]), text(&one["message"])))
+    });
+    let (short, said) = match (failed, of_pool) {
+        (Some(words), _) => {
+            let lower = words.to_ascii_lowercase();
+            let quota = lower.contains("quota");
+            let short = lower.contains("out of resources") || lower.contains("stockout");
+            (
+                if quota {
+                    "quota"
+                } else if short {
+                    "stock_out"
+                } else {
+                    "scale_up_failed"
+                },
+                words,
+            )
+        }
+        (None, Some(("GCE_QUOTA_EXCEEDED", words))) => ("quota", words),
+        (None, Some((_, words))) => ("stock_out", words),
+        (None, None) => return None,
+    };
+    let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
+    let program = context.program;
+    let (what, mut remedies) = match short {
+        "quota" => (
+            format!("the project's quota does not allow more machines for {whose}"),
+            vec![
+                format!("see what is missing: {program} doctor"),
+                "request more in the console under IAM, Quotas, or use another region or machine type".to_owned(),
+            ],
+        ),
+        "stock_out" => (
+            format!("the zone is out of the machines of {whose}"),
+            vec![
+                "wait: GKE keeps trying".to_owned(),
+                "use another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has its \
+                 own capacity"
+                    .to_owned(),
+            ],
+        ),
+        _ => (
+            format!("the node autoscaler could not create a node of {whose}"),
+            vec![format!("see GKE's message about the pool: {program} why {whose}")],
+        ),
+    };
+    if short == "stock_out" {
+        remedies.extend(fewer_workers("continue with", context));
+    }
+    Some(cause(short, &what, Some(said.to_owned()), remedies))
+}
+
+fn fewer_workers(lead: &str, context: &PodContext<'_>) -> Option<String> {
+    context.scaled.map(|address| format!("{lead} fewer workers: {} scale {address} N", context.program))
+}
+
+fn insufficient(
+    resource: &str,
+    pool: Option<&Pool>,
+    said: Option<String>,
+    context: &PodContext<'_>,
+) -> Cause {
+    let at = |key: &str| (context.place)(key);
+    let more = more_nodes(pool, context);
+    let fewer = fewer_workers("or use", context);
+    match resource {
+        "nvidia.com/gpu" => {
+            let what = "the nodes it can run on have no free GPU".to_owned();
+            cause("gpus", &what, said, [more].into_iter().chain(fewer).collect())
+        }
+        "cpu" | "memory" | "ephemeral-storage" => {
+            let what = format!("no node it can run on has as much free {resource} as it requests");
+            let less = format!("request less: `{resource}` at {}", at(resource));
+            let code = if resource == "cpu" { "cpu" } else { "memory" };
+            cause(code, &what, said, [less, more].into_iter().chain(fewer).collect())
+        }
+        other => {
+            let what = format!("no node it can run on has free `{other}`");
+            cause("resource", &what, said, vec![more])
+        }
+    }
+}
+
+fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
+    match pool {
+        Some(Pool { address, nodes: Some(nodes), needed, .. }) => {
+            format!(
+                "more nodes: {} scale {address} {} --write",
+                context.program,
+                needed.unwrap_or(0).max(nodes + 1)
+            )
+        }
+        Some(Pool { address, most: Some(most), place, .. }) => {
+            format!("its autoscaler is limited to {most}: raise `max` of {address} at {place}, then apply")
+        }
+        Some(Pool { address, .. }) => format!("ask the owner of {address} for more nodes"),
+        None => "choose a pool with free nodes with `pool`, or enlarge one with `nodes`".to_owned(),
+    }
+}
+
+/// `nvidia.com/gpu: present` between braces.
+fn braced(reason: &str) -> &str {
+    reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason)
+}
+
+fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Cause {
+    let taint = braced(reason);
+    let key = taint.split(':').next().unwrap_or(taint).trim();
+    let what = format!("the nodes with free capacity have the taint {taint}, which it does not tolerate");
+    let place = |key: &str| (context.place)(key);
+    let remedies = if key == "nvidia.com/gpu" && !context.has_keys {
+        let plain = context.pools.iter().filter(|pool| pool.live["config"]["accelerators"][0].is_null());
+        let more: Vec<String> = plain.map(|pool| more_nodes(Some(pool), context)).collect();
+        if more.is_empty() { vec!["add a node pool without GPUs".to_owned()] } else { more }
+    } else if key == "nvidia.com/gpu" {
+        vec![
+            format!("it requests no GPU: set `gpus = 1` at {}", place("gpus")),
+            format!("or run it on a pool without GPUs: `pool` at {}", place("pool")),
+        ]
+    } else if key.starts_with("node.kubernetes.io/") || key.starts_with("node.cloudprovider") {
+        vec!["nodes are not ready yet, or unhealthy: kubectl get nodes".to_owned()]
+    } else {
+        vec![
+            format!("name the pool: `pool` at {} adds the tolerations for its taints", place("pool")),
+            "or give it a toleration in `pod`".to_owned(),
+        ]
+    };
+    cause("taint", &what, said, remedies)
+}
+
+/// A container that cannot start, or does not stay.
+fn stuck(container: ContainerState<'_>, context: &PodContext<'_>) -> Option<Cause> {
+    let (reason, message) = container.waiting().unwrap_or_default();
+    match reason {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+            let event =
+                newest(context.events, |event| text(&event["message"]).contains("ailed to pull image"));
+            // Backing off says no more than that.
+            let said = event.map_or(message, |event| text(&event["message"]));
+            Some(unpulled(container.image(), said, context))
+        }
+        "CrashLoopBackOff" => Some(crashed(container, context)),
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            let what = format!("container {} cannot be created", container.name());
+            let remedies =
+                vec!["what it refers to must exist: Secrets, ConfigMaps, commands of the image".into()];
+            Some(cause("config", &what, Some(message.to_owned()), remedies))
+        }
+        _ => container.terminated().map(|_| crashed(container, context)),
+    }
+}
+
+fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
+    let lower = said.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let at = (context.place)("image");
+    let (code, what, remedy) = if has(&["manifest unknown", "not found", "manifest for"]) {
+        (
+            "image",
+            format!("the image {image} does not exist"),
+            format!("fix its name or tag: `image` at {at}"),
+        )
+    } else if has(&["unauthorized", "denied", "forbidden", "401", "403"]) {
+        (
+            "image_rights",
+            format!("the nodes may not pull {image}"),
+            "give the nodes' service account Artifact Registry Reader, or name `imagePullSecrets` in `pod`"
+                .to_owned(),
+        )
+    } else if has(&["no such host", "timeout", "dial tcp", "connection refused", "deadline exceeded", "tls"])
+    {
+        (
+            "image_network",
+            format!("the nodes cannot reach the registry of {image}"),
+            "private nodes need Cloud NAT or a mirror in Artifact Registry".to_owned(),
+        )
+    } else if has(&["toomanyrequests", "rate limit"]) {
+        (
+            "image_limit",
+            format!("the registry of {image} limits the rate of requests"),
+            "log in with `imagePullSecrets`, or mirror the image in Artifact Registry".to_owned(),
+        )
+    } else if has(&["no space left"]) {
+        (
+            "disk",
+            format!("the node's disk has no room for {image}"),
+            "a larger `disk_size_gb` of the pool".to_owned(),
+        )
+    } else {
+        ("image", format!("the image {image} cannot be pulled"), format!("check its name: `image` at {at}"))
+    };
+    cause(code, &what, Some(said.to_owned()).filter(|said| !said.is_empty()), vec![remedy])
+}
+
+fn crashed(container: ContainerState<'_>, context: &PodContext<'_>) -> Cause {
+    let ended = container.terminated().or(container.last()).unwrap_or(&Value::Null);
+    let (name, restarts) = (container.name(), container.restarts());
+    let again = if restarts == 0 { String::new() } else { format!(", {restarts} restarts") };
+    let log = context.log.map(str::trim_end).filter(|log| !log.is_empty());
+    let log = log.map(|log| format!("the end of its log:\n{log}"));
+    if ended["reason"] == "OOMKilled" {
+        let what = format!("container {name} exceeds its memory limit{again}");
+        let remedies = vec![format!("raise `memory` at {}", (context.place)("memory"))];
+        return cause("out_of_memory", &what, log, remedies);
+    }
+    let code = ended["exitCode"].as_i64();
+    let what = match code {
+        Some(code) => format!("container {name} exits with code {code}{again}"),
+        None => format!("container {name} keeps exiting{again}"),
+    };
+    let remedy = match code {
+        Some(126 | 127) => {
+            format!("the image does not have this command: `args` at {}", (context.place)("args"))
+        }
+        _ => "fix what its log reports, then apply".to_owned(),
+    };
+    cause("crash", &what, log, vec![remedy])
+}
+
+/// The scheduler's words without what it says of preemption and of claims, which never helps here: kube-scheduler 1.36
+/// ends with `. no new claims to deallocate, preemption: …` (seen).
+pub fn shortened(why: &str) -> &str {
+    match why.split_once(". ") {
+        Some((first, rest)) if rest.contains("preemption: ") => &why[..=first.len()],
+        Some(_) | None => why.split(" preemption: ").next().unwrap_or(why),
+    }
+}
+
+/// Why a node pool has not the nodes that it should.
+pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
+    let context = PodContext {
+        events: &[],
+        log: None,
+        pools: &[],
+        place: &|_| String::new(),
+        has_keys: false,
+        program,
+        scaled: None,
+    };
+    capacity(Some(pool), None, &context)
+}
+
+#[cfg(test)]
+#[path = "why_tests.rs"]
+mod tests;

@@ -1,0 +1,119 @@
+//! Kinds: a section of the stack file, what it becomes, how its fields may change, when it is ready.
+//! A kind is one file; [`of`] is the one list. What one must know of its neighbours comes in [`scope::Scope`].
+//!
+//! The files here are what all share; `kubernetes` stands on them, `gke` and `dask` on both, `hosts` on `kubernetes` and
+//! `dask`, and this list on all.
+
+use kind::Kind;
+
+use model::resource::KindId;
+
+pub mod about;
+pub mod confined;
+pub mod dask;
+pub mod env;
+pub mod gke;
+pub mod hosts;
+pub mod json;
+pub mod kind;
+pub mod kubernetes;
+pub mod machines;
+pub mod pod;
+pub mod scale;
+pub mod scope;
+pub mod section;
+pub mod short;
+pub mod slurm;
+pub mod status;
+
+/// What a kind is. Kubernetes kinds without a line here are [`kubernetes::plain::PLAIN`].
+pub fn of(id: KindId) -> &'static Kind {
+    match id {
+        KindId::Cluster => &gke::cluster::KIND,
+        KindId::NodePool => &gke::node_pool::KIND,
+        KindId::Namespace => &kubernetes::namespace::KIND,
+        KindId::Definition => &kubernetes::plain::DEFINITION,
+        KindId::Object => &kubernetes::plain::PLAIN,
+        KindId::Queue => &kubernetes::kueue::queue::KIND,
+        KindId::Binding => &kubernetes::plain::BINDING,
+        KindId::Service => &kubernetes::plain::SERVICE,
+        KindId::Deployment => &kubernetes::workload::DEPLOYMENT,
+        KindId::DaemonSet => &kubernetes::workload::DAEMON_SET,
+        KindId::StatefulSet => &kubernetes::runs::STATEFUL_SET,
+        KindId::Pod => &kubernetes::runs::POD,
+        KindId::Job => &kubernetes::job::KIND,
+        KindId::ProvisioningRequest => &kubernetes::provisioning::KIND,
+        KindId::GpuDriver => &gke::gpu_driver::KIND,
+        KindId::Check => &kubernetes::check::KIND,
+        KindId::DaskCluster => &dask::cluster::KIND,
+        KindId::DaskGroup => &dask::group::KIND,
+        KindId::DaskAutoscaler => &dask::autoscaler::KIND,
+        KindId::DaskReaper => &dask::reaper::KIND,
+        KindId::DaskJob => &dask::job::KIND,
+        KindId::Notebook => &dask::notebook::KIND,
+        KindId::Environment => &hosts::environment::KIND,
+        KindId::HostCluster => &hosts::cluster::KIND,
+        KindId::HostGroup => &hosts::group::KIND,
+        KindId::HostJob => &hosts::job::KIND,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::kind::Found;
+    use super::kubernetes::object::gvk;
+    use super::*;
+    use model::resource::{Await, Facts, Identity, ObjectId, Until};
+
+    #[test]
+    fn a_kind_asks_for_what_it_judges_by() {
+        let id =
+            ObjectId { gvk: gvk("", "v1", "Service", "services"), namespace: None, name: "x".to_owned() };
+        for (kind, until) in KindId::ALL
+            .iter()
+            .flat_map(|kind| [Until::Ready, Until::Still, Until::Handled].map(|until| (*kind, until)))
+        {
+            let (identity, facts) = (Identity::Object(id.clone()), Facts::Cluster("c".to_owned()));
+            let wait = Await { kind, identity, until, facts, deadline: 1 };
+            let queries = (of(kind).queries)(&wait);
+            let answers = vec![Value::Null; queries.all().count()];
+            let found = Found::answers(&queries, &answers);
+            let dask = matches!(kind, KindId::DaskCluster | KindId::DaskGroup);
+            if until.is_ready() || dask {
+                assert!((of(kind).readiness)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+            }
+            if until.is_ready() {
+                assert!((of(kind).status_line)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_until_a_thing_is_gone_reads_nothing_that_may_belong_to_others() {
+        let id = ObjectId {
+            gvk: gvk("", "v1", "Service", "services"),
+            namespace: Some("default".to_owned()),
+            name: "mine".to_owned(),
+        };
+        let gang = || Some("mine".to_owned());
+        let told = [
+            Facts::Workers { replicas: Some(1), cluster: Some("mine".to_owned()), gang: gang() },
+            Facts::Job { to_the_end: true, gang: gang() },
+            Facts::Cluster("mine".to_owned()),
+            Facts::Request { pool: Some("pool".to_owned()), user: Some("/apis/x/y".to_owned()) },
+            Facts::InQueue,
+        ];
+        for (kind, facts) in KindId::ALL.iter().flat_map(|kind| told.iter().map(|facts| (*kind, facts))) {
+            for until in [Until::Gone, Until::Ready] {
+                let (identity, facts) = (Identity::Object(id.clone()), facts.clone());
+                let wait = Await { kind, identity, until, facts, deadline: 1 };
+                for (part, query) in (of(kind).queries)(&wait).parts() {
+                    let path = &query.path;
+                    assert!(path.contains("mine"), "{kind:?}: {part:?} is not only of the thing: {path}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Which machines run a pod where no node pool is named: Autopilot makes such a node, and elsewhere it takes a node that
+//! has what is asked for.
+//!
+//! Source: GKE's pages "Deploy GPU workloads in Autopilot", "Run fault-tolerant workloads in Spot Pods" and "Choose compute
+//! classes for Autopilot Pods": the selectors, and the taints of the nodes that GKE makes for them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::json::is_false;
+use model::address::FieldPath;
+
+/// The label of nodes with GPUs, which has their type.
+pub const ACCELERATOR_LABEL: &str = "cloud.google.com/gke-accelerator";
+
+/// The label of Spot machines. Where GKE makes nodes by itself, it is a taint, too.
+pub const SPOT_LABEL: &str = "cloud.google.com/gke-spot";
+
+/// The label and taint of the nodes of a compute class.
+pub const CLASS_LABEL: &str = "cloud.google.com/compute-class";
+
+/// Which machines run a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Machines {
+    /// The GPU type of the node, as GKE names it: `"nvidia-l4"`. Autopilot needs it for every pod with `gpus`; elsewhere it
+    /// takes a node of any pool with such GPUs. Not with `pool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Spot machines only: cheaper, may be reclaimed at any time. Not with `pool`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub spot: bool,
+    /// The compute class of the node: `"Balanced"`, `"Scale-Out"`, `"Performance"`, or the name of a ComputeClass in the
+    /// cluster. Not with `pool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_class: Option<String>,
+}
+
+/// A key, the label of nodes that it selects, and the value.
+struct Selected<'a> {
+    key: &'static str,
+    label: &'static str,
+    value: &'a str,
+    /// Whether GKE keeps other pods off such nodes.
+    tainted: bool,
+}
+
+impl Machines {
+    fn selected(&self) -> impl Iterator<Item = Selected<'_>> {
+        let Self { accelerator, spot, compute_class } = self;
+        // The taint of GPU nodes is `nvidia.com/gpu`, which goes with the GPUs that a pod requests.
+        let rows = [
+            ("accelerator", ACCELERATOR_LABEL, accelerator.as_deref(), false),
+            ("spot", SPOT_LABEL, spot.then_some("true"), true),
+            ("compute_class", CLASS_LABEL, compute_class.as_deref(), true),
+        ];
+        rows.into_iter()
+            .filter_map(|(key, label, value, tainted)| Some(Selected { key, label, value: value?, tainted }))
+    }
+
+    /// The keys that are given, and the labels of nodes that they select.
+    pub fn given(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.selected().map(|selected| (selected.key, selected.label))
+    }
+
+    /// Puts the selectors and tolerations into a PodSpec.
+    pub fn place(&self, pod: &mut Value) {
+        for Selected { label, value, tainted, .. } in self.selected() {
+            pod["nodeSelector"][label] = json!(value);
+            if !tainted {
+                continue;
+            }
+            let toleration =
+                json!({ "key": label, "operator": "Equal", "value": value, "effect": "NoSchedule" });
+            match &mut pod["tolerations"] {
+                Value::Array(tolerations) => tolerations.push(toleration),
+                none => *none = json!([toleration]),
+            }
+        }
+    }
+
+    /// What a live node selector says of them.
+    pub fn of(selector: &Value) -> Self {
+        let text = |label: &str| selector[label].as_str().map(str::to_owned);
+        Self {
+            accelerator: text(ACCELERATOR_LABEL),
+            spot: selector[SPOT_LABEL] == "true",
+            compute_class: text(CLASS_LABEL),
+        }
+    }
+
+    /// Where the selectors of a PodSpec at `pod` come from.
+    pub fn provenance(pod: &FieldPath, section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+        let selector = pod.key("nodeSelector");
+        let rows = [(ACCELERATOR_LABEL, "accelerator"), (SPOT_LABEL, "spot"), (CLASS_LABEL, "compute_class")];
+        rows.into_iter().map(|(label, key)| (selector.key(label), section.key(key))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_selectors_and_tolerations_and_come_back() {
+        let machines = Machines {
+            accelerator: Some("nvidia-l4".into()),
+            spot: true,
+            compute_class: Some("Performance".into()),
+        };
+        let mut pod = json!({ "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists" }] });
+        machines.place(&mut pod);
+        assert_eq!(
+            pod["nodeSelector"],
+            json!({ ACCELERATOR_LABEL: "nvidia-l4", SPOT_LABEL: "true", CLASS_LABEL: "Performance" })
+        );
+        let tolerated: Vec<_> =
+            pod["tolerations"].as_array().unwrap().iter().map(|item| &item["key"]).collect();
+        assert_eq!(tolerated, ["nvidia.com/gpu", SPOT_LABEL, CLASS_LABEL]);
+        assert_eq!(Machines::of(&pod["nodeSelector"]), machines);
+
+        let mut plain = json!({ "containers": [] });
+        Machines::default().place(&mut plain);
+        assert_eq!(plain, json!({ "containers": [] }));
+        assert_eq!(Machines::of(&plain["nodeSelector"]), Machines::default());
+    }
+}

@@ -1,0 +1,381 @@
+//! What the sections of the stack file have in common.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::confined;
+use crate::env::{self, Env, Needed};
+use crate::json::is_false;
+use crate::machines::Machines;
+use crate::pod::{self, Pod};
+use model::address::FieldPath;
+
+/// Whether the stack makes and changes what a section describes, or others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Manage(bool);
+
+impl Default for Manage {
+    fn default() -> Self {
+        Self(true)
+    }
+}
+
+impl Manage {
+    /// `manage = false`: it exists and others own it.
+    pub const EXTERNAL: Self = Self(false);
+
+    /// For `skip_serializing_if`: what is managed does not say so.
+    pub fn is_managed(&self) -> bool {
+        self.0
+    }
+}
+
+/// How a section's objects live beside the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Lifecycle {
+    /// Refuses to delete or replace it, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+/// What a pod gets and where it runs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct PodKeys {
+    /// GPUs of each pod. Default none. A worker with GPUs is `dask cuda worker`, and one GPU a worker keeps scale-down
+    /// exact; a scheduler with one can unpack data from GPU workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub gpus: Option<u32>,
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`. On a host: threads of each worker, rounded up; 1 when
+    /// it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Memory, as a Kubernetes quantity: `"8Gi"`. On a host: the limit at which its nanny restarts a worker; when it
+    /// is not given, the worker's share of the host's memory, by threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = "8Gi")]
+    pub memory: Option<String>,
+    /// The node pool it must run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The node pool to run on if it has free capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_pool: Option<String>,
+    /// Which machines it runs on where no pool is named.
+    #[serde(flatten)]
+    pub machines: Machines,
+    /// Environment variables: text, `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace, or
+    /// `{ secret = "env:NAME" }` for the value of the environment variable `NAME` when the stack is applied.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: Env,
+    /// Labels of the pods, for queues, meshes, cost and monitoring. Of Dask pods the operator copies them when it creates
+    /// the pods; a change replaces what has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pods; as `labels`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, merged over the result of the other keys: a table, or the name of a YAML file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
+    /// `false` turns the security defaults of the pods off. With `true`, the default, they have no service account token unless `pod`
+    /// names an account (`serviceAccountName`) or sets `automountServiceAccountToken = true`. They cannot escalate privileges (`sudo`)
+    /// and use the runtime's seccomp profile. With a Dask or RAPIDS image they have no capabilities, unless it installs packages with
+    /// apt or conda at start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confined: Option<bool>,
+}
+
+impl PodKeys {
+    /// Puts the labels and annotations of the pods into the `metadata` of `part`; a part without any gets none. What is
+    /// there already stays.
+    pub fn mark(&self, part: &mut Value) {
+        for (key, entries) in [("labels", &self.labels), ("annotations", &self.annotations)] {
+            for (name, value) in entries {
+                let there = part["metadata"][key].get(name).is_some();
+                if !there {
+                    part["metadata"][key][name] = json!(value);
+                }
+            }
+        }
+    }
+
+    /// Where they come from: `part` is the place in the body whose `metadata` has them.
+    pub fn marks(part: &FieldPath, section: &FieldPath) -> [(FieldPath, FieldPath); 2] {
+        ["labels", "annotations"].map(|key| (part.key("metadata").key(key), section.key(key)))
+    }
+
+    /// Lays labels, annotations and the table `pod` over a part of a body, which has `metadata` and `spec`. `place` is where the
+    /// part is in the body, `section` where the keys are in the stack; `provenance` learns which fields come from there.
+    pub fn lay(
+        &self,
+        part: &mut Value,
+        place: &FieldPath,
+        section: &FieldPath,
+        provenance: &mut Vec<(FieldPath, FieldPath)>,
+    ) {
+        self.mark(part);
+        provenance.extend(Self::marks(place, section));
+        let (pod, from) = (&mut part["spec"], section.key("pod"));
+        pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
+        if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_confined()) {
+            confined::settle(pod, given);
+        }
+    }
+
+    /// Tells whether the pods have bounds of their own.
+    pub fn is_confined(&self) -> bool {
+        self.confined != Some(false)
+    }
+
+    /// GPUs of each pod.
+    pub fn gpus(&self) -> u32 {
+        self.gpus.unwrap_or(0)
+    }
+}
+
+/// What a pod is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The scheduler of a Dask cluster.
+    Scheduler,
+    /// A worker of a Dask cluster.
+    Worker,
+    /// The program of a Dask job.
+    Program,
+    /// A Jupyter server.
+    Notebook,
+    /// A pod of a Job.
+    Job,
+    /// A pod that nodes are requested for.
+    Requested,
+}
+
+impl Role {
+    /// The name of its own container: the operator looks for those of Dask by name.
+    pub fn container(self) -> &'static str {
+        match self {
+            Self::Scheduler => "scheduler",
+            Self::Worker => "worker",
+            Self::Program => "job",
+            Self::Notebook => "notebook",
+            Self::Job => "job",
+            Self::Requested => "pod",
+        }
+    }
+
+    /// Whether the Dask operator makes it.
+    pub fn is_dask(self) -> bool {
+        matches!(self, Self::Scheduler | Self::Worker | Self::Program)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheduler => "the scheduler",
+            Self::Worker => "each worker",
+            Self::Program => "the program",
+            Self::Notebook => "the notebook",
+            Self::Job => "each pod of the job",
+            Self::Requested => "each requested pod",
+        })
+    }
+}
+
+/// Pods that a section asks for.
+pub struct Pods<'a> {
+    /// Where their keys stand.
+    pub path: FieldPath,
+    /// What they are there for.
+    pub role: Role,
+    /// How many there can be.
+    pub replicas: u32,
+    /// The image; empty where another section says it.
+    pub image: &'a str,
+    /// Where the image stands.
+    pub image_path: FieldPath,
+    /// Arguments of the image's entry point; empty for the default ones.
+    pub args: &'a [String],
+    /// What they get and where they run.
+    pub keys: &'a PodKeys,
+}
+
+/// Whose rules a name follows. Everywhere: lower-case letters, digits and `-`, which is not the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// GKE clusters and node pools, and the stack, whose name is a label of theirs.
+    Gke,
+    /// The stack's id, another such label.
+    StackId,
+    /// Kubernetes objects whose name is a DNS label (RFC 1123).
+    Object,
+    /// Services (RFC 1035).
+    Service,
+    /// DaskClusters and DaskJobs: the operator adds `-scheduler` and names a Service so.
+    Dask,
+    /// Releases of Helm, whose own bound this is: charts add to it.
+    Release,
+    /// A check's Pod is called `check-KEY-DIGEST`.
+    Check,
+}
+
+impl Naming {
+    /// Characters at most.
+    pub fn longest(self) -> usize {
+        match self {
+            Self::Gke | Self::StackId => 40,
+            Self::Object | Self::Service => 63,
+            Self::Dask | Self::Release => 53,
+            Self::Check => 50,
+        }
+    }
+
+    /// Whether a digit may come first.
+    pub fn digit_first(self) -> bool {
+        match self {
+            Self::Gke | Self::Service => false,
+            Self::StackId | Self::Object | Self::Dask | Self::Release | Self::Check => true,
+        }
+    }
+}
+
+/// The name of what a section stands for on its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live<'a> {
+    /// The namespace; empty for what lies in none.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// The field that gives it, else the section's key does.
+    pub field: Option<&'static str>,
+    /// What is allowed.
+    pub naming: Naming,
+}
+
+impl<'a> Live<'a> {
+    /// What the field `name` gives, else the key.
+    pub fn new(given: Option<&'a str>, key: &'a str, naming: Naming) -> Self {
+        Self { namespace: "", name: given.unwrap_or(key), field: given.map(|_| "name"), naming }
+    }
+
+    /// The same in a namespace.
+    pub fn within(self, namespace: &'a str) -> Self {
+        Self { namespace, ..self }
+    }
+}
+
+/// Whose rules labels follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelRules {
+    /// Labels of Kubernetes.
+    Kubernetes,
+    /// Annotations: keys like those of labels, any value.
+    Annotations,
+    /// Labels of Google Cloud.
+    Google,
+}
+
+/// Labels that a section gives: the field, its value, and whose rules it follows.
+pub type Labels<'a> = (&'static str, &'a BTreeMap<String, String>, LabelRules);
+
+/// Labels and annotations of an object.
+pub(super) fn object_labels<'a>(
+    labels: &'a BTreeMap<String, String>,
+    annotations: &'a BTreeMap<String, String>,
+) -> Vec<Labels<'a>> {
+    vec![("labels", labels, LabelRules::Kubernetes), ("annotations", annotations, LabelRules::Annotations)]
+}
+
+/// A section that is one member of another: `dask_cluster.rapids.group.big`.
+pub struct Inner<'a> {
+    /// The field of the outer section that holds it.
+    pub field: &'static str,
+    /// Its key there.
+    pub key: &'a str,
+    pub section: &'a dyn Section,
+}
+
+/// The keys that most sections have.
+#[derive(Clone, Copy, Default)]
+pub struct Head<'a> {
+    pub manage: Manage,
+    pub depends_on: &'a [String],
+    pub namespace: Option<&'a str>,
+}
+
+/// What can be asked of every section, so that rules need not list them.
+pub trait Section {
+    /// What it says of the keys that most sections have; without them, the stack makes it.
+    fn head(&self) -> Head<'_> {
+        Head::default()
+    }
+
+    /// Whether the stack makes and changes it.
+    fn is_managed(&self) -> bool {
+        self.head().manage.is_managed()
+    }
+
+    /// The addresses of its `depends_on`.
+    fn depends_on(&self) -> &[String] {
+        self.head().depends_on
+    }
+
+    /// What it is called on its server.
+    fn live<'a>(&'a self, _key: &'a str) -> Option<Live<'a>> {
+        None
+    }
+
+    /// The namespace that its field `namespace` gives.
+    fn given_namespace(&self) -> Option<&str> {
+        self.head().namespace
+    }
+
+    /// The labels and annotations that it gives.
+    fn labels(&self) -> Vec<Labels<'_>> {
+        Vec::new()
+    }
+
+    /// The pods that the stack makes for it and for what is inside of it. `path` is the section's place.
+    fn pods(&self, _path: &FieldPath) -> Vec<Pods<'_>> {
+        Vec::new()
+    }
+
+    /// What these pods need of the environment of whoever applies the stack.
+    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+        let pods = self.pods(path).into_iter().filter(|_| self.is_managed());
+        environment_of(pods, self.given_namespace())
+    }
+
+    /// The sections inside of it.
+    fn inner(&self) -> Vec<Inner<'_>> {
+        Vec::new()
+    }
+}
+
+/// The sections of a kind that the stack makes.
+pub fn managed<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
+    sections.iter().filter(|(_, section)| section.is_managed())
+}
+
+/// Those that others own.
+pub fn of_others<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
+    sections.iter().filter(|(_, section)| !section.is_managed())
+}
+
+/// What pods in a namespace need of the environment of whoever applies the stack.
+pub(super) fn environment_of<'a>(
+    pods: impl Iterator<Item = Pods<'a>>,
+    namespace: Option<&'a str>,
+) -> Vec<Needed<'a>> {
+    let namespace = namespace.unwrap_or("default");
+    pods.flat_map(|pods| env::needed(&pods.keys.env, namespace, &pods.path.key("env"))).collect()
+}

@@ -1,0 +1,285 @@
+//! Looking further than a plan usually needs to: at everything in the namespaces that would go, and at the
+//! project's other clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::list::{Collections, Listed, Once, list, list_all};
+use super::retry::get;
+use super::served::{Served, Version, groups};
+use super::{ApiError, Class, LiveApi, Request};
+use model::resource::{
+    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
+    forget_fields,
+};
+
+/// Adds all objects within reach to what was read. What the same reading has listed already is not listed again: the plan
+/// compares with that. What cannot be listed is named in [`World::unseen`].
+pub async fn read_scope(
+    api: &dyn LiveApi,
+    (world, listed): (&mut World, &Collections),
+    scope: &DeletionScope,
+    parallelism: usize,
+) {
+    if !matches!(world.inside, Seen::Live(_)) {
+        return;
+    }
+    let (found, unseen) = content(api, scope, listed, parallelism).await;
+    world.unseen = unseen;
+    if let Seen::Live(inside) = &mut world.inside {
+        let mut once = Once::of(std::mem::take(inside));
+        once.extend(found.into_iter().collect());
+        *inside = once.by_id;
+    }
+}
+
+/// All objects within reach that were not listed before, of every kind that the cluster serves, and in words what could not
+/// be listed. The content of Secrets and ConfigMaps is left out, and who wrote which field.
+async fn content(
+    api: &dyn LiveApi,
+    scope: &DeletionScope,
+    listed: &Collections,
+    parallelism: usize,
+) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
+    let DeletionScope { cluster, namespaces, definitions, nodes, but } = scope;
+    // In whatever version: it is the same objects.
+    let listed: BTreeSet<(&str, &str, Option<&str>)> = listed
+        .iter()
+        .map(|(gvk, place)| (gvk.group.as_str(), gvk.plural.as_str(), place.as_deref()))
+        .collect();
+    let is_listed = |gvk: &Gvk, place: Option<&str>| {
+        [place, None].iter().any(|place| listed.contains(&(&gvk.group, &gvk.plural, *place)))
+    };
+    let mut collections = Collections::new();
+    let mut unseen = BTreeSet::new();
+    if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
+        let Kinds { kinds, failed } = served(api, parallelism).await;
+        unseen.extend(failed.iter().map(|Unserved { error, .. }| error.to_string()));
+        for Served { gvk, namespaced, .. } in kinds {
+            if but.contains(&gvk.kind.as_str()) {
+                continue;
+            }
+            if definitions.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
+                collections.insert((gvk, None));
+            } else if namespaced {
+                let places = namespaces.iter().cloned().map(Some);
+                collections.extend(places.map(|place| (gvk.clone(), place)));
+            }
+        }
+    }
+    if *nodes {
+        let core = |kind: &str, plural: &str| {
+            let (group, version) = (String::new(), "v1".to_owned());
+            (Gvk { group, version, kind: kind.to_owned(), plural: plural.to_owned() }, None)
+        };
+        collections.extend([core("Pod", "pods"), core("Node", "nodes")]);
+    }
+    collections.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
+    let mut found: BTreeMap<ObjectId, Value> = BTreeMap::new();
+    if *nodes {
+        found.extend(requests_for_machines(api).await);
+    }
+    let each = |gvk: &Gvk, listed: Listed| -> Result<(), Infallible> {
+        match listed {
+            Ok(objects) => found.extend(objects.into_iter().map(|(object, live)| (object, bare(live)))),
+            Err(error) => drop(unseen.insert(format!("{}: {error}", gvk.kind))),
+        }
+        Ok(())
+    };
+    let Ok(()) = list_all(api, &collections, parallelism, each).await;
+    if *nodes {
+        let mut makers = makers(&found);
+        makers.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
+        let each = |_: &Gvk, listed: Listed| -> Result<(), Infallible> {
+            let objects = listed.unwrap_or_default();
+            found.extend(objects.into_iter().map(|(object, live)| (object, bare(live))));
+            Ok(())
+        };
+        let Ok(()) = list_all(api, &makers, parallelism, each).await;
+    }
+    (found, unseen.into_iter().collect())
+}
+
+/// Collections of what stands between the Pods found and what they were made for: without it, a worker's Pod is not known to be
+/// of its Dask cluster, nor that of a look of `ttl` to be of its CronJob. What cannot be listed is no gap in what is seen: its
+/// Pods count as somebody else's, and more is named.
+fn makers(found: &BTreeMap<ObjectId, Value>) -> Collections {
+    let kinds = [("apps", "ReplicaSet", "replicasets"), ("batch", "Job", "jobs")];
+    let pods = found.iter().filter(|(object, _)| object.gvk.kind == "Pod" && object.gvk.group.is_empty());
+    let mut collections = Collections::new();
+    for (pod, live) in pods {
+        for owner in live["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            for (group, kind, plural) in kinds.iter().filter(|(_, kind, _)| owner["kind"] == *kind) {
+                let gvk = Gvk {
+                    group: (*group).to_owned(),
+                    version: "v1".to_owned(),
+                    kind: (*kind).to_owned(),
+                    plural: (*plural).to_owned(),
+                };
+                collections.insert((gvk, pod.namespace.clone()));
+            }
+        }
+    }
+    collections
+}
+
+/// ProvisioningRequests and the templates of their Pods, where the cluster has any. Most clusters do not know the kind, and who
+/// may not list it has made none: that is nothing to hold a plan up.
+async fn requests_for_machines(api: &dyn LiveApi) -> Vec<(ObjectId, Value)> {
+    let gvk = |group: &str, version: &str, kind: &str, plural: &str| Gvk {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    };
+    for version in ["v1", "v1beta1"] {
+        let requests = gvk("autoscaling.x-k8s.io", version, "ProvisioningRequest", "provisioningrequests");
+        let Ok(mut found) = list(api, &requests, None).await else { continue };
+        if !found.is_empty() {
+            let templates = gvk("", "v1", "PodTemplate", "podtemplates");
+            found.extend(list(api, &templates, None).await.unwrap_or_default());
+        }
+        return found;
+    }
+    Vec::new()
+}
+
+/// Whether nothing is in a namespace but these and what every namespace holds. What cannot be listed may be there.
+pub async fn holds_nothing_but(
+    api: &dyn LiveApi,
+    namespace: &str,
+    these: impl Fn(&ObjectId) -> bool,
+    parallelism: usize,
+) -> bool {
+    let known = |object: &ObjectId| match (object.gvk.kind.as_str(), object.name.as_str()) {
+        // The certificate authority of the cluster, and the account of pods that name none.
+        ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default") => true,
+        _ => these(object),
+    };
+    // Most namespaces hold some, and then there is no need to look for more.
+    let gvk = Gvk {
+        group: String::new(),
+        version: "v1".into(),
+        kind: "ConfigMap".into(),
+        plural: "configmaps".into(),
+    };
+    match list(api, &gvk, Some(namespace)).await {
+        Ok(found) if found.iter().all(|(object, _)| known(object)) => {}
+        Ok(_) | Err(_) => return false,
+    }
+    let scope = DeletionScope {
+        namespaces: BTreeSet::from([namespace.to_owned()]),
+        // They tell of others, and go by themselves.
+        but: &["Event"],
+        ..DeletionScope::default()
+    };
+    let listed = Collections::from([(gvk, Some(namespace.to_owned()))]);
+    let (found, unseen) = content(api, &scope, &listed, parallelism).await;
+    unseen.is_empty() && found.keys().all(known)
+}
+
+/// An object without content that nobody needs here, and that may be secret.
+fn bare(mut live: Value) -> Value {
+    if let Value::Object(fields) = &mut live {
+        for content in ["data", "stringData", "binaryData"] {
+            fields.remove(content);
+        }
+    }
+    forget_fields(&mut live);
+    live
+}
+
+/// What a cluster does not say of its kinds.
+pub(super) struct Unserved {
+    /// The group; `None` when it does not even say its groups.
+    pub group: Option<String>,
+    pub error: ApiError,
+}
+
+/// The kinds of a cluster.
+pub(super) struct Kinds {
+    pub kinds: Vec<Served>,
+    pub failed: Vec<Unserved>,
+}
+
+/// The kinds that can be listed, each in the best version of its group that serves it, as far as the cluster says that unasked:
+/// else in the version that the group prefers.
+pub(super) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
+    let mut failed = Vec::new();
+    let mut versions = vec![(0, Version::of("", "v1"))];
+    match groups(api).await {
+        Ok(groups) => {
+            let kept = groups.into_iter().filter(|group| !is_measured(&group.name));
+            let ranked = kept.flat_map(|group| group.versions.into_iter().enumerate());
+            versions.extend(ranked.filter(|(rank, version)| *rank == 0 || version.is_told()));
+        }
+        Err(error) => failed.push(Unserved { group: None, error }),
+    }
+    let asked = versions
+        .into_iter()
+        .map(|(rank, version)| async move { (rank, version.group.clone(), version.kinds(api).await) });
+    let mut asked = futures::stream::iter(asked).buffer_unordered(parallelism.max(1));
+    let mut kinds: BTreeMap<(String, String), (usize, Served)> = BTreeMap::new();
+    while let Some((rank, group, served)) = asked.next().await {
+        match served {
+            Ok(served) => {
+                for kind in served.into_iter().filter(|kind| kind.listed) {
+                    let name = (kind.gvk.group.clone(), kind.gvk.plural.clone());
+                    if kinds.get(&name).is_none_or(|(best, _)| rank < *best) {
+                        kinds.insert(name, (rank, kind));
+                    }
+                }
+            }
+            Err(error) => failed.push(Unserved { group: Some(group), error }),
+        }
+    }
+    Kinds { kinds: kinds.into_values().map(|(_, kind)| kind).collect(), failed }
+}
+
+/// Groups in which nothing is kept: their objects are measurements, and their server is often away.
+fn is_measured(group: &str) -> bool {
+    group.ends_with("metrics.k8s.io")
+}
+
+/// Zones whose clusters are not in a list of all. Source: `ListClustersResponse.missing_zones`: "the list of clusters
+/// may be missing those zones".
+fn missing_zones(clusters: &Value) -> Option<String> {
+    let zones: Vec<&str> =
+        clusters["missingZones"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    (!zones.is_empty()).then(|| zones.join(", "))
+}
+
+/// Where else in its project the stack has a cluster.
+///
+/// # Errors
+/// The project itself is not found: then nothing is known of the cluster either.
+pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> Result<Elsewhere, ApiError> {
+    let path = format!("/v1/projects/{}/locations/-/clusters", name.project);
+    let clusters = match get(api, Request::get(Api::Gke, path)).await {
+        Ok(clusters) => match missing_zones(&clusters) {
+            None => clusters,
+            Some(zones) => {
+                return Ok(Elsewhere::Unknown(format!("GKE cannot list the clusters in {zones} now")));
+            }
+        },
+        Err(error) if error.class == Class::NotFound => return Err(error),
+        Err(error) => return Ok(Elsewhere::Unknown(error.to_string())),
+    };
+    let ours = |cluster: &&Value| {
+        let labels = &cluster["resourceLabels"];
+        let going = cluster["status"] == "STOPPING";
+        labels[LABEL_STACK] == *owner.stack && labels[LABEL_ID] == *owner.id && !going
+    };
+    let places = clusters["clusters"].as_array().into_iter().flatten().filter(ours).filter_map(|cluster| {
+        let place = ClusterName {
+            project: name.project.clone(),
+            location: cluster["location"].as_str()?.to_owned(),
+            cluster: cluster["name"].as_str()?.to_owned(),
+        };
+        (place != *name).then_some(place)
+    });
+    Ok(Elsewhere::Found(places.collect()))
+}

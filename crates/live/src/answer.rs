@@ -1,0 +1,486 @@
+//! HTTP answers of the GKE, Compute Engine and Kubernetes APIs as values: JSON of the shape that was asked for, or an
+//! [`ApiError`] with its class. The one place where answers come in. Pure, so that recorded bodies are its tests.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::admission::Admission;
+use super::cause::Cause;
+use super::shape::{Media, Shape};
+use super::trust::Trust;
+use super::{ApiError, Class, Request};
+use model::resource::{Api, Method};
+
+/// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
+pub const LARGEST: usize = 64 * 1024 * 1024;
+
+/// What came back over the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// What the content type says.
+    pub media: Media,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// `GET /v1/projects/…`, without the query: what errors name.
+    pub fn title(&self) -> String {
+        let path = self.path.split('?').next().unwrap_or_default();
+        format!("{} {path}", self.method.as_str())
+    }
+
+    /// Whether the request can change anything.
+    pub fn writes(&self) -> bool {
+        self.method != Method::Get && !self.path.contains("dryRun=All")
+    }
+
+    /// An error of this request that is no answer of the server.
+    pub fn failed(&self, class: Class, message: impl Into<String>) -> ApiError {
+        ApiError { class, status: None, request: self.title(), message: message.into(), body: None }
+    }
+
+    /// The request went out and no answer came back: a write may have been done, a read has not.
+    pub fn unanswered(&self, message: impl Into<String>) -> ApiError {
+        let class = if self.writes() { Class::Lost } else { Class::Unavailable };
+        self.failed(class, message)
+    }
+
+    /// The certificate of the server is none of what the connection trusts.
+    pub fn untrusted(&self, server: &str, why: &str, trust: Trust) -> ApiError {
+        let message = if why.contains(server) { why.to_owned() } else { format!("{server}: {why}") };
+        let body = Some(json!({ "remedy": trust.remedy() }));
+        ApiError { body, ..self.failed(Class::Untrusted, message) }
+    }
+
+    /// What was answered is not what was asked for: nothing is known of a read, and a write may have been done.
+    fn unreadable(&self, status: u16, why: &str) -> ApiError {
+        let class = if self.writes() { Class::Lost } else { Class::Unreadable };
+        let noun = Shape::of(self).noun();
+        ApiError { status: Some(status), ..self.failed(class, format!("the answer is not a {noun}: {why}")) }
+    }
+
+    /// The answer is larger than [`LARGEST`].
+    pub fn too_large(&self) -> ApiError {
+        let class = if self.writes() { Class::Lost } else { Class::TooLarge };
+        self.failed(class, format!("the answer is larger than {} MiB", LARGEST / 1024 / 1024))
+    }
+
+    /// The answer as a value, or as an error with its class.
+    ///
+    /// # Errors
+    /// Everything that is not 2xx, and whatever does not have the [`Shape`] that was asked for.
+    pub fn read(&self, answer: Answer) -> Result<Value, ApiError> {
+        let Answer { status, media, body } = answer;
+        match StatusCode::from_u16(status) {
+            Ok(code) if code.is_success() => {
+                Shape::of(self).read(media, &body).map_err(|why| self.unreadable(status, &why))
+            }
+            Ok(code) if code.is_redirection() => {
+                let message = "a redirect, as sent by sign-in pages and proxies; not followed";
+                Err(ApiError { status: Some(status), ..self.failed(Class::Other, message) })
+            }
+            _ => Err(self.refusal(status, &body)),
+        }
+    }
+
+    fn refusal(&self, status: u16, body: &[u8]) -> ApiError {
+        let parsed = serde_json::from_slice::<Value>(body).ok();
+        let text = String::from_utf8_lossy(body);
+        let error = Refusal { request: self, status, body: parsed.as_ref(), text: &text };
+        let (class, message) = match self.api {
+            Api::Gke | Api::Compute | Api::Projects | Api::Policies => error.google(),
+            Api::Kubernetes => error.kubernetes(),
+        };
+        let message = message.unwrap_or_else(|| first_line(&text, status));
+        ApiError { class, status: Some(status), request: self.title(), message, body: parsed }
+    }
+}
+
+/// An answer that is not a success.
+struct Refusal<'a> {
+    request: &'a Request,
+    status: u16,
+    body: Option<&'a Value>,
+    text: &'a str,
+}
+
+impl Refusal<'_> {
+    /// `{"error": {code, message, status, errors, details}}`.
+    fn google(&self) -> (Class, Option<String>) {
+        let error = self.body.and_then(|body| body.get("error"));
+        let text = |field: &str| error.and_then(|error| error.get(field)).and_then(Value::as_str);
+        let message = text("message").map(str::to_owned);
+        let words = message.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let canonical = text("status").unwrap_or_default();
+        let reasons = error_info_reasons(error);
+        let cause = Cause::of(self.body, message.as_deref().unwrap_or_default());
+        let class = match self.status {
+            400..=499 if cause.is_some() && self.status != 429 => Class::Denied,
+            400 if is_busy(&words, &reasons) => Class::Busy,
+            400 if canonical == "FAILED_PRECONDITION" && words.contains("fingerprint") => Class::Conflict,
+            409 if canonical == "ABORTED" => Class::Conflict,
+            409 if words.contains("operation") && words.contains("progress") => Class::Busy,
+            409 => Class::AlreadyExists,
+            412 => Class::Conflict,
+            403 if reasons.contains(&"CONCURRENT_OPERATIONS_QUOTA_EXCEEDED") => Class::Busy,
+            403 if words.contains("rate limit") || words.contains("per minute") => Class::Throttled,
+            403 if is_short(&words) || canonical == "RESOURCE_EXHAUSTED" => Class::Quota,
+            // Only the API itself can say that something is not there.
+            404 if message.is_none() => Class::Other,
+            429 if words.contains("operation")
+                && words.contains("quota")
+                && !words.contains("per minute") =>
+            {
+                Class::Busy
+            }
+            // Of a reservation: GoogleCloudPlatform/gsutil issue 1000.
+            429 if words.contains("reservation") && words.contains("insufficient") => Class::Quota,
+            429 => Class::Throttled,
+            status => self.plain(status),
+        };
+        (class, message)
+    }
+
+    /// A `Status` object.
+    fn kubernetes(&self) -> (Class, Option<String>) {
+        let text = |field: &str| self.body.and_then(|body| body.get(field)).and_then(Value::as_str);
+        let reason = text("reason").unwrap_or_default();
+        let class = match (self.status, reason) {
+            (409, "AlreadyExists") => Class::AlreadyExists,
+            (409, _) | (412, _) => Class::Conflict,
+            // A namespace of the same name is still on its way out: it will be gone.
+            (403, _) if self.has_cause("NamespaceTerminating") => Class::Busy,
+            (403, _) if text("message").is_some_and(|text| text.contains("exceeded quota")) => Class::Quota,
+            (429, _) => Class::Throttled,
+            (404, _) if !self.says_absent() => Class::Other,
+            (status, _) => self.plain(status),
+        };
+        (class, text("message").map(str::to_owned))
+    }
+
+    /// Whether a 404 is the API server's own word on what was asked for: a `Status` that names it, or, for a kind that
+    /// nobody may have defined yet, its word on paths. Every cluster has the core group.
+    /// Source: kube-apiserver 1.36 answers a path that it does not serve with the text.
+    fn says_absent(&self) -> bool {
+        let text = |pointer: &str| self.body.and_then(|body| body.pointer(pointer)).and_then(Value::as_str);
+        let about_the_path = match text("/message") {
+            Some(message) => message.contains(UNKNOWN_RESOURCE),
+            None => self.text.starts_with(UNKNOWN_PATH),
+        };
+        if about_the_path {
+            return !self.request.path.starts_with("/api/");
+        }
+        match Shape::of(self.request) {
+            // What a program behind a Service says of its own pages.
+            Shape::Foreign => true,
+            Shape::Object(asked) if !self.request.writes() => {
+                text("/kind") == Some("Status") && names(text("/details/name"), asked.name.as_deref())
+            }
+            Shape::Deleted { name } => {
+                text("/kind") == Some("Status") && names(text("/details/name"), name.as_deref())
+            }
+            _ => text("/kind") == Some("Status"),
+        }
+    }
+
+    fn has_cause(&self, reason: &str) -> bool {
+        let causes = self.body.and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array);
+        causes.is_some_and(|causes| causes.iter().any(|cause| cause["reason"] == reason))
+    }
+
+    /// What a status means when the body adds nothing.
+    fn plain(&self, status: u16) -> Class {
+        match status {
+            400 | 405 | 406 | 413 | 415 | 422 => Class::Invalid,
+            401 => Class::Unauthenticated,
+            403 => Class::Denied,
+            404 => Class::NotFound,
+            429 => Class::Throttled,
+            // A gateway gave up on the server behind it, which may have done what was asked.
+            408 | 502 | 504 if self.request.writes() => Class::Lost,
+            // A store without room stays so until somebody makes room.
+            507 => Class::Other,
+            408 | 500..=599 => Class::Unavailable,
+            _ => Class::Other,
+        }
+    }
+}
+
+/// What an API server says to a path that it does not serve, as JSON and as text.
+const UNKNOWN_RESOURCE: &str = "could not find the requested resource";
+const UNKNOWN_PATH: &str = "404 page not found";
+
+/// Whether a refusal speaks of what was asked for, as far as it says.
+fn names(told: Option<&str>, asked: Option<&str>) -> bool {
+    told.zip(asked).is_none_or(|(told, asked)| told == asked)
+}
+
+/// `reason` of each `google.rpc.ErrorInfo`.
+fn error_info_reasons(error: Option<&Value>) -> Vec<&str> {
+    let details = error.and_then(|error| error.get("details")).and_then(Value::as_array);
+    details.into_iter().flatten().filter_map(|detail| detail.get("reason").and_then(Value::as_str)).collect()
+}
+
+/// Another operation runs: the current reason and wording, and those before 2024.
+fn is_busy(words: &str, reasons: &[&str]) -> bool {
+    reasons.contains(&"CLUSTER_ALREADY_HAS_OPERATION")
+        || words.contains("running incompatible operation")
+        || (words.contains("operation") && words.contains("is currently"))
+        || words.contains("please wait and try again once it is done")
+}
+
+/// A quota does not suffice; many other messages name one.
+fn is_short(words: &str) -> bool {
+    words.contains("quota") && (words.contains("insufficient") || words.contains("exceeded"))
+}
+
+fn first_line(text: &str, status: u16) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    let phrase = || StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    match line {
+        Some(line) if !line.starts_with('<') => line.to_owned(),
+        _ => phrase().unwrap_or("no reason given").to_ascii_lowercase(),
+    }
+}
+
+impl ApiError {
+    /// Whether the path itself is not served, as when a CustomResourceDefinition is not there (yet);
+    /// unlike an object that is not there.
+    pub fn is_unknown_path(&self) -> bool {
+        self.class == Class::NotFound
+            && (self.message.contains(UNKNOWN_RESOURCE) || self.message.starts_with(UNKNOWN_PATH))
+    }
+
+    /// Whether an admission webhook could not be asked, as when its pods have just been made.
+    pub fn is_webhook(&self) -> bool {
+        matches!(Admission::of(&self.message), Some(Admission::Unanswered { .. }))
+    }
+
+    /// Field managers that own what a server-side apply wanted to set, each once, with the fields.
+    pub fn conflicts(&self) -> Vec<(String, Vec<String>)> {
+        let causes =
+            self.body.as_ref().and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array);
+        let mut managers = std::collections::BTreeMap::<String, Vec<String>>::new();
+        for cause in causes.into_iter().flatten() {
+            if cause["reason"] != "FieldManagerConflict" {
+                continue;
+            }
+            let message = cause["message"].as_str().unwrap_or_default();
+            let manager = message.split('"').nth(1).unwrap_or("another manager");
+            let field = cause["field"].as_str().unwrap_or_default();
+            managers.entry(manager.to_owned()).or_default().push(field.to_owned());
+        }
+        managers.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(api: Api, method: Method, status: u16, body: &Value) -> Result<Value, ApiError> {
+        let request = Request { api, method, path: "/v1/x?y=z".into(), body: None };
+        request.read(Answer { status, media: Media::Other, body: body.to_string().into_bytes() })
+    }
+
+    fn google(status: u16, canonical: &str, message: &str, reason: &str) -> Value {
+        let details = if reason.is_empty() {
+            json!([])
+        } else {
+            json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "domain": "container.googleapis.com"}])
+        };
+        json!({"error": {"code": status, "message": message, "status": canonical, "details": details}})
+    }
+
+    #[test]
+    fn google_refusals_get_their_class() {
+        let rows: &[(u16, &str, &str, &str, Class)] = &[
+            (404, "NOT_FOUND", "Not found: projects/p/zones/z/clusters/c.", "", Class::NotFound),
+            (
+                409,
+                "ALREADY_EXISTS",
+                "Already exists: projects/p/zones/z/clusters/c.",
+                "",
+                Class::AlreadyExists,
+            ),
+            (409, "ABORTED", "etag mismatch", "", Class::Conflict),
+            (400, "INVALID_ARGUMENT", "Accelerator count: 1 should not be updated.", "", Class::Invalid),
+            (
+                400,
+                "FAILED_PRECONDITION",
+                "Cluster is running incompatible operation operation-1.",
+                "CLUSTER_ALREADY_HAS_OPERATION",
+                Class::Busy,
+            ),
+            (
+                400,
+                "FAILED_PRECONDITION",
+                "Operation operation-1 is currently creating a node pool for cluster c. Please wait and try \
+                 again once it is done.",
+                "",
+                Class::Busy,
+            ),
+            (400, "FAILED_PRECONDITION", "Label fingerprint is out of date.", "", Class::Conflict),
+            (400, "FAILED_PRECONDITION", "Node pool must be empty.", "", Class::Invalid),
+            (
+                429,
+                "RESOURCE_EXHAUSTED",
+                "Too many operations: cluster \"c\" hits the concurrent operations quota 5, please try again \
+                 later.",
+                "",
+                Class::Busy,
+            ),
+            (
+                429,
+                "RESOURCE_EXHAUSTED",
+                "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute'",
+                "",
+                Class::Throttled,
+            ),
+            (
+                403,
+                "PERMISSION_DENIED",
+                "Insufficient regional quota to satisfy request: resource \"NVIDIA_T4_GPUS\": request requires \
+                 '2.0' and is short '1.0'.",
+                "",
+                Class::Quota,
+            ),
+            (
+                403,
+                "PERMISSION_DENIED",
+                "Required \"container.clusters.create\" permission(s) for \"projects/p\".",
+                "",
+                Class::Denied,
+            ),
+            (
+                401,
+                "UNAUTHENTICATED",
+                "Request had invalid authentication credentials.",
+                "",
+                Class::Unauthenticated,
+            ),
+            (500, "INTERNAL", "Internal error.", "", Class::Unavailable),
+            (503, "UNAVAILABLE", "The service is currently unavailable.", "", Class::Unavailable),
+            (504, "DEADLINE_EXCEEDED", "Deadline exceeded.", "", Class::Lost),
+            (507, "INTERNAL", "cannot write box/sandbox.redb", "", Class::Other),
+        ];
+        for (status, canonical, message, reason, class) in rows {
+            let body = google(*status, canonical, message, reason);
+            let error = answer(Api::Gke, Method::Post, *status, &body).unwrap_err();
+            assert_eq!(error.class, *class, "{message}");
+            assert_eq!(error.message, *message);
+            assert_eq!(error.request, "POST /v1/x");
+        }
+    }
+
+    #[test]
+    fn kubernetes_refusals_get_their_class() {
+        let rows: &[(u16, &str, &str, Class)] = &[
+            (404, "NotFound", "daskclusters.kubernetes.dask.org \"x\" not found", Class::NotFound),
+            (409, "AlreadyExists", "pods \"x\" already exists", Class::AlreadyExists),
+            (
+                409,
+                "Conflict",
+                "Operation cannot be fulfilled on configmaps \"x\": the object has been modified",
+                Class::Conflict,
+            ),
+            (403, "Forbidden", "pods is forbidden: User \"u\" cannot list resource \"pods\"", Class::Denied),
+            (403, "Forbidden", "pods \"x\" is forbidden: exceeded quota: gpus", Class::Quota),
+            (422, "Invalid", "Pod \"x\" is invalid: spec.containers: Required value", Class::Invalid),
+            (429, "TooManyRequests", "too many requests", Class::Throttled),
+            (500, "InternalError", "failed calling webhook \"w\": connection refused", Class::Unavailable),
+            (504, "Timeout", "request did not complete within requested timeout", Class::Lost),
+            (507, "InternalError", "cannot write box/sandbox.redb", Class::Other),
+        ];
+        for (status, reason, message, class) in rows {
+            let body = json!({"kind": "Status", "code": status, "reason": reason, "message": message});
+            let error = answer(Api::Kubernetes, Method::Patch, *status, &body).unwrap_err();
+            assert_eq!(error.class, *class, "{message}");
+        }
+        let leaving = json!({"reason": "Forbidden", "message": "namespace x is being terminated",
+            "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}});
+        assert_eq!(answer(Api::Kubernetes, Method::Patch, 403, &leaving).unwrap_err().class, Class::Busy);
+    }
+
+    #[test]
+    fn a_read_cannot_be_lost() {
+        let body = google(504, "DEADLINE_EXCEEDED", "Deadline exceeded.", "");
+        assert_eq!(answer(Api::Gke, Method::Get, 504, &body).unwrap_err().class, Class::Unavailable);
+    }
+
+    #[test]
+    fn only_the_api_itself_says_that_something_is_not_there() {
+        let status = |message: &str, name: &str| {
+            json!({"kind": "Status", "reason": "NotFound", "message": message, "details": {"name": name}})
+                .to_string()
+        };
+        let of_gke =
+            google(404, "NOT_FOUND", "Not found: projects/p/locations/l/clusters/c.", "").to_string();
+        let text = "404 page not found\n".to_owned();
+        let page = "<html><body>404 page not found".to_owned();
+        let (pod, queue) = ("/api/v1/namespaces/n/pods/x", "/apis/q.example.com/v1/queues/x");
+        let cluster = "/v1/projects/p/locations/l/clusters/c";
+        let absent = Some(false);
+        let not_served = Some(true);
+        for (path, body, expect) in [
+            (pod, status("pods \"x\" not found", "x"), absent),
+            (pod, json!({"kind": "Status", "message": "gone"}).to_string(), absent),
+            (pod, status("pods \"y\" not found", "y"), None),
+            (pod, json!({"message": "not found"}).to_string(), None),
+            (pod, text.clone(), None),
+            (pod, page.clone(), None),
+            (pod, status("the server could not find the requested resource", ""), None),
+            (pod, of_gke.clone(), None),
+            (pod, String::new(), None),
+            (queue, text.clone(), not_served),
+            (queue, page.clone(), None),
+            (queue, status("the server could not find the requested resource", ""), not_served),
+            (cluster, of_gke, absent),
+            (cluster, text, None),
+            (cluster, page, None),
+            (cluster, status("pods \"x\" not found", "x"), None),
+        ] {
+            let api = if path == cluster { Api::Gke } else { Api::Kubernetes };
+            for method in [Method::Get, Method::Delete] {
+                let request = Request { api, method, path: path.into(), body: None };
+                let answer = Answer { status: 404, media: Media::Other, body: body.clone().into_bytes() };
+                let error = request.read(answer).unwrap_err();
+                let said = (error.class == Class::NotFound).then(|| error.is_unknown_path());
+                assert_eq!(said, expect, "{} {path}: {body}", method.as_str());
+            }
+        }
+    }
+
+    #[test]
+    fn conflicts_name_managers_and_fields() {
+        let body = json!({"reason": "Conflict", "message": "Apply failed with 2 conflicts", "details": {"causes": [
+            {"reason": "FieldManagerConflict", "message": "conflict with \"kubectl-edit\" using v1", "field": ".data.a"},
+            {"reason": "FieldManagerConflict", "message": "conflict with \"kubectl-edit\" using v1", "field": ".data.b"}]}});
+        let error = answer(Api::Kubernetes, Method::Patch, 409, &body).unwrap_err();
+        let expected = vec![("kubectl-edit".to_owned(), vec![".data.a".to_owned(), ".data.b".to_owned()])];
+        assert_eq!(error.conflicts(), expected);
+    }
+
+    #[test]
+    fn text_stays_text_and_pages_are_not_quoted() {
+        let request = Request::get(Api::Kubernetes, "/api/v1/namespaces/n/pods/p/log");
+        let answer = |status, media, body: &str| Answer { status, media, body: body.into() };
+        assert_eq!(request.read(answer(200, Media::Other, "42\n")).unwrap(), json!("42\n"));
+        assert_eq!(request.read(answer(200, Media::Other, "")).unwrap(), json!(""));
+        let page = request.read(answer(502, Media::Html, "<html>\n<p>oops"));
+        assert_eq!(page.unwrap_err().message, "bad gateway");
+        assert_eq!(request.read(answer(200, Media::Html, "<html>")).unwrap_err().class, Class::Unreadable);
+    }
+
+    #[test]
+    fn a_redirect_is_no_answer() {
+        for status in [301, 302, 303, 307, 308] {
+            let request = Request::get(Api::Gke, "/v1/projects/p/locations/l/clusters/c");
+            let error = request.read(Answer { status, media: Media::Html, body: Vec::new() }).unwrap_err();
+            assert_eq!((error.class, error.status), (Class::Other, Some(status)));
+            assert!(error.message.contains("redirect"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Many reads at once, each with its own end: what one of them meets keeps no other from being answered.
+
+use futures::StreamExt as _;
+use futures::stream;
+use serde_json::Value;
+
+use super::retry::get;
+use super::{ApiError, Class, LiveApi, Request};
+use model::resource::Query;
+
+/// What each query finds, in their order; what is not there is `null`.
+pub async fn ask(api: &dyn LiveApi, queries: Vec<Query>, parallelism: usize) -> Vec<Result<Value, ApiError>> {
+    let one = |query: Query| async move {
+        match get(api, Request::get(query.api, query.path)).await {
+            Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+            result => result,
+        }
+    };
+    stream::iter(queries).map(one).buffered(parallelism.max(1)).collect().await
+}

@@ -1,0 +1,317 @@
+//! One connection to everything that a stack lives in: GKE, Compute Engine, and the Kubernetes API of its
+//! cluster, which is found when it is first needed and found again when the cluster was made anew.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Router;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::credentials::Credentials;
+use super::endpoint::{Address, address, endpoint};
+use super::gke::{Gke, GkeAccess};
+use super::hosts::Fleet;
+use super::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
+use super::{ApiError, Class, LiveApi, Request};
+use model::resource::{Api, ClusterName, Endpoint, Host, Method};
+
+/// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.
+pub type InProcess = Arc<dyn Fn(&str) -> Option<Router> + Send + Sync>;
+
+/// What to connect to.
+pub struct Options {
+    /// How GKE is reached.
+    pub gke: GkeAccess,
+    /// The stack's GKE cluster; `None` for a stack of `[kubernetes]`.
+    pub cluster: Option<ClusterName>,
+    /// Which way leads to its control plane.
+    pub endpoint: Endpoint,
+    /// The cluster of a stack of `[kubernetes]`.
+    pub kubernetes: Option<KubeconfigAccess>,
+    /// The hosts of a stack without Kubernetes.
+    pub hosts: Vec<Host>,
+    /// Hosts that do not exist any more.
+    pub gone: Vec<String>,
+    /// Kubernetes APIs of this process; asked before the network.
+    pub in_process_kubernetes: Option<InProcess>,
+}
+
+/// A connection. Nothing is opened before the first request.
+pub struct Connection {
+    gke: Gke,
+    credentials: Arc<Credentials>,
+    cluster: Option<ClusterName>,
+    endpoint: Endpoint,
+    kubeconfig: Option<KubeconfigAccess>,
+    in_process: Option<InProcess>,
+    kubernetes: Mutex<Option<Kubernetes>>,
+    fleet: Option<Fleet>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gke, cluster, endpoint, kubeconfig, .. } = self;
+        f.debug_struct("Connection")
+            .field("gke", gke.access())
+            .field("cluster", cluster)
+            .field("endpoint", endpoint)
+            .field("kubeconfig", kubeconfig)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub fn new(options: Options) -> Self {
+        let Options { gke, cluster, endpoint, kubernetes, hosts, gone, in_process_kubernetes } = options;
+        let credentials = Arc::<Credentials>::default();
+        Self {
+            gke: Gke::new(gke, Arc::clone(&credentials)),
+            credentials,
+            cluster,
+            endpoint,
+            kubeconfig: kubernetes,
+            in_process: in_process_kubernetes,
+            kubernetes: Mutex::new(None),
+            fleet: Fleet::of(&hosts, gone),
+        }
+    }
+
+    async fn kubernetes(&self, request: &Request) -> Result<Kubernetes, ApiError> {
+        // Held while connecting, so that many first requests look the cluster up once.
+        let mut slot = self.kubernetes.lock().await;
+        if let Some(client) = &*slot {
+            return Ok(client.clone());
+        }
+        let client = match (&self.cluster, &self.kubeconfig) {
+            (Some(cluster), _) => self.of_gke(cluster, request).await?,
+            (None, Some(access)) => Kubernetes::kubeconfig(access)
+                .await
+                .map_err(|why| request.failed(Class::Unauthenticated, why))?,
+            (None, None) => return Err(request.failed(Class::Invalid, "the stack names no cluster")),
+        };
+        *slot = Some(client.clone());
+        Ok(client)
+    }
+
+    async fn of_gke(&self, name: &ClusterName, request: &Request) -> Result<Kubernetes, ApiError> {
+        let asked = self.gke.send(&Request::get(Api::Gke, format!("/v1/{}", name.path()))).await;
+        let cluster = asked.map_err(|error| match error.class {
+            Class::NotFound => {
+                request.failed(Class::NotFound, format!("the GKE cluster {} does not exist", name.cluster))
+            }
+            _ => error,
+        })?;
+        let found = address(&cluster, self.endpoint).map_err(|closed| {
+            let mut error = request.failed(Class::Other, closed.why);
+            error.body = Some(json!({ "remedy": closed.remedy }));
+            error
+        })?;
+        let Address { host, authority } = found.ok_or_else(|| {
+            let status = cluster["status"].as_str().unwrap_or("unknown");
+            let message = format!("the GKE cluster {} has no endpoint yet (status {status})", name.cluster);
+            request.failed(Class::Unavailable, message)
+        })?;
+        let router = self.in_process.as_ref().zip(endpoint(&cluster)).and_then(|(find, usual)| find(usual));
+        if let Some(router) = router {
+            return Ok(Kubernetes::in_process(router));
+        }
+        let bearer = match self.gke.access() {
+            GkeAccess::Google => Bearer::Google(Arc::clone(&self.credentials)),
+            GkeAccess::Loopback { token: Some(token), .. } => Bearer::Known(token.clone()),
+            GkeAccess::Loopback { .. } | GkeAccess::InProcess(_) => Bearer::Any,
+        };
+        Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(Class::Other, why))
+    }
+
+    /// Sends to the cluster; what does not reach it makes the next request look the cluster up again.
+    async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
+        let client = self.kubernetes(request).await?;
+        let result = self.noted(client.send(request).await).await;
+        match result {
+            // A cluster that was made anew has another authority; nothing was sent.
+            Err(error) if error.class == Class::Untrusted && self.cluster.is_some() => {
+                let client = self.kubernetes(request).await?;
+                self.noted(client.send(request).await).await
+            }
+            result => result,
+        }
+    }
+
+    async fn noted<T: Send>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
+        let unreached = |error: &ApiError| {
+            let astray = matches!(error.class, Class::Unavailable | Class::Lost) && error.status.is_none();
+            astray || matches!(error.class, Class::Unauthenticated | Class::Untrusted)
+        };
+        if self.cluster.is_some() && result.as_ref().err().is_some_and(unreached) {
+            *self.kubernetes.lock().await = None;
+        }
+        result
+    }
+
+    /// Connects to a port of a pod of the cluster.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::tunnel`].
+    pub async fn tunnel(&self, namespace: &str, pod: &str, port: u16) -> Result<Tunnel, ApiError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward");
+        let client = self.kubernetes(&Request::get(Api::Kubernetes, path)).await?;
+        let result = client.tunnel(namespace, pod, port).await;
+        self.noted(result).await
+    }
+
+    async fn follow_kubernetes(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+        let client = self.kubernetes(request).await?;
+        let result = client.follow(request).await;
+        self.noted(result).await
+    }
+
+    /// Whether the clusters are imitated in this process: their pods run no programs.
+    pub fn is_imitated(&self) -> bool {
+        self.in_process.is_some()
+    }
+
+    /// From now on hosts that cannot be used are passed over: for who only looks.
+    pub fn tolerate(&self) {
+        self.fleet.iter().for_each(Fleet::tolerate);
+    }
+
+    /// Why hosts were passed over.
+    pub fn missed(&self) -> Vec<ApiError> {
+        self.fleet.iter().flat_map(Fleet::missed).collect()
+    }
+
+    async fn send_one(&self, request: Request) -> Result<Value, ApiError> {
+        if let (Api::Kubernetes, Some(fleet)) = (request.api, &self.fleet) {
+            return fleet.send(&request).await;
+        }
+        if request.api == Api::Kubernetes {
+            return self.send_kubernetes(&request).await;
+        }
+        let result = self.gke.send(&request).await;
+        let deletes_cluster = request.method == Method::Delete
+            && self.cluster.as_ref().is_some_and(|cluster| request.path.ends_with(&cluster.path()));
+        if deletes_cluster {
+            *self.kubernetes.lock().await = None;
+        }
+        result
+    }
+}
+
+impl LiveApi for Connection {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+        self.send_one(request).boxed()
+    }
+
+    fn visits(&self, hosts: &[Host]) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| fleet.visits(hosts))
+    }
+
+    /// Objects on a host are looked at again and again: the agent watches nothing.
+    fn can_follow(&self) -> bool {
+        self.fleet.is_none()
+    }
+
+    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+        async move {
+            match &self.fleet {
+                Some(fleet) => fleet.follow(request).await,
+                None => self.follow_kubernetes(&request).await,
+            }
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex as StdMutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::routing::{any, get};
+
+    use super::*;
+
+    fn name() -> ClusterName {
+        ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }
+    }
+
+    /// GKE with one cluster whose JSON can be changed, and how often it was asked.
+    fn gke(cluster: Arc<StdMutex<Option<Value>>>) -> (Router, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let answer = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            let body = cluster.lock().unwrap().clone();
+            async move {
+                let (status, body) = match body {
+                    Some(body) => (http::StatusCode::OK, body),
+                    None => {
+                        (http::StatusCode::NOT_FOUND, json!({"error": {"code": 404, "message": "Not found"}}))
+                    }
+                };
+                (status, [(http::header::CONTENT_TYPE, "application/json")], body.to_string())
+            }
+        };
+        (Router::new().route("/v1/projects/p/locations/l/clusters/c", get(answer)), asked)
+    }
+
+    const NO_PODS: &str =
+        r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}"#;
+
+    fn connection(gke: Router) -> Connection {
+        let find: InProcess = Arc::new(|endpoint: &str| {
+            let name = endpoint.to_owned();
+            // One endpoint stands for a cluster that has just been deleted.
+            let answer = move || {
+                let name = name.clone();
+                async move { (http::StatusCode::UNAUTHORIZED, json!({"message": name}).to_string()) }
+            };
+            match endpoint {
+                "old" => Some(Router::new().fallback(any(answer))),
+                _ => Some(Router::new().fallback(any(|| async { NO_PODS }))),
+            }
+        });
+        Connection::new(Options {
+            gke: GkeAccess::InProcess(gke),
+            cluster: Some(name()),
+            endpoint: Endpoint::Auto,
+            kubernetes: None,
+            hosts: Vec::new(),
+            gone: Vec::new(),
+            in_process_kubernetes: Some(find),
+        })
+    }
+
+    fn pods() -> Request {
+        Request::get(Api::Kubernetes, "/api/v1/pods")
+    }
+
+    #[tokio::test]
+    async fn the_cluster_is_looked_up_once_and_again_when_it_was_made_anew() {
+        let cluster =
+            Arc::new(StdMutex::new(Some(json!({"name": "c", "status": "RUNNING", "endpoint": "old"}))));
+        let (router, asked) = gke(Arc::clone(&cluster));
+        let connection = connection(router);
+        let error = connection.send(pods()).await.unwrap_err();
+        assert_eq!(error.class, Class::Unauthenticated, "{error}");
+        *cluster.lock().unwrap() = Some(json!({"name": "c", "status": "RUNNING", "endpoint": "new"}));
+        for _ in 0..3 {
+            assert!(connection.send(pods()).await.is_ok());
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_endpoint_and_one_that_is_not_there_are_told_apart() {
+        let cluster = Arc::new(StdMutex::new(Some(json!({"name": "c", "status": "PROVISIONING"}))));
+        let (router, _) = gke(Arc::clone(&cluster));
+        let connection = connection(router);
+        assert_eq!(connection.send(pods()).await.unwrap_err().class, Class::Unavailable);
+        *cluster.lock().unwrap() = None;
+        let error = connection.send(pods()).await.unwrap_err();
+        assert_eq!((error.class, error.is_unknown_path()), (Class::NotFound, false));
+    }
+}

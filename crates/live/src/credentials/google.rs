@@ -1,0 +1,89 @@
+//! Credentials that Google's own library turns into tokens: it caches and renews them.
+
+use google_cloud_auth::credentials::{
+    AccessTokenCredentials, CacheableResource, CredentialsProvider, EntityTag, external_account,
+    impersonated, mds, user_account,
+};
+use google_cloud_auth::errors::CredentialsError;
+use serde_json::Value;
+
+use super::Refused;
+use super::adc::Kind;
+use super::exchange::{Exchange, Login, Refresh, SCOPES};
+use crate::transport::causes;
+
+#[derive(Debug)]
+pub struct Library(AccessTokenCredentials);
+
+impl Library {
+    /// Of the metadata server of a machine on Google Cloud.
+    pub fn metadata() -> Result<Self, String> {
+        let built = mds::Builder::default().with_scopes(SCOPES).build_access_token_credentials();
+        built.map(Self).map_err(|error| causes(&error))
+    }
+
+    /// Of a file's content. A login of a person has its scopes from when it was made.
+    pub fn of(kind: Kind, content: Value) -> Result<Self, String> {
+        let built = match kind {
+            Kind::User => user_account::Builder::new(content).build_access_token_credentials(),
+            Kind::Impersonated => {
+                impersonated_by(content)?.with_scopes(SCOPES).build_access_token_credentials()
+            }
+            Kind::External => {
+                external_account::Builder::new(content).with_scopes(SCOPES).build_access_token_credentials()
+            }
+            Kind::Key | Kind::Workforce => return Err("it is exchanged without the library".to_owned()),
+        };
+        built.map(Self).map_err(|error| causes(&error))
+    }
+
+    /// A token.
+    ///
+    /// # Errors
+    /// In the library's own words.
+    pub async fn token(&self) -> Result<String, Refused> {
+        let token = self.0.access_token().await;
+        token.map(|token| token.token).map_err(|error| Refused::Library(causes(&error)))
+    }
+}
+
+/// The library does not know logins of workforce identity federation, also not as what impersonates.
+fn impersonated_by(content: Value) -> Result<impersonated::Builder, String> {
+    let source = &content["source_credentials"];
+    if source["type"] != Kind::Workforce.name() {
+        return Ok(impersonated::Builder::new(content));
+    }
+    let source = Exchanged(Exchange::new(Login::Refresh(Refresh::of(source)?)));
+    let url = content["service_account_impersonation_url"].as_str().unwrap_or_default();
+    let principal = url.rsplit_once("/serviceAccounts/").and_then(|(_, rest)| rest.split(':').next());
+    let principal = principal.ok_or("its `service_account_impersonation_url` names no service account")?;
+    let delegates = content["delegates"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    Ok(impersonated::Builder::from_source_credentials(source.into())
+        .with_target_principal(principal)
+        .with_delegates(delegates))
+}
+
+/// What impersonates, as the library takes it.
+#[derive(Debug)]
+struct Exchanged(Exchange);
+
+impl CredentialsProvider for Exchanged {
+    async fn headers(
+        &self,
+        _: http::Extensions,
+    ) -> Result<CacheableResource<http::HeaderMap>, CredentialsError> {
+        let failed = |refused: &Refused| {
+            CredentialsError::from_msg(matches!(refused, Refused::Away { .. }), refused.to_string())
+        };
+        let token = self.0.token().await.map_err(|refused| failed(&refused))?;
+        let value = http::HeaderValue::try_from(format!("Bearer {token}"));
+        let mut value = value.map_err(|_| CredentialsError::from_msg(false, "the token is not text"))?;
+        value.set_sensitive(true);
+        let data = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
+        Ok(CacheableResource::New { entity_tag: EntityTag::new(), data })
+    }
+
+    async fn universe_domain(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,281 @@
+//! The GKE and Compute Engine APIs: JSON over HTTPS with Google's credentials, over plain HTTP on loopback
+//! without any, or into a router of this process.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::answer::Answer;
+use super::credentials::Credentials;
+use super::environment::environment;
+use super::proxy::{self, Via};
+use super::shape::Media;
+use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
+use super::trust::{Trust, is_untrusted};
+use super::{ApiError, Class, Request};
+use model::resource::{Api, Method};
+
+/// How GKE is reached.
+#[derive(Clone, Debug)]
+pub enum GkeAccess {
+    /// The cloud, with application default credentials.
+    Google,
+    /// A sandbox on this machine. No credentials are sent but its own.
+    Loopback {
+        /// `http://127.0.0.1:8085`.
+        url: String,
+        /// What it asks for when a real API server stands behind it.
+        token: Option<http::HeaderValue>,
+    },
+    /// A sandbox in this process.
+    InProcess(Router),
+}
+
+impl GkeAccess {
+    /// The access for `DASK_INFRA_GKE_ENDPOINT`.
+    ///
+    /// # Errors
+    /// Anything but plain HTTP on loopback, in words for the user: without credentials nothing else is safe.
+    pub fn loopback(url: &str) -> Result<Self, String> {
+        let refused =
+            |why: &str| format!("{url} cannot be the GKE endpoint: {why}; give http://127.0.0.1:PORT");
+        let uri: http::Uri = url.parse().map_err(|_| refused("it is not a URL"))?;
+        if uri.scheme() != Some(&http::uri::Scheme::HTTP) {
+            return Err(refused("it is not plain HTTP"));
+        }
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let loopback =
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        if !loopback {
+            return Err(refused("it is not on this machine"));
+        }
+        Ok(Self::Loopback { url: url.trim_end_matches('/').to_owned(), token: None })
+    }
+
+    /// The same with the token of a sandbox.
+    #[must_use]
+    pub fn with_token(self, token: Option<&str>) -> Self {
+        let header = token.and_then(|token| http::HeaderValue::try_from(format!("Bearer {token}")).ok());
+        match self {
+            Self::Loopback { url, token } => {
+                let token = header.or(token).map(|mut token| {
+                    token.set_sensitive(true);
+                    token
+                });
+                Self::Loopback { url, token }
+            }
+            other => other,
+        }
+    }
+}
+
+/// The client.
+#[derive(Debug)]
+pub struct Gke {
+    access: GkeAccess,
+    credentials: Arc<Credentials>,
+    http: OnceCell<reqwest::Client>,
+}
+
+impl Gke {
+    /// A client; nothing is opened or read before the first request.
+    pub fn new(access: GkeAccess, credentials: Arc<Credentials>) -> Self {
+        Self { access, credentials, http: OnceCell::new() }
+    }
+
+    /// How it is reached.
+    pub fn access(&self) -> &GkeAccess {
+        &self.access
+    }
+
+    /// Sends one request, once.
+    ///
+    /// # Errors
+    /// No credentials, no connection, no answer, or an answer that is not 2xx.
+    pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+        let answer = match &self.access {
+            GkeAccess::InProcess(router) => {
+                let sent = in_process(router, request);
+                tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| late(request))??
+            }
+            GkeAccess::Loopback { url, token } => {
+                let token = token.iter().map(|token| (http::header::AUTHORIZATION, token.clone()));
+                self.network(url, token.collect(), request).await?
+            }
+            GkeAccess::Google => {
+                let headers = self.credentials.headers(request).await?;
+                let bearer = headers.get(http::header::AUTHORIZATION).cloned();
+                let answer = self.network(host(request.api), headers, request).await?;
+                match bearer.filter(|_| answer.status == 401) {
+                    // Nothing was done. A token ends early when the key is replaced or this machine has slept.
+                    Some(bearer) if self.credentials.refused(&bearer).await => {
+                        let headers = self.credentials.headers(request).await?;
+                        self.network(host(request.api), headers, request).await?
+                    }
+                    Some(_) | None => answer,
+                }
+            }
+        };
+        request.read(answer)
+    }
+
+    async fn network(
+        &self,
+        base: &str,
+        headers: http::HeaderMap,
+        request: &Request,
+    ) -> Result<Answer, ApiError> {
+        let client = self
+            .http
+            .get_or_try_init(|| async { self.client() })
+            .await
+            .map_err(|error| request.failed(Class::Other, causes(&error)))?;
+        let method = match request.method {
+            Method::Get => http::Method::GET,
+            Method::Post => http::Method::POST,
+            Method::Put => http::Method::PUT,
+            Method::Patch | Method::Merge => http::Method::PATCH,
+            Method::Delete => http::Method::DELETE,
+        };
+        let mut builder = client.request(method, format!("{base}{}", request.path)).headers(headers);
+        if let Some(body) = &request.body {
+            let json = body.to_string();
+            builder = builder.header(http::header::CONTENT_TYPE, content_type(request)).body(json);
+        } else if request.method == Method::Post {
+            // Google's front end wants a length with every POST.
+            builder = builder.header(http::header::CONTENT_LENGTH, "0");
+        }
+        let response = builder.send().await.map_err(|error| transport_error(request, base, error))?;
+        let status = response.status().as_u16();
+        let media = Media::of(response.headers());
+        let body = bounded(request, reqwest::Body::from(response)).await?;
+        Ok(Answer { status, media, body })
+    }
+
+    fn client(&self) -> Result<reqwest::Client, reqwest::Error> {
+        // A redirect would carry the token to wherever it points.
+        let builder = reqwest::Client::builder()
+            .timeout(TIMEOUT)
+            .user_agent(USER_AGENT)
+            .redirect(reqwest::redirect::Policy::none());
+        match self.access {
+            // A proxy of the environment must not be asked for what is on this machine.
+            GkeAccess::Loopback { .. } => builder.no_proxy().build(),
+            GkeAccess::Google | GkeAccess::InProcess(_) => proxy::of_environment(builder).build(),
+        }
+    }
+}
+
+fn host(api: Api) -> &'static str {
+    match api {
+        Api::Compute => "https://compute.googleapis.com",
+        Api::Projects => "https://cloudresourcemanager.googleapis.com",
+        Api::Policies => "https://orgpolicy.googleapis.com",
+        Api::Gke | Api::Kubernetes => "https://container.googleapis.com",
+    }
+}
+
+fn late(request: &Request) -> ApiError {
+    request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))
+}
+
+/// The proxy between here and a server.
+fn via(base: &str) -> Option<Via> {
+    let server = base.parse::<http::Uri>().ok()?;
+    proxy::named(&environment, &server).map(|proxy| Via::of(&proxy, "HTTPS_PROXY"))
+}
+
+fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiError {
+    let (error, host) = (error.without_url(), base.trim_start_matches("https://"));
+    if error.is_builder() {
+        request.failed(Class::Invalid, causes(&error))
+    } else if is_untrusted(&error) {
+        let why = causes(&error);
+        let why = via(base).map_or(why.clone(), |via| via.explains(host, &why));
+        request.untrusted(host, &why, Trust::Public)
+    } else if error.is_connect() {
+        let why = causes(&error);
+        match via(base) {
+            Some(via) => via.unconnected(request, host, &why),
+            None => request.failed(Class::Unavailable, why),
+        }
+    } else if error.is_timeout() {
+        late(request)
+    } else {
+        request.unanswered(causes(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use serde_json::json;
+
+    use super::*;
+
+    fn gke(access: GkeAccess) -> Gke {
+        Gke::new(access, Arc::default())
+    }
+
+    #[test]
+    fn only_plain_http_on_loopback_goes_without_credentials() {
+        for good in ["http://127.0.0.1:80", "http://localhost:1/", "http://[::1]:9"] {
+            assert!(GkeAccess::loopback(good).is_ok(), "{good}");
+        }
+        for bad in ["https://127.0.0.1:80", "http://10.0.0.1:80", "http://example.org", "127.0.0.1:80", ""] {
+            assert!(GkeAccess::loopback(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_router_of_this_process_answers() {
+        let echo = |request: axum::extract::Request| async move {
+            json!({ "uri": request.uri().to_string() }).to_string()
+        };
+        let client = gke(GkeAccess::InProcess(Router::new().route("/v1/{*rest}", get(echo))));
+        let answer = client.send(&Request::get(Api::Gke, "/v1/a?b=c")).await;
+        assert_eq!(answer, Ok(json!({ "uri": "/v1/a?b=c" })));
+    }
+
+    #[tokio::test]
+    async fn loopback_answers_and_a_closed_port_is_unavailable_also_for_writes() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let body = r#"{"name":"c"}"#;
+        let router = Router::new().route("/v1/c", get(move || async move { body }));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = gke(GkeAccess::loopback(&format!("http://{address}")).unwrap());
+        assert_eq!(client.send(&Request::get(Api::Gke, "/v1/c")).await, Ok(json!({"name": "c"})));
+        server.abort();
+        let _ = server.await;
+        let closed = gke(GkeAccess::loopback(&format!("http://{address}")).unwrap());
+        let write =
+            Request { api: Api::Gke, method: Method::Post, path: "/v1/c".into(), body: Some(json!({})) };
+        assert_eq!(closed.send(&write).await.unwrap_err().class, Class::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_after_sending_loses_a_write_but_not_a_read() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                use tokio::io::AsyncReadExt as _;
+                let mut buffer = [0; 1024];
+                let _ = stream.read(&mut buffer).await;
+            }
+        });
+        let client = gke(GkeAccess::loopback(&url).unwrap());
+        let write =
+            Request { api: Api::Gke, method: Method::Post, path: "/v1/c".into(), body: Some(json!({})) };
+        assert_eq!(client.send(&write).await.unwrap_err().class, Class::Lost);
+        let read = Request::get(Api::Gke, "/v1/c");
+        assert_eq!(client.send(&read).await.unwrap_err().class, Class::Unavailable);
+        server.abort();
+    }
+}

@@ -1,0 +1,243 @@
+//! Certificates of Dask clusters on hosts. Each cluster has an authority of its own, which signs one certificate and is forgotten: nobody
+//! can sign another one. They go to the host of its scheduler over the pipe of the agent, which keeps them as files; hosts and clients get
+//! copies from there. No plan, record or argument of a program has them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use serde_json::{Map, Value, json};
+
+use crate::shape::Place;
+use crate::{Request, private};
+use model::resource::{Host, Method, Reach};
+
+/// Days until certificates end. Plans warn when a twelfth of that, two months, is left.
+const LIFE: i64 = 730;
+
+/// The protocol of a scheduler that has certificates.
+pub(super) const TLS: &str = "tls";
+
+/// The subresource with the certificates of a Dask cluster.
+pub const CERTIFICATES: &str = "certificates";
+
+/// The certificates that a host is to have, by the plural and the name of their object: those of the scheduler's host, for the others.
+#[derive(Default)]
+pub(super) struct Given(Mutex<BTreeMap<(String, String), Value>>);
+
+impl Given {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Value>> {
+        // Nothing that holds it can panic half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn keep(&self, plural: &str, name: &str, certificates: Value) {
+        self.all().insert((plural.to_owned(), name.to_owned()), certificates);
+    }
+
+    /// Certificates that go along with a request: those of the Dask cluster that it writes, or new ones. The agent keeps those that it
+    /// has.
+    pub(super) fn with(&self, request: &Request) -> Option<Value> {
+        let place = written(request)?;
+        let known = self.all().get(&place).cloned();
+        // Others than those of the scheduler would be of no use to a host without it.
+        let spec = &request.body.as_ref()?["spec"];
+        let on = &spec["scheduler"]["on"];
+        let leads = spec["host"].is_null() || on.is_null() || *on == spec["host"];
+        known.or_else(|| if leads { made(Timestamp::now()) } else { None })
+    }
+}
+
+/// The plural and the name of the Dask cluster that a request writes, if it speaks TLS.
+pub(super) fn written(request: &Request) -> Option<(String, String)> {
+    let body = request.body.as_ref().filter(|_| request.method == Method::Patch)?;
+    if body["spec"]["scheduler"]["protocol"] != TLS {
+        return None;
+    }
+    let place = Place::of_path(request.path.split('?').next().unwrap_or_default())?;
+    Some((place.plural.to_owned(), place.name?.to_owned()))
+}
+
+/// An authority, and a certificate of it for scheduler, workers and clients. Where none can be made, the agent says that none came.
+fn made(now: Timestamp) -> Option<Value> {
+    let day = |timestamp: Timestamp| {
+        let date = timestamp.to_zoned(TimeZone::UTC).date();
+        let (year, month, day) = (date.year(), date.month().unsigned_abs(), date.day().unsigned_abs());
+        (date_time_ymd(year.into(), month, day), format!("{date}T00:00:00Z"))
+    };
+    // Clocks of hosts may be behind.
+    let (begins, ends) = (now.checked_sub(24.hours()).ok()?, now.checked_add((24 * LIFE).hours()).ok()?);
+    let ((not_before, begins), (not_after, ends)) = (day(begins), day(ends));
+    let params = |name: &str| -> Result<CertificateParams, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.not_before, params.not_after) = (not_before, not_after);
+        Ok(params)
+    };
+    let make = || -> Result<Value, rcgen::Error> {
+        let mut authority = params("dask-infra authority of a Dask cluster")?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let signs = KeyPair::generate()?;
+        let signed = authority.self_signed(&signs)?.pem();
+        let issuer = Issuer::new(authority, signs);
+        let mut own = params("dask-infra Dask cluster")?;
+        own.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        own.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        own.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = own.signed_by(&key, &issuer)?.pem();
+        Ok(json!({
+            "authority": signed, "certificate": certificate, "key": key.serialize_pem(),
+            "begins": begins, "ends": ends,
+        }))
+    };
+    make().ok()
+}
+
+/// The files of a client by the options of Dask's `Security`.
+const OF_CLIENTS: [(&str, &str, &str); 3] = [
+    ("tls_ca_file", "ca.pem", "authority"),
+    ("tls_client_cert", "cert.pem", "certificate"),
+    ("tls_client_key", "key.pem", "key"),
+];
+
+/// The folder of this user with copies of the certificates of a Dask cluster, and those that it is in, the innermost first.
+fn folders_for_clients(host: &Host, cluster: &str) -> Option<[PathBuf; 3]> {
+    let base = private::state()?.join("dask-infra");
+    let clients = base.join("clients");
+    Some([clients.join(name_for_clients(host, cluster)), clients, base])
+}
+
+/// A name for people to recognize and for nobody to lead elsewhere: hosts of two stacks may have one name, and so may Dask clusters.
+fn name_for_clients(host: &Host, cluster: &str) -> String {
+    let (user, port) = match &host.way {
+        Reach::Ssh { user, port, .. } => (user.as_deref().unwrap_or_default(), port.unwrap_or_default()),
+        Reach::Here => ("", 0),
+    };
+    let way = format!("{user}\0{}\0{port}\0{cluster}", host.address());
+    let known: String = cluster.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    format!("{known}-{}", &blake3::hash(way.as_bytes()).to_hex()[..16])
+}
+
+/// The options of Dask's `Security` for a client: paths of files that only this user can read. On the machine of the scheduler they are
+/// the agent's own; of those of another host copies are kept here until the Dask cluster is deleted.
+///
+/// # Errors
+/// Why there are no files.
+pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Value, String> {
+    let text = |field: &str| found[field].as_str().filter(|text| !text.is_empty());
+    let folder = match host.way {
+        Reach::Here => PathBuf::from(text("folder").ok_or("the host does not say where they are")?),
+        Reach::Ssh { .. } => {
+            let [folder, clients, base] =
+                folders_for_clients(host, cluster).ok_or("neither XDG_STATE_HOME nor HOME is set")?;
+            private::parent(&base)?;
+            private::folder(&clients)?;
+            let folder = private::folder(&folder)?;
+            for (_, name, field) in OF_CLIENTS {
+                let pem = text(field).ok_or("the host did not send them")?;
+                write(&folder, name, pem).map_err(|error| error.to_string())?;
+            }
+            folder
+        }
+    };
+    let paths = OF_CLIENTS.map(|(option, name, _)| (option.to_owned(), json!(folder.join(name))));
+    let mut options: Map<String, Value> = paths.into_iter().collect();
+    options.insert("require_encryption".to_owned(), json!(true));
+    Ok(Value::Object(options))
+}
+
+/// Writes a file that is 0600 from the start, in place of what is there.
+fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(folder.join(name)).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Removes the copies for clients of a Dask cluster, and folders that have become empty.
+pub(super) fn forget_for_clients(host: &Host, cluster: &str) {
+    let Some([folder, clients, base]) = folders_for_clients(host, cluster) else { return };
+    // Usually there are none.
+    if fs::remove_dir_all(&folder).is_ok() {
+        for above in [clients, base] {
+            let _ = fs::remove_dir(above);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::Api;
+
+    #[test]
+    fn only_what_speaks_tls_gets_certificates_and_none_are_in_its_request() {
+        let write = |protocol: &str| Request {
+            api: Api::Kubernetes,
+            method: Method::Patch,
+            path: "/apis/hosts.dask-infra.dev/v1/clusters/c?fieldManager=x".to_owned(),
+            body: Some(json!({ "spec": { "scheduler": { "protocol": protocol } } })),
+        };
+        let given = Given::default();
+        assert_eq!(given.with(&write("tcp")), None);
+        assert_eq!(given.with(&Request::get(Api::Kubernetes, write(TLS).path)), None);
+        let made = given.with(&write(TLS)).unwrap();
+        assert!(made["key"].as_str().unwrap().starts_with("-----BEGIN PRIVATE KEY-----"));
+        assert_ne!(given.with(&write(TLS)).unwrap()["authority"], made["authority"]);
+        let mut elsewhere = write(TLS);
+        elsewhere.body = elsewhere.body.map(|mut body| {
+            body["spec"]["host"] = json!("n2");
+            body["spec"]["scheduler"]["on"] = json!("n1");
+            body
+        });
+        assert_eq!(given.with(&elsewhere), None);
+        given.keep("clusters", "c", json!({ "key": "of the scheduler's host" }));
+        assert_eq!(given.with(&write(TLS)).unwrap()["key"], "of the scheduler's host");
+    }
+
+    #[test]
+    fn certificates_hold_for_two_years() {
+        let made = made("2026-11-28T10:00:00Z".parse().unwrap()).unwrap();
+        assert_eq!(
+            (&made["begins"], &made["ends"]),
+            (&json!("2026-11-27T00:00:00Z"), &json!("2028-11-27T00:00:00Z"))
+        );
+    }
+    #[test]
+    fn clients_of_each_dask_cluster_have_a_folder_of_their_own() {
+        let host = |address: &str, user: Option<&str>| Host {
+            name: "login".to_owned(),
+            way: Reach::Ssh {
+                address: address.to_owned(),
+                user: user.map(str::to_owned),
+                port: None,
+                identity: None,
+                python: None,
+                prologue: Vec::new(),
+            },
+            slurm: false,
+        };
+        let names = [
+            name_for_clients(&host("a", None), "work"),
+            name_for_clients(&host("b", None), "work"),
+            name_for_clients(&host("a", Some("u")), "work"),
+            name_for_clients(&host("a", None), "other"),
+        ];
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name), "{names:?}");
+        }
+        assert!(names[0].starts_with("work-"));
+        assert!(!name_for_clients(&host("a", None), "../../x").contains(['/', '.']));
+    }
+}

@@ -1,0 +1,714 @@
+//! Several hosts behind one API. An object that lives on several of them is written once: its workers are shared out, and
+//! what the hosts tell is put together again. What one host does not tell is unknown, so a look at all fails with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::parts::{
+    Key, applied_by, appliers, begun, conditions_of, deletion, key_of, leader, led, merged, names_of, part,
+    share, told_by, uid_on, without,
+};
+use super::turns::{self, Turns};
+use super::{Agent, CERTIFICATES, Places, certificates};
+use crate::kube::BytesAsTheyCome;
+use crate::shape::Place;
+use crate::{ApiError, Class, MANAGER, Request};
+use model::resource::{Host, Method, Reach};
+
+/// Where records are, up to the id of a stack.
+const RECORDS: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-";
+
+const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
+
+/// Values for processes, which every host of the stack has.
+const SECRETS: &str = "secrets";
+
+/// Says on which host a program of its own runs.
+const ON: &str = "hosts.dask-infra.dev/on";
+
+/// The hosts of a stack.
+pub struct Fleet {
+    agents: Vec<(String, Arc<Agent>)>,
+    /// Those that left its file, and still have to be emptied.
+    former: Mutex<Vec<(String, Arc<Agent>)>>,
+    /// Names of those that are not looked for.
+    gone: Vec<String>,
+    places: Places,
+    /// Of objects on several hosts, by kind and name.
+    identities: Mutex<BTreeMap<Key, Identity>>,
+    turns: Turns,
+    /// Hosts that could not be used, where that is no error.
+    missed: Mutex<Option<BTreeMap<String, ApiError>>>,
+    /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
+    is_local: bool,
+}
+
+/// What an object on several hosts is told apart by. It holds as long as any of its parts is there: hosts delete theirs at their own
+/// pace, and the next one's part is not another object.
+struct Identity {
+    /// That of its first part, when it was first seen.
+    uid: String,
+    /// Those of all parts that were seen.
+    parts: BTreeSet<String>,
+}
+
+/// An object on its way to the hosts.
+struct Write<'a> {
+    request: &'a Request,
+    path: &'a str,
+    /// The options of its request.
+    words: &'a str,
+    body: Value,
+    hosts: Vec<String>,
+    /// What hosts have of it.
+    before: Vec<(String, Value)>,
+    /// What only the scheduler's host knows.
+    told: Vec<(&'static str, Value)>,
+    /// Hosts that it leaves when others have left them.
+    used: BTreeSet<String>,
+}
+
+impl<'a> Write<'a> {
+    fn of(request: &'a Request) -> Self {
+        let (path, words) = request.path.split_once('?').unwrap_or((&request.path, ""));
+        let body = request.body.clone().unwrap_or_default();
+        let hosts = names_of(&body["spec"]["hosts"]);
+        Self {
+            request,
+            path,
+            words,
+            body,
+            hosts,
+            before: Vec::new(),
+            told: Vec::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    fn has(&self, host: &str) -> bool {
+        self.hosts.iter().any(|name| name == host)
+    }
+
+    fn ours(&self) -> Vec<(String, Value)> {
+        applied_by(self.words, &self.before)
+    }
+
+    fn part(&self, host: &str) -> Request {
+        let mut part = part(&self.body, host);
+        for (field, value) in &self.told {
+            part["spec"][*field] = value.clone();
+        }
+        Request { body: Some(part), ..self.request.clone() }
+    }
+
+    /// The part of the scheduler's host; its workers stay as they are where their turn comes later.
+    fn begins(&self, host: &str, kept: Option<&Value>) -> Request {
+        let mut begins = self.part(host);
+        if let (Some(worker), Some(body)) = (kept, begins.body.as_mut()) {
+            body["spec"]["worker"] = worker.clone();
+        }
+        begins
+    }
+
+    /// What takes it from a host, if it is there.
+    fn leaving(&self, host: &str, base: &Value) -> Option<Request> {
+        if self.used.contains(host) {
+            // It goes with the last of them.
+            return self.anytime(host);
+        }
+        let body = Some(json!({ "leaves": true }));
+        let delete =
+            Request { path: self.path.to_owned(), method: Method::Delete, body, ..self.request.clone() };
+        deletion(&delete, host, &self.before, base)
+    }
+
+    /// What is sent to a host when its turn comes.
+    fn late(&self, host: &str, base: &Value) -> Option<Request> {
+        if !self.has(host) {
+            return self.leaving(host, base);
+        }
+        self.anytime(host)
+    }
+
+    /// What the host notes of it meanwhile is no change of it.
+    fn anytime(&self, host: &str) -> Option<Request> {
+        let mut part = self.part(host);
+        without(&mut part.body.as_mut()?["metadata"], "resourceVersion");
+        Some(part)
+    }
+}
+
+impl Fleet {
+    pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
+        let is_local = hosts.first().is_some_and(|host| host.way == Reach::Here || host.slurm);
+        hosts.first()?;
+        let places = Places::default();
+        let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));
+        let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
+        Some(Self {
+            agents,
+            former: Mutex::default(),
+            gone,
+            places,
+            identities: Mutex::default(),
+            turns: Turns::default(),
+            missed: Mutex::default(),
+            is_local,
+        })
+    }
+
+    /// As [`LiveApi::visits`](crate::LiveApi::visits).
+    pub fn visits(&self, hosts: &[Host]) -> bool {
+        let mut former = self.former();
+        let before = former.len();
+        let agents = &self.agents;
+        for host in hosts.iter().filter(|host| !self.is_local && !self.gone.contains(&host.name)) {
+            let mut known = agents.iter().chain(former.iter());
+            if !known.any(|(name, _)| *name == host.name) {
+                former.push((host.name.clone(), Arc::new(Agent::of(host.clone(), Arc::clone(&self.places)))));
+            }
+        }
+        former.len() > before
+    }
+
+    /// From now on hosts that cannot be used are passed over: for who only looks.
+    pub fn tolerate(&self) {
+        *self.passed_over() = Some(BTreeMap::new());
+    }
+
+    /// Why hosts were passed over.
+    pub fn missed(&self) -> Vec<ApiError> {
+        self.passed_over().iter().flatten().map(|(_, error)| error.clone()).collect()
+    }
+
+    fn passed_over(&self) -> MutexGuard<'_, Option<BTreeMap<String, ApiError>>> {
+        // Nothing that holds it can panic half way.
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn former(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
+        // Nothing that holds it can panic half way.
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of the file, then those that left it.
+    fn all(&self) -> Vec<(String, Arc<Agent>)> {
+        self.agents.iter().chain(self.former().iter()).cloned().collect()
+    }
+
+    fn home(&self) -> &Arc<Agent> {
+        // There is one at least.
+        &self.agents[0].1
+    }
+
+    /// Sends one request to the hosts that it is about.
+    ///
+    /// # Errors
+    /// As [`Agent::send`], with the name of the host.
+    pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let place = Place::of_path(path);
+        if let Some(Place { plural: "clusters" | "jobs", name: Some(name), .. }) = place
+            && request.method == Method::Delete
+            && !request.path.contains("dryRun=")
+        {
+            certificates::forget_for_clients(&self.home().host, name);
+        }
+        if self.is_local {
+            return self.home().send(request).await;
+        }
+        let Some(place) = place.filter(|place| is_shared(place.plural)) else {
+            return self.home_answers(request).await;
+        };
+        match (request.method, place.name, place.subresource) {
+            (Method::Get, None, _) => self.list(request, place.plural).await,
+            (_, Some(name), below) if place.plural == "pods" => self.pod(request, name, below).await,
+            (Method::Get, Some(name), Some(CERTIFICATES)) => {
+                self.certificates(request, &format!("{HOSTS}/{}/{name}", place.plural)).await
+            }
+            (Method::Get, Some(_), _) => {
+                self.whole(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
+            }
+            (Method::Delete, Some(_), _) => {
+                let parts = self.everywhere(|_| Some(Request::get(request.api, path))).await?;
+                let meant = request.body.as_ref().map(|body| &body["preconditions"]["uid"]);
+                let is_meant = |(host, part): &&(String, Value)| {
+                    meant.and_then(Value::as_str).is_none_or(|meant| self.is_part_of(meant, host, part))
+                };
+                // Nothing is deleted without the part that was seen: the first host tells that it is another one.
+                let Some((_, base)) = parts.iter().find(is_meant) else {
+                    let asked = self.everywhere(|host| Some(conditions_of(request, host))).await;
+                    return match (parts.is_empty(), asked) {
+                        (false, Ok(_)) | (true, _) => Err(absent(request)),
+                        (false, Err(error)) => Err(error),
+                    };
+                };
+                let base = base.clone();
+                let answers = self.everywhere(|host| deletion(request, host, &parts, &base)).await?;
+                answers.into_iter().next().map(|(_, answer)| answer).ok_or_else(|| absent(request))
+            }
+            (_, Some(_), Some("scale")) => self.scale(request).await,
+            (_, Some(_), _) => self.apply(request).await,
+            _ => self.home_answers(request).await,
+        }
+    }
+
+    /// The certificates that the host of a scheduler has for its Dask cluster.
+    async fn certificates(&self, request: &Request, path: &str) -> Result<Value, ApiError> {
+        let look = Request::get(request.api, path);
+        let parts = self.everywhere(|_| Some(look.clone())).await?;
+        let leader = led(&parts).and_then(|part| leader(part, &names_of(&part["spec"]["hosts"])));
+        let leader = leader.ok_or_else(|| absent(request))?;
+        self.on(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
+    }
+
+    /// Has the hosts of a Dask cluster write the certificates that the one of its scheduler has.
+    async fn certified(
+        &self,
+        request: &Request,
+        leader: Option<&str>,
+        place: (&str, &str),
+    ) -> Result<(), ApiError> {
+        let (plural, name) = place;
+        let found = self.certificates(request, &format!("{HOSTS}/{plural}/{name}")).await?;
+        for (_, agent) in self.all().iter().filter(|(host, _)| Some(host.as_str()) != leader) {
+            agent.certificates.keep(plural, name, found.clone());
+        }
+        Ok(())
+    }
+
+    async fn home_answers(&self, request: &Request) -> Result<Value, ApiError> {
+        let (home, _) = &self.agents[0];
+        let answer = self.on(home, request).await;
+        let stack = request.path.strip_prefix(RECORDS).filter(|_| request.method == Method::Get);
+        if let (Some(stack), Err(error)) = (stack, &answer)
+            && error.class == Class::NotFound
+            && let Some(former) = self.former_home(request, stack).await?
+        {
+            return Err(moved_home(request, &former, home));
+        }
+        answer
+    }
+
+    /// The host that was the first when the stack was applied, where it is another one now: environments name all hosts, the home
+    /// first.
+    async fn former_home(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
+        let manager = format!("{MANAGER}/{stack}");
+        let look = Request::get(request.api, format!("{HOSTS}/environments"));
+        let lists = self.everywhere(|_| Some(look.clone())).await?;
+        let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
+        let ours = items.filter(|item| appliers(item).contains(manager.as_str()));
+        let homes = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
+        let mut moved = homes.filter(|home| *home != self.agents[0].0 && !self.gone.contains(home));
+        Ok(moved.next())
+    }
+
+    async fn on(&self, name: &str, request: &Request) -> Result<Value, ApiError> {
+        let all = self.all();
+        let Some((_, agent)) = all.iter().find(|(host, _)| host == name) else { return Err(absent(request)) };
+        agent.send(request).await.map_err(|error| named(error, name))
+    }
+
+    /// The answers of all hosts that have it.
+    async fn everywhere(
+        &self,
+        asked: impl Fn(&str) -> Option<Request>,
+    ) -> Result<Vec<(String, Value)>, ApiError> {
+        let passed_over: BTreeSet<String> =
+            self.passed_over().iter().flatten().map(|(name, _)| name.clone()).collect();
+        let all = self.all().into_iter().filter(|(name, _)| !passed_over.contains(name));
+        let asked = all.filter_map(|(name, agent)| asked(&name).map(|asked| (name, agent, asked)));
+        let answers = join_all(asked.map(|(name, agent, request)| async move {
+            let answer = agent.send(&request).await;
+            (name, answer)
+        }));
+        let (mut found, mut missed) = (Vec::new(), Vec::new());
+        for (name, answer) in answers.await {
+            let left = !self.agents.iter().any(|(known, _)| *known == name);
+            match answer {
+                Ok(answer) => found.push((name, answer)),
+                Err(error) if error.class == Class::NotFound => {}
+                // It has another name now.
+                Err(error) if left && error.same_host().is_some() => {}
+                Err(error) if left => missed.push((name.clone(), left_behind(error, &name))),
+                Err(error) => missed.push((name.clone(), named(error, &name))),
+            }
+        }
+        let mut passed_over = self.passed_over();
+        if let Some(passed_over) = passed_over.as_mut() {
+            passed_over.extend(missed);
+            // What nobody else has may be on one of them.
+            return match passed_over.values().next().filter(|_| found.is_empty()) {
+                Some(error) => Err(error.clone()),
+                None => Ok(found),
+            };
+        }
+        together(missed.into_iter().map(|(_, error)| error)).map_or(Ok(found), Err)
+    }
+
+    async fn list(&self, request: &Request, plural: &str) -> Result<Value, ApiError> {
+        let lists = self.everywhere(|_| Some(request.clone())).await?;
+        let Some((_, first)) = lists.first() else { return Err(absent(request)) };
+        let mut whole = first.clone();
+        let mut names: Vec<(String, Vec<(String, Value)>)> = Vec::new();
+        let mut items = Vec::new();
+        for (host, list) in &lists {
+            for item in list["items"].as_array().into_iter().flatten() {
+                if matches!(plural, "pods" | "strangers") {
+                    items.push(item.clone());
+                    continue;
+                }
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                match names.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, parts)) => parts.push((host.clone(), item.clone())),
+                    None => names.push((name.to_owned(), vec![(host.clone(), item.clone())])),
+                }
+            }
+        }
+        items.extend(names.into_iter().filter_map(|(_, parts)| self.whole(parts)));
+        whole["items"] = Value::Array(items);
+        Ok(whole)
+    }
+
+    /// A process is on one host: names of processes have the host's in them.
+    async fn pod(&self, request: &Request, name: &str, below: Option<&str>) -> Result<Value, ApiError> {
+        if request.method == Method::Patch {
+            let body = request.body.as_ref();
+            let on = body.and_then(|body| body["metadata"]["annotations"][ON].as_str());
+            let known = self.agents.iter().map(|(host, _)| host.as_str()).find(|host| Some(*host) == on);
+            return self.on(known.unwrap_or(&self.agents[0].0), request).await;
+        }
+        match self.host_of(request, name, below).await? {
+            Some(host) => self.on(&host, request).await,
+            None => Err(absent(request)),
+        }
+    }
+
+    async fn host_of(
+        &self,
+        request: &Request,
+        name: &str,
+        below: Option<&str>,
+    ) -> Result<Option<String>, ApiError> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let path = below.and_then(|below| path.strip_suffix(&format!("/{below}"))).unwrap_or(path);
+        debug_assert!(path.ends_with(name));
+        // One that ended is only known as such.
+        let ended = if request.path.contains("previous=true") { "?previous=true" } else { "" };
+        let look = Request::get(request.api, format!("{path}{ended}"));
+        let found = match self.everywhere(|_| Some(look.clone())).await {
+            // Who only looks at what the other hosts have hears of the missing one, too.
+            Err(_) if self.some_are_passed_over() => return Ok(None),
+            found => found?,
+        };
+        Ok(found.into_iter().next().map(|(host, _)| host))
+    }
+
+    /// Returns true where hosts were passed over, and others were not.
+    fn some_are_passed_over(&self) -> bool {
+        let all = self.all().len();
+        self.passed_over().as_ref().is_some_and(|passed_over| (1..all).contains(&passed_over.len()))
+    }
+
+    /// The host with the scheduler first: the others' workers look for it. Where workers of several hosts restart, or those of one
+    /// take over from those of another, the hosts take turns.
+    async fn apply(&self, request: &Request) -> Result<Value, ApiError> {
+        let mut write = Write::of(request);
+        if write.body["kind"] == "Secret" {
+            write.hosts = self.agents.iter().map(|(name, _)| name.clone()).collect();
+        }
+        let known = |name: &&String| self.agents.iter().any(|(host, _)| host == *name);
+        if let Some(unknown) = write.hosts.iter().find(|name| !known(name)) {
+            return Err(
+                request.failed(Class::Invalid, format!("{unknown} is not among the hosts of the stack"))
+            );
+        }
+        if !write.words.contains("dryRun=") {
+            write.before = self.everywhere(|_| Some(Request::get(request.api, write.path))).await?;
+            self.turns.end(&key_of(&write.body));
+            self.extend(&write).await?;
+        }
+        let first = leader(&write.body, &write.hosts);
+        let order = turns::order(&write.body, &write.hosts, first.as_deref(), &write.ours());
+        let mut parts = Vec::new();
+        if let Some(first) = &first {
+            let begins = |host: &str| (host == first).then(|| write.begins(host, order.kept(host)));
+            parts.extend(self.everywhere(begins).await?);
+            let Some((_, part)) = parts.first() else { return Err(absent(request)) };
+            write.told = told_by(&write.body, part);
+            // Groups may be on hosts that are not among those of the Dask cluster.
+            if self.all().len() > 1
+                && !write.words.contains("dryRun=")
+                && let Some((plural, name)) = certificates::written(request)
+            {
+                self.certified(request, Some(first.as_str()), (&plural, &name)).await?;
+            }
+        }
+        let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
+        let is_next = |host: &str| write.has(host) && first.as_deref() != Some(host) && !waits(host);
+        parts.extend(self.everywhere(|host| is_next(host).then(|| write.part(host))).await?);
+        write.used = self.used_by_groups(&write).await?;
+        let base = parts.first().map(|(_, part)| part.clone()).unwrap_or_default();
+        if order.later.is_empty() {
+            let leaving = |host: &str| if write.has(host) { None } else { write.leaving(host, &base) };
+            self.everywhere(leaving).await?;
+            return self.whole(parts).ok_or_else(|| absent(request));
+        }
+        let all = self.all();
+        let step = |name: &String| {
+            let (_, agent) = all.iter().find(|(host, _)| host == name)?;
+            Some((name.clone(), Arc::clone(agent), write.late(name, &base)?))
+        };
+        let steps = order.later.iter().map(|turn| turn.iter().filter_map(step).collect()).collect();
+        let begun = all.iter().filter(|(host, _)| order.now.contains(host)).cloned().collect();
+        let look = Request::get(request.api, write.path);
+        self.turns.begin(key_of(&write.body), look, begun, steps);
+        let waiting = |(host, _): &&(String, Value)| waits(host) && first.as_ref() != Some(host);
+        parts.extend(write.before.iter().filter(waiting).cloned());
+        self.whole(parts).ok_or_else(|| absent(request))
+    }
+
+    /// Hosts that a Dask cluster leaves, and on which groups of it still are: those move later.
+    async fn used_by_groups(&self, write: &Write<'_>) -> Result<BTreeSet<String>, ApiError> {
+        if write.body["kind"] != "Cluster" {
+            return Ok(BTreeSet::new());
+        }
+        let before = write.ours();
+        let leaves = |host: &str| !write.has(host) && before.iter().any(|(name, _)| name == host);
+        let look = Request::get(write.request.api, format!("{HOSTS}/workergroups"));
+        let lists = self.everywhere(|host| leaves(host).then(|| look.clone())).await?;
+        let name = &write.body["metadata"]["name"];
+        let is_used = |list: &Value| {
+            list["items"].as_array().into_iter().flatten().any(|group| group["spec"]["cluster"] == *name)
+        };
+        Ok(lists.into_iter().filter(|(_, list)| is_used(list)).map(|(host, _)| host).collect())
+    }
+
+    /// Gives hosts on which a group begins the part of its Dask cluster, without workers: it may be there before the cluster's own
+    /// change, so that it can take over what the cluster's workers hold.
+    async fn extend(&self, write: &Write<'_>) -> Result<(), ApiError> {
+        let is_new = |host: &String| !write.before.iter().any(|(name, _)| name == host);
+        let cluster = write.body["spec"]["cluster"].as_str();
+        let Some(cluster) = cluster.filter(|_| write.hosts.iter().any(is_new)) else { return Ok(()) };
+        let request = write.request;
+        let path = format!("{HOSTS}/clusters/{cluster}");
+        let all = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
+        let parts = applied_by(write.words, &all);
+        let Some(base) = led(&parts) else { return Ok(()) };
+        let has = |parts: &[(String, Value)], host: &str| {
+            parts.iter().any(|(name, part)| name == host && part["metadata"]["deletionTimestamp"].is_null())
+        };
+        let comes = |host: &str| write.has(host) && !has(&parts, host);
+        if let Some((host, _)) = all.iter().find(|(host, _)| comes(host) && has(&all, host)) {
+            let message = format!(
+                "{host} has a Dask cluster {cluster} of another stack: give one of the two another `name`"
+            );
+            return Err(request.failed(Class::Invalid, message));
+        }
+        if base["spec"]["scheduler"]["protocol"] == certificates::TLS {
+            self.certified(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
+        }
+        // What others have is not taken from them, whatever the group's own change may.
+        let words: Vec<&str> = write.words.split('&').filter(|word| !word.starts_with("force=")).collect();
+        let path = format!("{path}?{}", words.join("&"));
+        let begins =
+            |host: &str| Request { path: path.clone(), body: Some(begun(base, host)), ..request.clone() };
+        self.everywhere(|host| comes(host).then(|| begins(host))).await?;
+        Ok(())
+    }
+
+    /// One object of what hosts have of it; `None` when none has any.
+    fn whole(&self, parts: Vec<(String, Value)>) -> Option<Value> {
+        let secret = (parts.first()?.1["kind"] == "Secret").then(|| self.is_on_all(&parts));
+        let uids: Vec<(String, String)> =
+            parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
+        let mut unasked = names_of(&parts.first()?.1["spec"]["hosts"]);
+        unasked
+            .retain(|name| self.passed_over().iter().flatten().any(|(passed_over, _)| passed_over == name));
+        let mut object = merged(parts)?;
+        if let Some(is_on_all) = secret {
+            without(&mut object, "spec");
+            for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+                without(&mut entry["fieldsV1"], "f:spec");
+            }
+            if !is_on_all {
+                // Some host lacks it, or has other values: it is written again.
+                object["data"] = json!({});
+            }
+        }
+        if !unasked.is_empty() {
+            object["status"]["unasked"] = json!(unasked);
+        }
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (uid, versions) = (text("uid"), text("resourceVersion"));
+        let hosts: BTreeSet<&str> =
+            versions.split(',').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+        let own = uids.into_iter().filter(|(host, _)| hosts.contains(host.as_str())).map(|(_, uid)| uid);
+        let own: BTreeSet<String> = own.collect();
+        let key = key_of(&object);
+        self.turns.tell(&key, &mut object["status"]);
+        let mut identities = self.identities();
+        match identities.get_mut(&key).filter(|known| !known.parts.is_disjoint(&own)) {
+            Some(known) => {
+                known.parts.extend(own);
+                object["metadata"]["uid"] = json!(known.uid);
+            }
+            None => drop(identities.insert(key, Identity { uid, parts: own })),
+        }
+        Some(object)
+    }
+
+    /// Returns true where all hosts that can be asked have the same values.
+    fn is_on_all(&self, parts: &[(String, Value)]) -> bool {
+        let passed_over = self.passed_over();
+        let is_known = |name: &String| passed_over.as_ref().is_none_or(|missed| !missed.contains_key(name));
+        let same = |name: &String| {
+            parts.iter().any(|(host, part)| host == name && part["data"] == parts[0].1["data"])
+        };
+        self.agents.iter().map(|(name, _)| name).filter(|name| is_known(name)).all(same)
+    }
+
+    fn is_part_of(&self, uid: &str, host: &str, part: &Value) -> bool {
+        let own = uid_on(host, part);
+        let identities = self.identities();
+        let known = identities.get(&key_of(part)).filter(|known| known.uid == uid);
+        uid == own || known.is_some_and(|known| known.parts.contains(&own))
+    }
+
+    fn identities(&self) -> MutexGuard<'_, BTreeMap<(String, String), Identity>> {
+        // Nothing that holds it can panic half way.
+        self.identities.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn scale(&self, request: &Request) -> Result<Value, ApiError> {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let path = path.strip_suffix("/scale").unwrap_or(path);
+        let look = Request::get(request.api, path);
+        let found = self.everywhere(|_| Some(look.clone())).await?;
+        let Some((_, live)) = found.first() else { return Err(absent(&look)) };
+        let hosts = names_of(&live["spec"]["worker"]["hosts"]);
+        let whole = request.body.clone().unwrap_or_default();
+        let number = whole["spec"]["replicas"].as_u64().unwrap_or_default();
+        let of = |host: &str| {
+            let mut body = whole.clone();
+            body["spec"]["replicas"] = json!(share(number, &hosts, host));
+            Request { body: Some(body), ..request.clone() }
+        };
+        let has_it = |host: &str| found.iter().any(|(name, _)| name == host);
+        let answers = self.everywhere(|host| has_it(host).then(|| of(host))).await?;
+        let Some((_, mut answer)) = answers.into_iter().next() else { return Err(absent(request)) };
+        answer["spec"]["replicas"] = json!(number);
+        Ok(answer)
+    }
+
+    /// A log as it grows, from the host that has it.
+    ///
+    /// # Errors
+    /// As [`Agent::follow`].
+    pub async fn follow(&self, request: Request) -> Result<BytesAsTheyCome, ApiError> {
+        let path = request.path.split('?').next().unwrap_or_default().to_owned();
+        let place = Place::of_path(&path).filter(|_| !self.is_local);
+        let host = match place.as_ref().and_then(|place| Some((place.name?, place.subresource))) {
+            Some((name, below)) => {
+                self.host_of(&request, name, below).await?.ok_or_else(|| absent(&request))?
+            }
+            None => self.agents[0].0.clone(),
+        };
+        let agent = self.all().into_iter().find(|(name, _)| *name == host).map(|(_, agent)| agent);
+        agent.ok_or_else(|| absent(&request))?.follow(request).await
+    }
+}
+
+fn is_shared(plural: &str) -> bool {
+    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs" | "strangers" | SECRETS)
+}
+
+fn absent(request: &Request) -> ApiError {
+    request.failed(Class::NotFound, "no host has it")
+}
+
+fn named(mut error: ApiError, host: &str) -> ApiError {
+    if !error.message.contains(host) {
+        error.message = format!("{host}: {}", error.message);
+    }
+    error
+}
+
+/// One error of those of several hosts: the first, with the others that could not be used.
+fn together(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
+    errors.reduce(|mut all, error| {
+        if all.status.is_some() || error.status.is_some() {
+            return all;
+        }
+        let remedies: Vec<&str> = [&all, &error].into_iter().filter_map(ApiError::remedy).collect();
+        if !remedies.is_empty() {
+            all.body = Some(json!({ "remedy": remedies.join("\n") }));
+        }
+        all.message = format!("{}; {}", all.message, error.message);
+        all
+    })
+}
+
+/// The record and the lock of a stack are on its home: on another one nobody knows what the stack has, and others may apply it.
+fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
+    let message = format!(
+        "the home of this stack was {former} when it was applied, and would be {home}, which has no record of it"
+    );
+    let remedy = format!(
+        "keep it with `home = \"{former}\"` in `[ssh]`, and {former} in `hosts`. To move it, destroy the stack as it was and apply it \
+         with the new home; if {former} does not exist any more, say so: `gone = [\"{former}\"]`"
+    );
+    ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(Class::Other, message) }
+}
+
+/// The same for a host that is not in the file any more.
+fn left_behind(error: ApiError, host: &str) -> ApiError {
+    let mut error = named(error, host);
+    let remedy = error.remedy().map(|remedy| format!("{remedy}. ")).unwrap_or_default();
+    let remedy = format!(
+        "{remedy}{host} is not in `[ssh]` any more, and has to be emptied; if it does not exist any more, say so: \
+         `gone = [\"{host}\"]` in `[ssh]`"
+    );
+    error.body = Some(json!({ "remedy": remedy }));
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::live;
+    use super::*;
+
+    #[test]
+    fn an_object_is_itself_as_long_as_any_host_has_its_part() {
+        let fleet = Fleet {
+            agents: Vec::new(),
+            former: Mutex::default(),
+            gone: Vec::new(),
+            places: Places::default(),
+            identities: Mutex::default(),
+            turns: Turns::default(),
+            missed: Mutex::default(),
+            is_local: false,
+        };
+        let on = |host: &str, uid: &str| {
+            let (host, mut part) = live(host, 1);
+            part["kind"] = json!("DaskCluster");
+            part["metadata"]["uid"] = json!(uid);
+            (host, part)
+        };
+        let seen =
+            |parts: &[(String, Value)]| fleet.whole(parts.to_vec()).unwrap()["metadata"]["uid"].clone();
+        assert_eq!(seen(&[on("a", "2"), on("b", "1")]), "b=1");
+        // The scheduler's host is done first.
+        assert_eq!(seen(&[on("a", "2")]), "b=1");
+        assert!(fleet.is_part_of("b=1", "a", &on("a", "2").1));
+        assert!(!fleet.is_part_of("b=1", "a", &on("a", "3").1));
+        assert_eq!(seen(&[on("b", "4"), on("a", "2")]), "b=1");
+        // Nothing of it is left.
+        assert_eq!(seen(&[on("a", "5")]), "a=5");
+        assert!(!fleet.is_part_of("b=1", "a", &on("a", "5").1));
+    }
+}

@@ -1,0 +1,388 @@
+//! What is live on a host: requests to the agent that shows it as a small Kubernetes-like API. The agent is a Python
+//! program that is given to the host's Python over its standard input, and ends with the command; nothing of it stays.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+mod certificates;
+mod fleet;
+mod parts;
+mod remedies;
+pub mod shape;
+mod ssh;
+mod turns;
+
+pub use self::certificates::{CERTIFICATES, keep_for_clients};
+pub use self::fleet::Fleet;
+
+use super::answer::{Answer, LARGEST};
+use super::kube::BytesAsTheyCome;
+use super::shape::Media;
+use super::{ApiError, Class, Request};
+use model::resource::{Host, Reach};
+
+/// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one
+/// serves; the others define what it uses.
+pub const AGENT: &str = concat!(
+    include_str!("agent/load.py"),
+    include_str!("agent/base.py"),
+    "\nRULES = ",
+    include_str!("../../../model/src/versions.json"),
+    include_str!("../../../model/src/versions.py"),
+    "\nNEVER = ",
+    include_str!("../../../model/src/never_start.json"),
+    include_str!("agent/processes.py"),
+    include_str!("agent/fields.py"),
+    include_str!("agent/store.py"),
+    include_str!("agent/schedulers.py"),
+    include_str!("agent/certificates.py"),
+    include_str!("agent/comm.py"),
+    include_str!("agent/slurm.py"),
+    include_str!("agent/environments.py"),
+    include_str!("agent/containers.py"),
+    include_str!("agent/gpus.py"),
+    include_str!("agent/plugins.py"),
+    include_str!("agent/clusters.py"),
+    include_str!("agent/adapted.py"),
+    include_str!("agent/jobs.py"),
+    include_str!("agent/pods.py"),
+    include_str!("agent/status.py"),
+    include_str!("agent/strangers.py"),
+    include_str!("agent/boot.py"),
+    include_str!("agent/serve.py"),
+);
+
+/// What reads the agent.
+const LOAD: &str = concat!(
+    include_str!("agent/load.py"),
+    "\nrefuse_old()\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
+);
+
+/// Reads a program from its input and becomes it: the text is written to the host's disk only for reboots, and no list of processes
+/// shows it. The agent hands its text on to what it starts.
+pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
+
+/// What [`START`] reads, for the text of an agent.
+pub fn sent(agent: &str) -> String {
+    [LOAD, agent].map(|text| format!("{}\n{text}", text.chars().count())).concat()
+}
+
+/// Chooses the Python that runs the agent.
+const PYTHON: &str = "DASK_INFRA_PYTHON";
+
+/// How long the agent may take to be there, on a machine that does other things.
+const HELLO: Duration = Duration::from_secs(30);
+
+/// How long a request may take: the agent waits 10 s for its files and 3 s for schedulers, on a machine that does other
+/// things, and a program that was ended with SIGKILL may take seconds to go.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Between two looks at a log that is followed.
+const PACE: Duration = Duration::from_millis(500);
+
+/// Bytes of its complaints that are read: the last words of an end are within them.
+const COMPLAINT: u64 = 1024 * 1024;
+
+/// What to do when the agent cannot run.
+const REMEDY: &str =
+    "Python 3.8 or later must be on the PATH as `python3`; DASK_INFRA_PYTHON names another one";
+
+/// The agent of a host. It is started when it is first needed, and again when it ended.
+pub struct Agent {
+    host: Host,
+    slot: Mutex<Slot>,
+    places: Places,
+    certificates: certificates::Given,
+}
+
+#[derive(Default)]
+struct Slot {
+    running: Option<Running>,
+    /// When its last start failed, and how: who waited for that one needs none of their own.
+    failed: Option<(Instant, ApiError)>,
+}
+
+/// Which folder of which machine is whose: two names of one are no two hosts.
+type Places = Arc<std::sync::Mutex<BTreeMap<String, String>>>;
+
+struct Running {
+    /// Ends with this value.
+    _child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    complaints: BufReader<ChildStderr>,
+    last: u64,
+}
+
+impl Agent {
+    fn of(host: Host, places: Places) -> Self {
+        Self { host, slot: Mutex::default(), places, certificates: certificates::Given::default() }
+    }
+
+    /// Sends one request, once.
+    ///
+    /// # Errors
+    /// The agent cannot be started, ends, or refuses.
+    pub async fn send(self: &Arc<Self>, request: &Request) -> Result<Value, ApiError> {
+        let (status, body) = self.exchange(request, &request.path).await?;
+        let body = match body {
+            Value::String(text) => text.into_bytes(),
+            mut other => {
+                if let Some(remedy) = other.get_mut("remedy").filter(|_| status >= 400) {
+                    *remedy = remedies::known(remedy);
+                }
+                other.to_string().into_bytes()
+            }
+        };
+        request.read(Answer { status, media: Media::Other, body })
+    }
+
+    /// A task of its own: who asks may look at something else meanwhile, as an apply that writes its record while its lock is
+    /// being renewed, and others would wait for the agent for ever. It ends with who asks.
+    async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
+        let (agent, asked, place) = (Arc::clone(self), request.clone(), path.to_owned());
+        let mut task = JoinSet::new();
+        task.spawn(async move { agent.exchanged(&asked, &place).await });
+        match task.join_next().await {
+            Some(Ok(answer)) => self.checked(request, path, answer?),
+            Some(Err(error)) => Err(request.unanswered(error.to_string())),
+            None => Err(request.unanswered("nothing was asked".to_owned())),
+        }
+    }
+
+    /// Checks that a success has the shape that was asked for.
+    fn checked(&self, request: &Request, path: &str, answer: (u16, Value)) -> Result<(u16, Value), ApiError> {
+        let (status, body) = &answer;
+        if (200..300).contains(status)
+            && let Err(why) = shape::check(path, body)
+        {
+            let class = if request.writes() { Class::Lost } else { Class::Unreadable };
+            let message = format!("unexpected answer from the agent on {}: {why}", self.host);
+            return Err(request.failed(class, message));
+        }
+        Ok(answer)
+    }
+
+    /// One after the other: the agent looks at files and processes, which takes no time that would be worth sharing.
+    async fn exchanged(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
+        let asked = Instant::now();
+        let mut slot = self.slot.lock().await;
+        let mut running = match (slot.running.take(), &slot.failed) {
+            (Some(running), _) => running,
+            // Another start would take as long again where a host is silent.
+            (None, Some((at, error))) if *at > asked => {
+                return Err(ApiError { request: request.title(), ..error.clone() });
+            }
+            (None, _) => match self.start(request).await {
+                Ok(running) => running,
+                Err(error) => {
+                    slot.failed = Some((Instant::now(), error.clone()));
+                    return Err(error);
+                }
+            },
+        };
+        running.last += 1;
+        let id = running.last;
+        let mut line = json!({
+            "id": id, "method": request.method.as_str(), "path": path, "body": request.body, "slurm": self.host.slurm,
+        });
+        if let Some(certificates) = self.certificates.with(request) {
+            line["certificates"] = certificates;
+        }
+        // An answer that was given up by a command that ended leaves the slot empty: the next request starts anew.
+        // One that is given up ends with its agent: whatever it waited for, it is not done later.
+        let answer = tokio::time::timeout(ANSWER, running.ask(&format!("{line}\n"))).await;
+        let Ok(answer) = answer else {
+            let message = format!("the agent on {} did not answer within {} s", self.host, ANSWER.as_secs());
+            return Err(request.unanswered(message));
+        };
+        match answer {
+            Ok(Some(answer)) if answer["id"] == id => {
+                let status = answer["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+                slot.running = Some(running);
+                Ok((status.unwrap_or(500), answer["body"].clone()))
+            }
+            Ok(_) => Err(request.unanswered(running.complaint(&self.host).await)),
+            Err(error) => Err(request.unanswered(format!("the agent on {} ended: {error}", self.host))),
+        }
+    }
+
+    async fn start(&self, request: &Request) -> Result<Running, ApiError> {
+        let cannot = |why: String| {
+            let body = Some(json!({ "remedy": REMEDY }));
+            ApiError { body, ..request.failed(Class::Other, why) }
+        };
+        let nonce = nonce();
+        let (program, mut command) = match &self.host.way {
+            Reach::Here => {
+                let python = std::env::var_os(PYTHON).filter(|name| !name.is_empty()).map(PathBuf::from);
+                let python = python.unwrap_or_else(|| PathBuf::from("python3"));
+                let mut command = Command::new(&python);
+                // Isolated: modules come neither from the current folder nor from variables of the environment.
+                command.args(["-I", "-u", "-c", START, &nonce]);
+                (python.display().to_string(), command)
+            }
+            way @ Reach::Ssh { .. } => {
+                let remote = ssh::remote(&self.host, START, &nonce);
+                let command = ssh::command(way, &remote).map_err(cannot)?;
+                (format!("ssh to {}", self.host), command)
+            }
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-Z of the terminal would stop it while it holds the lock of the machine's files.
+        command.process_group(0).kill_on_drop(true);
+        let mut child =
+            command.spawn().map_err(|error| cannot(format!("{program} cannot be started: {error}")))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(requests), Some(answers), Some(complaints)) = pipes else {
+            return Err(cannot("the agent has no pipes".to_owned()));
+        };
+        let answers = BufReader::new(answers);
+        let complaints = BufReader::new(complaints);
+        let mut running = Running { _child: child, requests, answers, complaints, last: 0 };
+        let source = sent(AGENT);
+        let hello = tokio::time::timeout(HELLO, running.hello(&source, &nonce)).await;
+        match hello {
+            Ok(Ok(Some(hello))) => match hello["error"].as_str() {
+                None => match self.is_twice(&hello) {
+                    None => Ok(running),
+                    Some(other) => {
+                        let why = format!("{other} and {} are the same machine and the same user", self.host);
+                        let body = Some(json!({ "remedy": "keep one of the two names", "same_host": other }));
+                        Err(ApiError { body, ..request.failed(Class::Invalid, why) })
+                    }
+                },
+                Some(why) => Err(ApiError {
+                    body: Some(json!({ "remedy": remedies::known(&hello["remedy"]) })),
+                    // Between backquotes stand our own commands.
+                    ..request.failed(Class::Other, why.replace('`', "'"))
+                }),
+            },
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Err(cannot(format!("the agent on {} ended: {error}", self.host)))
+            }
+            Ok(Ok(None) | Err(_)) if self.host.way != Reach::Here => {
+                Err(ssh::failed(request, &self.host, &running.said().await))
+            }
+            Ok(Ok(None) | Err(_)) => Err(cannot(running.complaint(&self.host).await)),
+            Err(_) => Err(cannot(format!("{program} did not answer within {} s", HELLO.as_secs()))),
+        }
+    }
+
+    /// Another name of the same folder on the same machine.
+    fn is_twice(&self, hello: &Value) -> Option<String> {
+        let place = format!("{} {}", hello["machine"], hello["folder"]);
+        // Nothing that holds it can panic half way.
+        let mut places = self.places.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let name = places.entry(place).or_insert_with(|| self.host.name.clone());
+        (*name != self.host.name).then(|| name.clone())
+    }
+
+    /// A log as it grows: its bytes as they come, until the process is gone.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), up to the first byte.
+    pub async fn follow(self: Arc<Self>, request: Request) -> Result<BytesAsTheyCome, ApiError> {
+        let first = self.send(&request).await?;
+        let first = bytes::Bytes::from(first.as_str().unwrap_or_default().to_owned());
+        if !request.path.contains("follow=true") {
+            return Ok(futures::stream::once(async move { Ok(first) }).boxed());
+        }
+        let place = request.path.split('?').next().unwrap_or_default().to_owned();
+        // Where the log ends now.
+        let (_, at) = self.exchange(&request, &format!("{place}?offset={}", u64::MAX >> 1)).await?;
+        let offset = at["end"].as_u64().unwrap_or_default();
+        let rest = futures::stream::unfold((self, request, offset), move |(agent, request, offset)| {
+            let place = place.clone();
+            async move {
+                tokio::time::sleep(PACE).await;
+                let path = format!("{place}?offset={offset}");
+                match agent.exchange(&request, &path).await {
+                    Ok((200, more)) => {
+                        let next = more["end"].as_u64().unwrap_or(offset);
+                        let text = more["text"].as_str().unwrap_or_default().to_owned();
+                        if text.is_empty() && more["alive"] == false {
+                            return None;
+                        }
+                        Some((Ok(bytes::Bytes::from(text)), (agent, request, next)))
+                    }
+                    // What is gone writes no more.
+                    Ok(_) => None,
+                    Err(error) => Some((Err(error.message), (agent, request, offset))),
+                }
+            }
+        });
+        Ok(futures::stream::once(async move { Ok(first) }).chain(rest).boxed())
+    }
+}
+
+impl Running {
+    async fn ask(&mut self, text: &str) -> std::io::Result<Option<Value>> {
+        self.requests.write_all(text.as_bytes()).await?;
+        self.requests.flush().await?;
+        let line = self.line().await?;
+        Ok(line.and_then(|line| serde_json::from_str(&line).ok()))
+    }
+
+    /// One line. A host that never ends it does not fill this machine's memory.
+    async fn line(&mut self) -> std::io::Result<Option<String>> {
+        let mut line = Vec::new();
+        let most = u64::try_from(LARGEST).unwrap_or(u64::MAX);
+        (&mut self.answers).take(most).read_until(b'\n', &mut line).await?;
+        if line.len() >= LARGEST && !line.ends_with(b"\n") {
+            let what = format!("it answered a line larger than {} MiB", LARGEST / 1024 / 1024);
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
+        }
+        let line = String::from_utf8_lossy(&line).into_owned();
+        Ok((!line.is_empty()).then_some(line))
+    }
+
+    /// The first words of the agent, after whatever a shell says before it.
+    async fn hello(&mut self, source: &str, nonce: &str) -> std::io::Result<Option<Value>> {
+        self.requests.write_all(source.as_bytes()).await?;
+        self.requests.flush().await?;
+        while let Some(line) = self.line().await? {
+            let said = serde_json::from_str::<Value>(&line).ok();
+            if let Some(hello) = said.filter(|said| said["nonce"] == nonce) {
+                return Ok(Some(hello));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Why it ended, in its own last words.
+    async fn complaint(self, host: &Host) -> String {
+        let said = self.said().await;
+        let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+        format!("the agent on {host} ended: {}", last.unwrap_or("it said nothing"))
+    }
+
+    /// What it said of its end.
+    async fn said(self) -> String {
+        let mut said = Vec::new();
+        // Its end closes the pipe; what it started has pipes of its own.
+        drop(self.requests);
+        let mut complaints = self.complaints.take(COMPLAINT);
+        let read = complaints.read_to_end(&mut said);
+        let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
+        String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
+/// What the agent of one start says first.
+fn nonce() -> String {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    format!("dask-infra-{}-{count}", std::process::id())
+}

@@ -1,0 +1,266 @@
+//! Whose turn it is when an object on several hosts changes: workers of other terms restart on half of the hosts at a time, and
+//! those that take over come before those that go. Each host's agent does the same among its own workers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::Agent;
+use super::parts::{Key, names_of, share, terms, without};
+use crate::{Class, Request};
+
+/// How long the workers of one turn may take, and how often they are looked at.
+const LIMIT: Duration = Duration::from_secs(600);
+const AGAIN: Duration = Duration::from_millis(300);
+/// One that its nanny ends for its memory is registered for a moment.
+const STAYS: Duration = Duration::from_secs(1);
+
+/// What is written at once, and what waits.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Order {
+    /// Hosts whose workers start or restart at once.
+    pub(super) now: Vec<String>,
+    /// Those that wait for them, turn by turn. Empty where everything is written at once.
+    pub(super) later: Vec<Vec<String>>,
+    /// The scheduler's host is always written at once. Where its workers are to go or to restart later, `spec.worker` until then.
+    kept: Option<(String, Value)>,
+}
+
+impl Order {
+    pub(super) fn kept(&self, host: &str) -> Option<&Value> {
+        self.kept.as_ref().filter(|(name, _)| name == host).map(|(_, worker)| worker)
+    }
+}
+
+/// `before` is what hosts have of it. Where the work sets the number of workers, nobody here does.
+pub(super) fn order(
+    body: &Value,
+    hosts: &[String],
+    leader: Option<&str>,
+    before: &[(String, Value)],
+) -> Order {
+    let number = |part: &Value| part["spec"]["worker"]["replicas"].as_u64();
+    let Some(whole) = number(body) else { return Order::default() };
+    let spread = names_of(&body["spec"]["worker"]["hosts"]);
+    let wanted = settings(body);
+    let part_of = |host: &str| before.iter().find(|(name, _)| name == host).map(|(_, part)| part);
+    let left = before.iter().map(|(name, _)| name).filter(|name| !hosts.contains(name));
+    let (mut starts, mut restarts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for host in hosts.iter().chain(left) {
+        let part = part_of(host);
+        let old = part.and_then(number).unwrap_or_default();
+        let new = if hosts.contains(host) { share(whole, &spread, host) } else { 0 };
+        let same = part.is_none_or(|part| settings(part) == wanted);
+        match (old, new) {
+            (1.., 1..) if !same => restarts.push(host.clone()),
+            _ if new > old => starts.push(host.clone()),
+            _ if new < old || !hosts.contains(host) => ends.push(host.clone()),
+            _ => {}
+        }
+    }
+    restarts.sort_by_key(|host| Some(host.as_str()) != leader);
+    let size = (restarts.len() / 2).max(1);
+    let mut turns = vec![starts];
+    turns.extend(restarts.chunks(size).map(<[String]>::to_vec));
+    turns.retain(|turn| !turn.is_empty());
+    if turns.is_empty() {
+        // Who takes over is there already.
+        return Order::default();
+    }
+    let now = turns.remove(0);
+    turns.extend(Some(ends).filter(|ends| !ends.is_empty()));
+    if turns.is_empty() {
+        return Order::default();
+    }
+    let waits = leader.filter(|leader| turns.iter().flatten().any(|host| host == leader));
+    let kept = waits.and_then(|leader| Some((leader.to_owned(), part_of(leader)?["spec"]["worker"].clone())));
+    Order { now, later: turns, kept }
+}
+
+/// What workers restart for.
+fn settings(part: &Value) -> Value {
+    let mut settings = terms(part);
+    without(&mut settings, "hosts");
+    without(&mut settings["worker"], "hosts");
+    settings
+}
+
+/// A request to a host whose turn has not come.
+pub(super) type Step = (String, Arc<Agent>, Request);
+
+/// Objects whose hosts take turns. Nobody waits for the answers: they are told with the object.
+#[derive(Default)]
+pub(super) struct Turns(Arc<Mutex<BTreeMap<Key, Turn>>>);
+
+enum Turn {
+    Taken(AbortHandle),
+    /// The rest was not written, and why.
+    Stopped(String),
+}
+
+impl Turns {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Turn>> {
+        // Nothing that holds it can panic half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends those of an object that is written anew.
+    pub(super) fn end(&self, key: &Key) {
+        if let Some(Turn::Taken(task)) = self.all().remove(key) {
+            task.abort();
+        }
+    }
+
+    /// `begun` are the hosts that were written already; `look` reads the object on a host.
+    pub(super) fn begin(
+        &self,
+        key: Key,
+        look: Request,
+        begun: Vec<(String, Arc<Agent>)>,
+        later: Vec<Vec<Step>>,
+    ) {
+        let (all, own) = (Arc::clone(&self.0), key.clone());
+        let mut turns = self.all();
+        let task = tokio::spawn(async move {
+            let taken = take(&look, begun, later).await;
+            let mut turns = all.lock().unwrap_or_else(PoisonError::into_inner);
+            match taken {
+                Ok(()) => drop(turns.remove(&own)),
+                Err(why) => drop(turns.insert(own, Turn::Stopped(why))),
+            }
+        });
+        turns.insert(key, Turn::Taken(task.abort_handle()));
+    }
+
+    /// Adds to the status of an object how its turns are.
+    pub(super) fn tell(&self, key: &Key, status: &mut Value) {
+        match self.all().get(key) {
+            Some(Turn::Taken(_)) => status["converging"] = json!(true),
+            Some(Turn::Stopped(why)) => status["message"] = json!(why),
+            None => {}
+        }
+    }
+}
+
+async fn take(look: &Request, begun: Vec<(String, Arc<Agent>)>, later: Vec<Vec<Step>>) -> Result<(), String> {
+    let mut before = begun;
+    for turn in later {
+        for (host, agent) in &before {
+            settled(host, agent, look).await?;
+        }
+        let sent = turn.iter().map(|(host, agent, request)| async move { (host, agent.send(request).await) });
+        for (host, answer) in join_all(sent).await {
+            match answer {
+                Err(error) if error.class != Class::NotFound => return Err(format!("{host}: {error}")),
+                _ => {}
+            }
+        }
+        before = turn.into_iter().map(|(host, agent, _)| (host, agent)).collect();
+    }
+    Ok(())
+}
+
+/// Waits until the workers of a host are what they should be.
+async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), String> {
+    let end = Instant::now() + LIMIT;
+    let mut since = None;
+    loop {
+        let part = match agent.send(look).await {
+            Ok(part) => part,
+            Err(error) if error.class == Class::NotFound => return Ok(()),
+            Err(error) => return Err(format!("{host}: {error}")),
+        };
+        let status = &part["status"];
+        let workers = |count: &str| status["workers"][count].as_u64().unwrap_or_default();
+        let wanted = part["spec"]["worker"]["replicas"].as_u64().unwrap_or_default();
+        let has_more = workers("present") > wanted;
+        let usual =
+            if has_more { "workers that are no longer wanted go on" } else { "its workers did not register" };
+        let said = status["message"].as_str().unwrap_or(usual);
+        let rests = status["converging"] != true;
+        let is_up = rests && workers("registered") >= wanted && workers("changed") == 0 && !has_more;
+        since = is_up.then(|| since.unwrap_or_else(Instant::now));
+        if since.is_some_and(|since| since.elapsed() >= STAYS || wanted == 0) {
+            return Ok(());
+        }
+        let failed = workers("running") < wanted || workers("changed") > 0 || has_more;
+        if rests && !is_up && failed {
+            return Err(format!("{host}: {said}"));
+        }
+        if Instant::now() > end {
+            return Err(format!("{host}: {said}"));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(hosts: &[&str], replicas: u64, memory: u64) -> Value {
+        json!({ "spec": {
+            "hosts": ["a", "b", "c", "d"], "scheduler": { "on": "a" },
+            "worker": { "replicas": replicas, "hosts": hosts, "memory": memory },
+        } })
+    }
+
+    #[test]
+    fn half_of_the_hosts_restart_at_a_time_and_nobody_goes_before_who_takes_over() {
+        let all = ["a", "b", "c", "d"].map(str::to_owned);
+        let live = |hosts: &[&str], replicas: u64| -> Vec<(String, Value)> {
+            let names = hosts.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+            let part = |name: &String| (name.clone(), object(hosts, share(replicas, &names, name), 1));
+            all.iter().map(part).collect()
+        };
+        let turns = |before: &[(String, Value)], after: &Value| {
+            let Order { now, later, kept } = order(after, &all, Some("a"), before);
+            (now.join(" "), later.iter().map(|turn| turn.join(" ")).collect::<Vec<_>>().join(", "), kept)
+        };
+        let row = |now: &str, later: &str| (now.to_owned(), later.to_owned(), None);
+        let four = live(&["a", "b", "c", "d"], 4);
+        // Nothing has to wait: the same, more, fewer, other terms on one host.
+        for after in [object(&["a", "b", "c", "d"], 4, 1), object(&["a", "b", "c", "d"], 8, 1)] {
+            assert_eq!(turns(&four, &after), row("", ""));
+        }
+        assert_eq!(turns(&four, &object(&["a", "b", "c", "d"], 1, 1)), row("", ""));
+        assert_eq!(turns(&live(&["b"], 4), &object(&["b"], 4, 2)), row("", ""));
+        assert_eq!(turns(&[], &object(&["a", "b"], 4, 2)), row("", ""));
+        // Other terms.
+        assert_eq!(turns(&four, &object(&["a", "b", "c", "d"], 4, 2)), row("a b", "c d"));
+        assert_eq!(turns(&live(&["b", "c", "a"], 3), &object(&["b", "c", "a"], 3, 2)), row("a", "b, c"));
+        // Other hosts.
+        assert_eq!(turns(&live(&["b", "c"], 2), &object(&["d"], 2, 1)), row("d", "b c"));
+        assert_eq!(turns(&live(&["b", "c"], 2), &object(&["c", "d"], 2, 2)), row("d", "c, b"));
+        let (now, later, kept) = turns(&live(&["a"], 2), &object(&["b"], 2, 1));
+        let worker =
+            |hosts: &[&str], replicas, memory| object(hosts, replicas, memory)["spec"]["worker"].clone();
+        assert_eq!(
+            (now.as_str(), later.as_str(), kept),
+            ("b", "a", Some(("a".to_owned(), worker(&["a"], 2, 1))))
+        );
+        let (now, later, kept) = turns(&live(&["a"], 2), &object(&["a", "b"], 2, 2));
+        assert_eq!(
+            (now.as_str(), later.as_str(), kept),
+            ("b", "a", Some(("a".to_owned(), worker(&["a"], 2, 1))))
+        );
+        // A host that is left, by a Dask cluster that restarts or has others to take over.
+        let left = |memory: u64| {
+            let mut fewer = object(&["a"], 1, memory);
+            fewer["spec"]["hosts"] = json!(["a"]);
+            order(&fewer, &all[..1], Some("a"), &live(&["a", "b"], 2)[..2])
+        };
+        assert_eq!(left(1), Order::default());
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!((left(2).now, left(2).later), (names(&["a"]), vec![names(&["b"])]));
+        // A number that nobody sets here.
+        let mut adapts = object(&["b"], 1, 2);
+        adapts["spec"]["worker"] = json!({ "adapt": {}, "hosts": ["b"] });
+        assert_eq!(turns(&four, &adapts), row("", ""));
+    }
+}

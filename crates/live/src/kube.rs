@@ -1,0 +1,612 @@
+//! The Kubernetes API, as raw requests over a `kube` client: of a GKE cluster with Google's credentials, of a
+//! kubeconfig's context, or of a router of this process. Nothing is retried here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use axum::Router;
+use base64::Engine as _;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
+use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::{Builder, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Portforwarder;
+use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _, UpgradeConnectionError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::io::DuplexStream;
+use tower::{BoxError, ServiceBuilder};
+
+use super::answer::Answer;
+use super::credentials::Credentials;
+use super::environment::environment;
+use super::proxy::{self, Via};
+use super::shape::Media;
+use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
+use super::trust::{Trust, is_untrusted};
+use super::{ApiError, Class, Request};
+use model::resource::Api;
+
+/// Bytes. Large ones have the credentials of a hundred clusters.
+const LARGEST_KUBECONFIG: u64 = 16 * 1024 * 1024;
+
+/// More of a refusal than anybody reads.
+const LARGEST_REFUSAL: usize = 64 * 1024;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubeconfigAccess {
+    /// The file; without it `KUBECONFIG`, then `~/.kube/config`.
+    pub path: Option<PathBuf>,
+    /// The context; without it the file's current one.
+    pub context: Option<String>,
+}
+
+impl KubeconfigAccess {
+    /// The same with the context named, where the file can be read and names a current one: what is planned
+    /// for one cluster must not go to another because somebody switched contexts in between.
+    #[must_use]
+    pub fn pinned(mut self) -> Self {
+        if self.context.is_none() {
+            self.context = self.file().ok().and_then(|file| file.current_context);
+        }
+        self
+    }
+
+    /// The file, when it is one: a device and a pipe have no end.
+    fn file(&self) -> Result<Kubeconfig, KubeconfigError> {
+        let Some(path) = &self.path else { return Kubeconfig::read() };
+        let unread = |error: io::Error| KubeconfigError::ReadConfig(error, path.clone());
+        let about = std::fs::metadata(path).map_err(unread)?;
+        if !about.is_file() || about.len() > LARGEST_KUBECONFIG {
+            let why = "it is not a regular file, or too large for a kubeconfig";
+            return Err(unread(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        Kubeconfig::read_from(path)
+    }
+}
+
+/// What a kubeconfig leads to on the machine that reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Leads {
+    /// Programs that are run: exec plugins, and what an `auth-provider` runs.
+    pub programs: Vec<String>,
+    /// Files whose content is sent to a server, or trusted.
+    pub files: Vec<PathBuf>,
+}
+
+/// Why a kubeconfig's way to its cluster is not to be relied on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// `insecure-skip-tls-verify`: whoever is in between can read and answer.
+    Unverified(String),
+    /// Plain HTTP.
+    Plain(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unverified(server) => {
+                write!(
+                    f,
+                    "the kubeconfig turns off certificate checks for {server} (insecure-skip-tls-verify)"
+                )
+            }
+            Self::Plain(server) => write!(f, "the kubeconfig reaches {server} over plain HTTP"),
+        }
+    }
+}
+
+impl KubeconfigAccess {
+    /// What the file leads to on this machine; nothing where it cannot be read, which is said elsewhere.
+    pub fn leads_to(&self) -> Leads {
+        let Ok(file) = self.file() else { return Leads::default() };
+        let mut leads = Leads::default();
+        for user in file.auth_infos.into_iter().filter_map(|user| user.auth_info) {
+            let plugin = user.exec.map(|exec| exec.command.unwrap_or_else(|| "exec".to_owned()));
+            let provider =
+                || user.auth_provider.and_then(|provider| provider.config.get("cmd-path").cloned());
+            leads.programs.extend(plugin.or_else(provider));
+            let files = [user.token_file, user.client_certificate, user.client_key];
+            leads.files.extend(files.into_iter().flatten().map(PathBuf::from));
+        }
+        let clusters = file.clusters.into_iter().filter_map(|cluster| cluster.cluster);
+        leads.files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
+        leads
+    }
+
+    /// What is to be said of the way to the cluster; nothing where the file cannot be read, which is said elsewhere.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let Ok(file) = self.file() else { return Vec::new() };
+        let Some(cluster) = cluster_of(&file, self.context.as_ref()) else { return Vec::new() };
+        let server = cluster.server.clone().unwrap_or_default();
+        let url = server.parse().ok();
+        let shown = url.as_ref().map_or_else(|| "its server".to_owned(), bare_url);
+        let mut doubts = Vec::new();
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            doubts.push(Doubt::Unverified(shown.clone()));
+        }
+        if url.as_ref().is_some_and(|url| !is_private(url)) {
+            doubts.push(Doubt::Plain(shown));
+        }
+        doubts
+    }
+}
+
+/// `https://host:port`: an address without the password that may stand in it.
+fn bare_url(url: &http::Uri) -> String {
+    let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}", url.scheme_str().unwrap_or("?"), url.host().unwrap_or("?"))
+}
+
+/// Whether nobody on the way can read what is sent: over TLS, or within this machine.
+fn is_private(url: &http::Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    url.scheme() == Some(&http::uri::Scheme::HTTPS) || here
+}
+
+/// Whether a kubeconfig says who asks. As kubectl does, that is sent to no server that others can listen to.
+fn has_credentials(who: &AuthInfo) -> bool {
+    let AuthInfo { username, password, token, token_file, auth_provider, exec, .. } = who;
+    let texts = [username.is_some(), password.is_some(), token.is_some(), token_file.is_some()];
+    texts.contains(&true) || auth_provider.is_some() || exec.is_some()
+}
+
+/// The cluster that a context leads to.
+fn cluster_of<'a>(file: &'a Kubeconfig, context: Option<&String>) -> Option<&'a kube::config::Cluster> {
+    let context = context.or(file.current_context.as_ref());
+    let context = file.contexts.iter().find(|named| Some(&named.name) == context);
+    let cluster = context.and_then(|named| Some(&named.context.as_ref()?.cluster));
+    file.clusters.iter().find(|named| Some(&named.name) == cluster)?.cluster.as_ref()
+}
+
+/// The entries of a kubeconfig that a context leads to: `user "u", cluster "c"`.
+fn entries_of(file: &Kubeconfig, context: Option<&String>) -> String {
+    let context = context.or(file.current_context.as_ref());
+    let named = file.contexts.iter().find(|named| Some(&named.name) == context);
+    let Some(context) = named.and_then(|named| named.context.as_ref()) else { return String::new() };
+    let user = context.user.as_ref().map(|user| format!("user {user:?}, ")).unwrap_or_default();
+    format!(" ({user}cluster {:?})", context.cluster)
+}
+
+/// What is wrong with a part of a kubeconfig that is given in base64 or as the path of a file.
+fn data_trouble(field: &str, error: &LoadDataError) -> String {
+    match error {
+        LoadDataError::DecodeBase64(_) => format!("its `{field}-data` is not base64"),
+        LoadDataError::ReadFile(error, path) => {
+            format!("its `{field}` {} cannot be read: {error}", path.display())
+        }
+        LoadDataError::NoBase64DataOrFile => format!("it has no `{field}`"),
+    }
+}
+
+/// What is wrong with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
+fn kubeconfig_trouble(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(at) => {
+                format!("line {}, column {} is not valid in a kubeconfig", at.line(), at.column())
+            }
+            None => "it is not a kubeconfig".to_owned(),
+        },
+        KubeconfigError::ParseClusterUrl(_) => "its `server` is not a URL".to_owned(),
+        KubeconfigError::ParseProxyUrl(_) => "its `proxy-url` is not a URL".to_owned(),
+        KubeconfigError::LoadClientKey(error) => data_trouble("client-key", error),
+        KubeconfigError::LoadClientCertificate(error) => data_trouble("client-certificate", error),
+        KubeconfigError::LoadCertificateAuthority(error) => data_trouble("certificate-authority", error),
+        KubeconfigError::ParseCertificates(_) => "its `certificate-authority` is not PEM".to_owned(),
+        other => causes(other),
+    }
+}
+
+/// Why there are no credentials, without what the plugin was given and what it printed: that is where the token is.
+fn auth_trouble(error: &AuthError) -> String {
+    let plugin = "the credential plugin of the kubeconfig";
+    match error {
+        AuthError::AuthExecRun { out, .. } => {
+            format!("{plugin} failed ({}); run it on its own to see why", out.status)
+        }
+        AuthError::AuthExecStart(error) => format!("{plugin} cannot be started: {error}"),
+        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed | AuthError::ParseTokenKey(_) => {
+            format!("{plugin} printed no credentials")
+        }
+        AuthError::AuthExec(_) | AuthError::AuthExecSerialize(_) => format!("{plugin} cannot be run"),
+        AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
+            "the kubeconfig's credentials contain characters that cannot be sent".to_owned()
+        }
+        AuthError::ReadTokenFile(error, path) => {
+            format!("its `tokenFile` {} cannot be read: {error}", path.display())
+        }
+        other => causes(other),
+    }
+}
+
+/// Why a client could not be made of a kubeconfig.
+fn client_trouble(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Auth(error) => auth_trouble(error),
+        kube::Error::InferKubeconfig(error) => kubeconfig_trouble(error),
+        kube::Error::ProxyProtocolUnsupported { proxy_url }
+        | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => {
+            format!(
+                "its proxy {} cannot be used: proxies of this type are not supported",
+                bare_url(proxy_url)
+            )
+        }
+        other => causes(other),
+    }
+}
+
+/// Whose bearer goes with each request.
+#[derive(Clone, Debug)]
+pub enum Bearer {
+    /// What the kubeconfig says.
+    Kubeconfig,
+    /// Google's, fresh for each request.
+    Google(Arc<Credentials>),
+    /// A sandbox takes any.
+    Any,
+    /// A sandbox that asks for its own.
+    Known(http::HeaderValue),
+}
+
+/// What names a proxy.
+const OF_ENVIRONMENT: &str = "HTTPS_PROXY";
+const OF_KUBECONFIG: &str = "proxy-url of the kubeconfig";
+
+/// The client of one cluster.
+#[derive(Clone)]
+pub struct Kubernetes {
+    transport: Transport,
+    bearer: Bearer,
+    way: Way,
+}
+
+/// What is told of connections that cannot be made.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    /// `host:port`.
+    server: String,
+    via: Option<Via>,
+    trust: Trust,
+}
+
+impl Way {
+    fn told(&self, why: &str) -> String {
+        self.via.as_ref().map_or_else(|| why.to_owned(), |via| via.explains(&self.server, why))
+    }
+
+    fn unconnected(&self, request: &Request, why: &str) -> ApiError {
+        match &self.via {
+            Some(via) => via.unconnected(request, &self.server, why),
+            None => request.failed(Class::Unavailable, why),
+        }
+    }
+}
+
+#[derive(Clone)]
+enum Transport {
+    Network(Client),
+    InProcess(Router),
+}
+
+impl Kubernetes {
+    /// The cluster behind a router of this process.
+    pub fn in_process(router: Router) -> Self {
+        Self { transport: Transport::InProcess(router), bearer: Bearer::Any, way: Way::default() }
+    }
+
+    /// A GKE cluster: its address (`34.1.2.3`, or `127.0.0.1:4443` on a sandbox) and its certificate
+    /// authority (base64 of PEM, as `masterAuth.clusterCaCertificate` has it).
+    ///
+    /// # Errors
+    /// What is wrong with the address or the certificate.
+    pub fn gke(endpoint: &str, authority: Option<&str>, bearer: Bearer) -> Result<Self, String> {
+        let url: http::Uri = format!("https://{endpoint}")
+            .parse()
+            .map_err(|_| format!("the cluster's endpoint {endpoint:?} is not an address"))?;
+        let proxy = proxy::named(&environment, &url);
+        Self::through(url, authority, bearer, proxy)
+    }
+
+    fn through(
+        url: http::Uri,
+        authority: Option<&str>,
+        bearer: Bearer,
+        proxy: Option<http::Uri>,
+    ) -> Result<Self, String> {
+        let mut config = Config::new(url);
+        config.root_cert = authority.map(certificates).transpose()?;
+        config.proxy_url = proxy;
+        let trust = if authority.is_some() { Trust::Cluster } else { Trust::Public };
+        Self::network(config, bearer, OF_ENVIRONMENT, trust)
+    }
+
+    /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or that it has no such context.
+    pub async fn kubeconfig(access: &KubeconfigAccess) -> Result<Self, String> {
+        let KubeconfigAccess { path, context } = access;
+        let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+        let what =
+            path.as_ref().map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
+        let file =
+            access.file().map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        let what = format!("{what}{}", entries_of(&file, context.as_ref()));
+        let own = cluster_of(&file, context.as_ref()).and_then(|cluster| cluster.proxy_url.clone());
+        let own = own.filter(|proxy| !proxy.is_empty());
+        let config = Config::from_custom_kubeconfig(file, &options).await;
+        let mut config =
+            config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        // kube asks NO_PROXY for the proxy's name, not the server's.
+        config.proxy_url = match &own {
+            Some(own) => {
+                Some(own.parse().map_err(|_| format!("cannot use {what}: its `proxy-url` is not a URL"))?)
+            }
+            None => proxy::named(&environment, &config.cluster_url),
+        };
+        let named_by = if own.is_some() { OF_KUBECONFIG } else { OF_ENVIRONMENT };
+        if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
+            let server = bare_url(&config.cluster_url);
+            return Err(format!(
+                "cannot use {what}: credentials are not sent unencrypted to {server}; use an https:// server, \
+                 or one on this machine"
+            ));
+        }
+        Self::network(config, Bearer::Kubeconfig, named_by, Trust::Kubeconfig)
+            .map_err(|why| format!("cannot use {what}: {why}"))
+    }
+
+    fn network(
+        mut config: Config,
+        bearer: Bearer,
+        named_by: &'static str,
+        trust: Trust,
+    ) -> Result<Self, String> {
+        config.default_retry = false;
+        let way = Way {
+            server: config.cluster_url.authority().map(ToString::to_string).unwrap_or_default(),
+            via: config.proxy_url.as_ref().map(|proxy| Via::of(proxy, named_by)),
+            trust,
+        };
+        config.proxy_url = config.proxy_url.map(proxy::for_kube).transpose()?;
+        let client = client(config).map_err(|error| client_trouble(&error))?;
+        Ok(Self { transport: Transport::Network(client), bearer, way })
+    }
+
+    /// Sends one request, once.
+    ///
+    /// # Errors
+    /// No credentials, no connection, no answer, or an answer that is not 2xx.
+    pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+        let sent = async {
+            match &self.transport {
+                Transport::InProcess(router) => in_process(router, request).await,
+                Transport::Network(client) => self.over(client, request).await,
+            }
+        };
+        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let answer = tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| late())??;
+        request.read(answer)
+    }
+
+    async fn over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
+        let response = self.open(client, request).await?;
+        let (parts, body) = response.into_parts();
+        let body = bounded(request, body).await?;
+        Ok(Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body })
+    }
+
+    async fn open(&self, client: &Client, request: &Request) -> Result<http::Response<Body>, ApiError> {
+        let mut http = http_request(request)?;
+        let bearer = self.authorization(request).await?;
+        if let Some(value) = &bearer {
+            http.headers_mut().insert(http::header::AUTHORIZATION, value.clone());
+        }
+        let sent = client.send(http.map(Body::from)).await;
+        let response = sent.map_err(|error| transport_error(request, &error, &self.way))?;
+        if let (Bearer::Google(credentials), Some(value)) = (&self.bearer, &bearer)
+            && response.status() == http::StatusCode::UNAUTHORIZED
+        {
+            credentials.refused(value).await;
+        }
+        Ok(response)
+    }
+
+    /// Who asks, unless the client says it itself.
+    async fn authorization(&self, request: &Request) -> Result<Option<http::HeaderValue>, ApiError> {
+        let token = match &self.bearer {
+            Bearer::Kubeconfig => return Ok(None),
+            Bearer::Known(value) => return Ok(Some(value.clone())),
+            Bearer::Any => "sandbox".to_owned(),
+            Bearer::Google(credentials) => return credentials.bearer(request).await.map(Some),
+        };
+        let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| request.failed(Class::Unauthenticated, "the token is not text"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Sends a read whose answer has no end of its own, such as a log that is followed: its bytes as they come.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), up to the first byte. What breaks later is in the stream.
+    pub async fn follow(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let opened = async {
+            match &self.transport {
+                Transport::InProcess(router) => {
+                    let response = in_process_open(router, request).await?;
+                    Ok(response.map(|body| body.into_data_stream().map(told).boxed()))
+                }
+                Transport::Network(client) => {
+                    let response = self.open(client, request).await?;
+                    Ok(response.map(|body| body.into_data_stream().map(told).boxed()))
+                }
+            }
+        };
+        let (parts, mut bytes) =
+            tokio::time::timeout(TIMEOUT, opened).await.map_err(|_| late())??.into_parts();
+        if parts.status.is_success() {
+            return Ok(bytes);
+        }
+        let mut body = Vec::new();
+        while let Some(Ok(more)) = bytes.next().await {
+            body.extend_from_slice(&more);
+            if body.len() > LARGEST_REFUSAL {
+                break;
+            }
+        }
+        let answer = Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body };
+        // It is no success, so it cannot be read as one.
+        Err(request.read(answer).err().unwrap_or_else(late))
+    }
+
+    /// Connects to a port of a pod, through the API server. A connection of its own for each stream: what one of them
+    /// suffers is not the others'.
+    ///
+    /// # Errors
+    /// No such pod, no right to forward its ports, no connection. That nobody listens on the port is told by the tunnel.
+    pub async fn tunnel(&self, namespace: &str, pod: &str, port: u16) -> Result<Tunnel, ApiError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward?ports={port}");
+        let request = Request::get(Api::Kubernetes, path);
+        let Transport::Network(client) = &self.transport else {
+            return Err(request.failed(Class::Invalid, "no program runs in the pods of this sandbox"));
+        };
+        let client = match self.authorization(&request).await? {
+            None => client.clone(),
+            Some(value) => authorized(client.clone(), value),
+        };
+        let pods: kube::Api<Pod> = kube::Api::namespaced(client, namespace);
+        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let opened = tokio::time::timeout(TIMEOUT, pods.portforward(pod, &[port])).await;
+        let opened = opened.map_err(|_| late())?;
+        let mut forwarder = opened.map_err(|error| not_switched(&request, &error, &self.way))?;
+        let (stream, trouble) = (forwarder.take_stream(port), forwarder.take_error(port));
+        match stream.zip(trouble) {
+            Some((stream, trouble)) => Ok(Tunnel { stream, trouble: trouble.boxed(), forwarder }),
+            None => Err(request.failed(Class::Other, "the connection has no stream")),
+        }
+    }
+}
+
+/// The client that kube makes of a configuration, over sockets that send at once where no proxy is between.
+///
+/// On a new connection a client writes twice in a row: the end of the TLS handshake and its first request. Nagle's algorithm holds
+/// the second one back until the first is acknowledged, and Linux delays that by 40 ms (seen with kube-apiserver 1.36). Go's
+/// clients, kubectl among them, turn it off; kube leaves it on.
+fn client(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let mut sockets = HttpConnector::new();
+    sockets.enforce_http(false);
+    sockets.set_nodelay(true);
+    let connector = config.rustls_https_connector_with_connector(sockets)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(Builder::new(TokioExecutor::new()).build(connector));
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+/// The body of an answer, piece by piece.
+pub type BytesAsTheyCome = BoxStream<'static, Result<Bytes, String>>;
+
+fn told<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
+    piece.map_err(|error| causes(&error))
+}
+
+/// A connection to a port of a pod. Dropping it ends it.
+pub struct Tunnel {
+    /// The bytes, both ways.
+    pub stream: DuplexStream,
+    /// Says why the pod's side cannot be used, when that side says so: nobody listens on the port.
+    pub trouble: BoxFuture<'static, Option<String>>,
+    forwarder: Portforwarder,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.forwarder.abort();
+    }
+}
+
+/// The same client with a header for whoever asks.
+fn authorized(client: Client, value: http::HeaderValue) -> Client {
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let client = client.clone();
+        request.headers_mut().insert(http::header::AUTHORIZATION, value.clone());
+        async move { client.send(request).await }
+    });
+    Client::new(service, "default")
+}
+
+/// Why a connection was not handed over, in the server's own words where it has any.
+fn not_switched(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
+    let refused = |status: u16, body: Vec<u8>| {
+        let read = request.read(Answer { status, media: Media::Other, body });
+        read.err().unwrap_or_else(|| request.failed(Class::Other, causes(error)))
+    };
+    match error {
+        kube::Error::Api(status) => refused(status.code, serde_json::to_vec(status).unwrap_or_default()),
+        kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => {
+            refused(status.as_u16(), Vec::new())
+        }
+        _ => transport_error(request, error, way),
+    }
+}
+
+fn transport_error(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
+    match error {
+        kube::Error::Auth(error) => request.failed(Class::Unauthenticated, auth_trouble(error)),
+        kube::Error::Service(cause) if cause.is::<AuthError>() => {
+            let told = cause.downcast_ref().map(auth_trouble).unwrap_or_default();
+            request.failed(Class::Unauthenticated, told)
+        }
+        _ if is_untrusted(error) => request.untrusted(&way.server, &way.told(&causes(error)), way.trust),
+        _ if is_connect(error) => way.unconnected(request, &causes(error)),
+        _ => request.unanswered(causes(error)),
+    }
+}
+
+/// Whether the connection was never made, anywhere in the chain of causes.
+fn is_connect(error: &kube::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if let Some(client) = cause.downcast_ref::<hyper_util::client::legacy::Error>() {
+            return client.is_connect();
+        }
+        next = cause.source();
+    }
+    false
+}
+
+/// DER of each certificate in a base64 PEM bundle.
+fn certificates(base64_pem: &str) -> Result<Vec<Vec<u8>>, String> {
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let unreadable = || "the cluster's certificate authority cannot be read".to_owned();
+    let pem = base64.decode(base64_pem.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let pem = pem.ok_or_else(unreadable)?;
+    let blocks = pem.split("-----BEGIN CERTIFICATE-----").skip(1);
+    let der = blocks.map(|block| {
+        let text: String = block.split("-----END").next()?.split_whitespace().collect();
+        base64.decode(text).ok()
+    });
+    let found: Vec<Vec<u8>> = der.collect::<Option<_>>().ok_or_else(unreadable)?;
+    if found.is_empty() { Err(unreadable()) } else { Ok(found) }
+}
+
+#[cfg(test)]
+#[path = "kube_tests.rs"]
+mod tests;

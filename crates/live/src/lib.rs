@@ -1,0 +1,194 @@
+//! What is live: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
+//! beside the sandbox.
+
+pub mod admission;
+pub mod along;
+pub mod answer;
+mod ask;
+pub mod cause;
+pub mod connection;
+pub mod credentials;
+pub mod dask;
+pub mod endpoint;
+pub mod environment;
+pub mod forward;
+pub mod gke;
+pub mod hosts;
+pub mod kube;
+pub mod list;
+mod look;
+mod marked;
+pub mod private;
+mod proxy;
+pub mod read;
+pub mod record;
+pub mod retry;
+pub mod served;
+pub mod shape;
+mod sizes;
+pub mod survey;
+mod transport;
+mod trust;
+pub mod watch;
+
+pub use self::ask::ask;
+pub use self::connection::{Connection, InProcess, Options};
+pub use self::credentials::CURE;
+pub use self::gke::GkeAccess;
+pub use self::kube::{Doubt, KubeconfigAccess};
+pub use self::look::look;
+pub use self::read::{Reading, read};
+pub use self::trust::Trust;
+
+use std::fmt;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use self::kube::BytesAsTheyCome;
+
+use model::resource::{Api, Host, Method};
+
+/// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
+pub const MANAGER: &str = "dask-infra";
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub api: Api,
+    /// The verb. A PATCH is always a server-side apply.
+    pub method: Method,
+    /// The path with its query.
+    pub path: String,
+    pub body: Option<Value>,
+}
+
+impl Request {
+    /// A read.
+    pub fn get(api: Api, path: impl Into<String>) -> Self {
+        Self { api, method: Method::Get, path: path.into(), body: None }
+    }
+}
+
+/// What kind of failure a request met. It decides whether it is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// 404.
+    NotFound,
+    /// 409: it exists already.
+    AlreadyExists,
+    /// 409 or 412: others changed it, or own the field.
+    Conflict,
+    /// 400 or 429: another operation runs on the GKE cluster, or as many as are allowed do.
+    Busy,
+    /// 429: too many requests.
+    Throttled,
+    /// 5xx, or refused before it was sent: nothing was done.
+    Unavailable,
+    /// Not sent: whether the stack's lock is still ours could not be told.
+    Held,
+    /// The reply was lost: it may have been done.
+    Lost,
+    /// The server's certificate is not trusted: nothing was sent, and no certificate mends itself.
+    Untrusted,
+    /// 401, or no credentials.
+    Unauthenticated,
+    /// 403: the permission is missing.
+    Denied,
+    /// 403: the quota does not suffice.
+    Quota,
+    /// The answer to a read is not what was asked for: something else than the API answers.
+    Unreadable,
+    /// The answer is larger than any that is read.
+    TooLarge,
+    /// 400 or 422: the request is wrong.
+    Invalid,
+    /// Anything else.
+    Other,
+}
+
+/// What to do when an answer is not the API's.
+pub const SOMETHING_ELSE: &str = "something other than the API answered: a proxy, a sign-in page, or a load \
+     balancer in front of it. Check the network, HTTPS_PROXY and NO_PROXY, then try again";
+
+/// A request that did not succeed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// What kind.
+    pub class: Class,
+    /// HTTP status, when there was a reply.
+    pub status: Option<u16>,
+    /// `GET /v1/projects/…`.
+    pub request: String,
+    /// The server's own words, or the transport's.
+    pub message: String,
+    /// The reply's body, when it was JSON.
+    pub body: Option<Value>,
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "{} answered {status}: {}", self.request, self.message),
+            None => write!(f, "{}: {}", self.request, self.message),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl ApiError {
+    /// What mends it, where who failed knows.
+    pub fn remedy(&self) -> Option<&str> {
+        self.own("remedy")
+    }
+
+    /// What happened and what mends it, where both have to be in one text.
+    pub fn with_remedy(&self) -> String {
+        let remedy = self.remedy().map(|remedy| format!("; {remedy}"));
+        format!("{self}{}", remedy.unwrap_or_default())
+    }
+
+    /// The host of the stack that this one is, too, under another name.
+    pub fn same_host(&self) -> Option<&str> {
+        self.own("same_host")
+    }
+
+    /// The proxy that there was no connection through.
+    pub fn proxy(&self) -> Option<&str> {
+        self.own("proxy")
+    }
+
+    /// What the library below said, for who wants to know more.
+    pub fn detail(&self) -> Option<&str> {
+        self.own("detail")
+    }
+
+    /// What is said by us, and by no server.
+    fn own(&self, key: &str) -> Option<&str> {
+        self.body.as_ref().filter(|_| self.status.is_none())?[key].as_str()
+    }
+}
+
+/// What apply and plan need of the outside: requests in, JSON out (a pod's log is a JSON string).
+pub trait LiveApi: Send + Sync {
+    /// Sends one request, once. Retries are apply's.
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
+
+    /// Takes hosts along that are not in the stack's file any more, and says whether any of them is new to it: then what was
+    /// read before is not all.
+    fn visits(&self, _hosts: &[Host]) -> bool {
+        false
+    }
+
+    /// Whether answers can be had piece by piece.
+    fn can_follow(&self) -> bool {
+        false
+    }
+
+    /// Sends a read to the cluster whose answer has no end of its own: its bytes as they come.
+    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+        let error = request.failed(Class::Other, "answers come whole here");
+        async move { Err(error) }.boxed()
+    }
+}

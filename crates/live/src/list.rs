@@ -1,0 +1,360 @@
+//! All objects of a kind, page by page, each once.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::retry::get;
+use super::{ApiError, Class, LiveApi, Request, served};
+use model::resource::{Api, Gvk, ObjectId, encoded};
+
+/// Objects in a page of a list, as kubectl asks for.
+const PAGE: u32 = 500;
+/// Objects of the largest size that etcd keeps, 1.5 MiB, that an answer may have.
+const SMALL_PAGE: u32 = 40;
+
+/// From so many namespaces on a kind is looked for in all of the cluster first: two pages cost less than a request for each.
+const MANY: usize = 4;
+
+/// Kinds, each in one namespace or everywhere.
+pub type Collections = BTreeSet<(Gvk, Option<String>)>;
+
+/// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
+/// (Events, Ingresses of old). What comes first counts.
+#[derive(Default)]
+pub(super) struct Once {
+    pub(super) by_id: BTreeMap<ObjectId, Value>,
+    uids: HashSet<String>,
+}
+
+impl Once {
+    /// Of what a world holds.
+    pub(super) fn of(by_id: BTreeMap<ObjectId, Value>) -> Self {
+        let uids = by_id.values().filter_map(uid).map(str::to_owned).collect();
+        Self { by_id, uids }
+    }
+
+    /// Adds what is not there yet.
+    pub(super) fn extend(&mut self, found: Vec<(ObjectId, Value)>) {
+        for (object, live) in found {
+            let another = uid(&live).is_none_or(|uid| self.uids.insert(uid.to_owned()));
+            if another {
+                self.by_id.entry(object).or_insert(live);
+            }
+        }
+    }
+}
+
+fn uid(live: &Value) -> Option<&str> {
+    live.pointer("/metadata/uid").and_then(Value::as_str)
+}
+
+/// Whether a field manager has applied an object.
+pub(super) fn is_applied_by(live: &Value, manager: &str) -> bool {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
+    entries.into_iter().flatten().any(applied)
+}
+
+/// All objects of a kind in a namespace, or in the cluster; none when the cluster says that it does not serve the kind.
+/// Where it is no longer served in this version and still in another, that one is listed: a record of old may name a
+/// version that is gone.
+pub async fn list(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let (gvk, items) = match list_in(api, gvk, namespace, None).await? {
+        Some(items) => (gvk.clone(), items),
+        None => match list_otherwise(api, gvk, namespace).await? {
+            Some(found) => found,
+            None => return Ok(Vec::new()),
+        },
+    };
+    Ok(named(&gvk, items))
+}
+
+/// The same, of objects that have a label, in this version.
+pub(super) async fn list_labelled(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+    label: &str,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let items = list_in(api, gvk, namespace, Some(label)).await?;
+    Ok(named(gvk, items.unwrap_or_default()))
+}
+
+/// Objects of a kind by their names.
+fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
+    let named = items.into_iter().filter_map(|mut item| {
+        let name = item.pointer("/metadata/name")?.as_str()?.to_owned();
+        let namespace = item.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+        // Lists of built-in kinds leave these out of their items.
+        if let Value::Object(fields) = &mut item {
+            fields.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
+            fields.entry("kind").or_insert_with(|| gvk.kind.clone().into());
+        }
+        Some((ObjectId { gvk: gvk.clone(), namespace, name }, item))
+    });
+    named.collect()
+}
+
+/// What a LIST came to.
+pub(super) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
+
+/// What is listed at once.
+enum Wanted<'a> {
+    /// One collection.
+    One(&'a Gvk, Option<&'a str>),
+    /// Those of a kind in so many namespaces that it may be few in all of the cluster.
+    Many(&'a Gvk, BTreeSet<&'a str>),
+}
+
+impl<'a> Wanted<'a> {
+    /// Of all collections. Secrets are listed in each namespace: nobody needs those of others.
+    fn of(collections: &'a Collections) -> Vec<Self> {
+        let mut wanted = Vec::new();
+        let mut namespaces: BTreeMap<&Gvk, BTreeSet<&str>> = BTreeMap::new();
+        for (gvk, place) in collections {
+            match place {
+                Some(namespace) if gvk.kind != "Secret" => {
+                    namespaces.entry(gvk).or_default().insert(namespace);
+                }
+                place => wanted.push(Self::One(gvk, place.as_deref())),
+            }
+        }
+        for (gvk, namespaces) in namespaces {
+            if namespaces.len() < MANY {
+                wanted.extend(namespaces.into_iter().map(|namespace| Self::One(gvk, Some(namespace))));
+            } else {
+                wanted.push(Self::Many(gvk, namespaces));
+            }
+        }
+        wanted
+    }
+
+    /// What there is of the kind, or what to list instead.
+    async fn list(self, api: &dyn LiveApi) -> Result<(&'a Gvk, Listed), Vec<Self>> {
+        let (gvk, namespaces) = match self {
+            Self::One(gvk, namespace) => return Ok((gvk, list(api, gvk, namespace).await)),
+            Self::Many(gvk, namespaces) => (gvk, namespaces),
+        };
+        let Some(mut few) = few(api, gvk).await else {
+            return Err(namespaces.into_iter().map(|namespace| Self::One(gvk, Some(namespace))).collect());
+        };
+        few.retain(|(object, _)| object.namespace.as_deref().is_some_and(|one| namespaces.contains(one)));
+        Ok((gvk, Ok(few)))
+    }
+}
+
+/// Lists collections side by side, and hands over what comes of each as it comes. A kind that is wanted in many namespaces and
+/// is few in all of the cluster is asked for once; what is more, or may not be listed so, is listed in each namespace.
+pub(super) async fn list_all<E>(
+    api: &dyn LiveApi,
+    collections: &Collections,
+    parallelism: usize,
+    mut found: impl FnMut(&Gvk, Listed) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut wanted = Wanted::of(collections);
+    while !wanted.is_empty() {
+        let lists = std::mem::take(&mut wanted).into_iter().map(|wanted| wanted.list(api));
+        let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
+        while let Some(listed) = lists.next().await {
+            match listed {
+                Ok((gvk, listed)) => found(gvk, listed)?,
+                Err(each) => wanted.extend(each),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All objects of a kind in the cluster, where two pages hold them. Asked once: what fails is listed otherwise.
+async fn few(api: &dyn LiveApi, gvk: &Gvk) -> Option<Vec<(ObjectId, Value)>> {
+    let path = format!("{}?limit={PAGE}", gvk.collection(None));
+    let mut page = api.send(Request::get(Api::Kubernetes, path.clone())).await.ok()?;
+    let mut items = items_of(&mut page)?;
+    if let Some(token) = next(&page) {
+        // Source: `ListMeta.remainingItemCount`, which lists without a selector have.
+        let rest = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64)?;
+        if rest > PAGE.into() {
+            return None;
+        }
+        let path = format!("{path}&continue={}", encoded(token));
+        let mut last = api.send(Request::get(Api::Kubernetes, path)).await.ok()?;
+        items.extend(items_of(&mut last)?);
+        if next(&last).is_some() {
+            return None;
+        }
+    }
+    Some(named(gvk, items))
+}
+
+fn items_of(page: &mut Value) -> Option<Vec<Value>> {
+    match page.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => Some(items),
+        _ => None,
+    }
+}
+
+/// What asks for the next page.
+fn next(page: &Value) -> Option<&str> {
+    page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty())
+}
+
+/// Items of a kind in its own version; `None` when the cluster says that it does not serve it.
+async fn list_in(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+    label: Option<&str>,
+) -> Result<Option<Vec<Value>>, ApiError> {
+    let collection = gvk.collection(namespace);
+    match list_pages(api, &collection, label).await {
+        Err(error) if error.is_unknown_path() => match served::lacks(api, &error, &collection).await? {
+            true => Ok(None),
+            false => Err(error),
+        },
+        result => result.map(Some),
+    }
+}
+
+/// Items of a kind in the first other version of its group that serves it.
+async fn list_otherwise(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+) -> Result<Option<(Gvk, Vec<Value>)>, ApiError> {
+    for version in served::in_group(api, &gvk.group).await? {
+        if version.name == gvk.version {
+            continue;
+        }
+        let gvk = Gvk { version: version.name, ..gvk.clone() };
+        if let Some(items) = list_in(api, &gvk, namespace, None).await? {
+            return Ok(Some((gvk, items)));
+        }
+    }
+    Ok(None)
+}
+
+/// Items of a LIST, page by page; from the start in one page when the pages went stale in between, and in small ones
+/// when the objects are too large for a full one.
+pub(super) async fn list_pages(
+    api: &dyn LiveApi,
+    collection: &str,
+    label: Option<&str>,
+) -> Result<Vec<Value>, ApiError> {
+    let whole = match label {
+        Some(label) => format!("{collection}?labelSelector={}", encoded(label)),
+        None => collection.to_owned(),
+    };
+    let paged = |limit: u32| format!("{whole}{}limit={limit}", if label.is_some() { '&' } else { '?' });
+    let mut items = Vec::new();
+    let mut limit = PAGE;
+    let mut path = paged(limit);
+    loop {
+        let mut page = match get(api, Request::get(Api::Kubernetes, path.clone())).await {
+            Err(error) if error.status == Some(410) && path != whole => {
+                items.clear();
+                path.clone_from(&whole);
+                continue;
+            }
+            Err(error) if error.class == Class::TooLarge && limit == PAGE => {
+                items.clear();
+                limit = SMALL_PAGE;
+                path = paged(limit);
+                continue;
+            }
+            result => result?,
+        };
+        items.extend(items_of(&mut page).unwrap_or_default());
+        match next(&page) {
+            Some(token) => path = format!("{}&continue={}", paged(limit), encoded(token)),
+            None => return Ok(items),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers by path, and what was asked.
+    struct Fixed(BTreeMap<String, Value>, Mutex<Vec<String>>);
+
+    impl LiveApi for Fixed {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            self.1.lock().unwrap().push(request.path.clone());
+            let answer = self.0.get(&request.path).cloned();
+            async move { answer.ok_or_else(|| request.failed(Class::Denied, "no")) }.boxed()
+        }
+    }
+
+    fn gvk(kind: &str, plural: &str) -> Gvk {
+        Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
+    }
+
+    /// A page of objects, each in the namespace that it is named after, and how many come after it.
+    fn page(names: &[&str], rest: Option<u64>) -> Value {
+        let items = names.iter().map(|name| json!({ "metadata": { "name": name, "namespace": name } }));
+        let metadata = match rest {
+            Some(rest) => json!({ "continue": "next", "remainingItemCount": rest }),
+            None => json!({}),
+        };
+        json!({ "metadata": metadata, "items": items.collect::<Vec<_>>() })
+    }
+
+    /// What was found, how many namespaces were listed by themselves, and how many requests there were for all of the cluster.
+    async fn taken(namespaces: &[&str], kind: (&str, &str), pages: &[Value]) -> (Vec<String>, usize, usize) {
+        let path = format!("/api/v1/{}?limit=500", kind.1);
+        let paths = [path.clone(), format!("{path}&continue=next")];
+        let api = Fixed(paths.into_iter().zip(pages.iter().cloned()).collect(), Mutex::default());
+        let collections: Collections =
+            namespaces.iter().map(|name| (gvk(kind.0, kind.1), Some((*name).to_owned()))).collect();
+        let mut names = Vec::new();
+        let found = |_: &Gvk, listed: Listed| -> Result<(), ()> {
+            names.extend(listed.into_iter().flatten().map(|(object, _)| object.name));
+            Ok(())
+        };
+        list_all(&api, &collections, 4, found).await.unwrap();
+        names.sort();
+        let asked = api.1.lock().unwrap();
+        let (each, whole): (Vec<&String>, Vec<&String>) =
+            asked.iter().partition(|path| path.contains("/namespaces/"));
+        (names, each.len(), whole.len())
+    }
+
+    #[tokio::test]
+    async fn a_kind_of_many_namespaces_is_listed_at_once_where_it_is_few() {
+        let (four, maps) = (["a", "b", "c", "d"], ("ConfigMap", "configmaps"));
+        let none = Vec::<String>::new();
+        let first = || page(&["a", "x"], Some(2));
+        let second = page(&["b", "y"], None);
+        // Others' objects are left out.
+        assert_eq!(taken(&four, maps, &[page(&["a", "x"], None)]).await, (vec!["a".to_owned()], 0, 1));
+        let both = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(taken(&four, maps, &[first(), second.clone()]).await, (both, 0, 2));
+        // Refused, as is the second page; too many; how many is not said; more than was said.
+        assert_eq!(taken(&four, maps, &[]).await, (none.clone(), 4, 1));
+        assert_eq!(taken(&four, maps, &[first()]).await, (none.clone(), 4, 2));
+        assert_eq!(
+            taken(&four, maps, &[page(&["a"], Some(501)), second.clone()]).await,
+            (none.clone(), 4, 1)
+        );
+        let unsaid = json!({ "metadata": { "continue": "next" }, "items": [] });
+        assert_eq!(taken(&four, maps, &[unsaid, second]).await, (none.clone(), 4, 1));
+        assert_eq!(taken(&four, maps, &[first(), first()]).await, (none.clone(), 4, 2));
+        // Few namespaces, and Secrets.
+        let all = [page(&["a"], None)];
+        assert_eq!(taken(&four[..3], maps, &all).await, (none.clone(), 3, 0));
+        assert_eq!(taken(&four, ("Secret", "secrets"), &all).await, (none, 4, 0));
+    }
+}

@@ -1,0 +1,43 @@
+//! One look: a read that is not tried again, for waits, which are patient themselves, and for what only shows.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{ApiError, Class, LiveApi, Request};
+use model::resource::Query;
+
+/// How long something behind the proxy may take: a look has other things to look at.
+const PROXIED: Duration = Duration::from_secs(3);
+
+/// What a query finds; what is not there is `null`. What stands behind the API server's proxy may be switched off, out of
+/// reach or not allowed without the API server being any the worse: why it was not asked is the answer then, as text.
+///
+/// # Errors
+/// The API itself does not answer, or refuses.
+pub async fn look(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
+    let answer = api.send(Request::get(query.api, &query.path));
+    if query.is_proxied() {
+        // Where the API server does not reach pods, it says so only when its own dialling has timed out.
+        return Ok(match tokio::time::timeout(PROXIED, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => Value::String(unasked(&error)),
+            Err(_) => Value::String("it does not answer".to_owned()),
+        });
+    }
+    match answer.await {
+        Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+        result => result,
+    }
+}
+
+fn unasked(error: &ApiError) -> String {
+    // The API server's own 404 is a Status; a scheduler's is a page.
+    let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
+    match error.class {
+        Class::NotFound if of_server => "its Service does not exist".to_owned(),
+        Class::NotFound => "it serves no /json/counts.json".to_owned(),
+        Class::Denied => "no permission to `get` `services/proxy`".to_owned(),
+        _ => "it does not answer".to_owned(),
+    }
+}

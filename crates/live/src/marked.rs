@@ -1,0 +1,189 @@
+//! Everything that carries a stack's mark, of whatever kind and in whatever namespace: where no record says where to look,
+//! one LIST for each kind that the cluster serves and that can be applied.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::along::{Kinds, Unserved, served};
+use super::list::{is_applied_by, list_labelled};
+use super::served::Served;
+use super::shape::is_built_in;
+use super::{ApiError, Class, LiveApi};
+use model::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
+
+#[derive(Debug, Default)]
+pub(super) struct Marked {
+    pub objects: Vec<(ObjectId, Value)>,
+    /// Kinds of which not all could be listed.
+    pub unlisted: BTreeSet<String>,
+}
+
+/// What a field manager has applied. Every object of ours has the label by which they are listed; what it says is the file's
+/// where the file says something, as Helm's charts do. A kind that may not be listed everywhere is listed in the namespaces
+/// of the stack, and told.
+///
+/// # Errors
+/// What the API server itself serves cannot be read.
+pub(super) async fn marked(
+    api: &dyn LiveApi,
+    manager: &str,
+    namespaces: &BTreeSet<&str>,
+    parallelism: usize,
+) -> Result<Marked, ApiError> {
+    let Kinds { kinds, failed } = served(api, parallelism).await;
+    let mut marked = Marked::default();
+    for Unserved { group, error } in failed {
+        let own = group.as_deref().is_none_or(is_built_in);
+        marked.lacks(group.unwrap_or_default(), own, error)?;
+    }
+    let lists = kinds.iter().filter(|kind| kind.applied).map(|kind| list_of(api, kind, namespaces));
+    let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
+    while let Some((Served { gvk, .. }, found, refused)) = lists.next().await {
+        let ours = found.into_iter().filter(|(_, live)| is_applied_by(live, manager));
+        marked.objects.extend(ours);
+        if let Some(error) = refused {
+            marked.lacks(gvk.kind.clone(), is_built_in(&gvk.group), error)?;
+        }
+    }
+    Ok(marked)
+}
+
+/// Objects of a kind, and what kept the rest from being listed.
+async fn list_of<'k>(
+    api: &dyn LiveApi,
+    kind: &'k Served,
+    namespaces: &BTreeSet<&str>,
+) -> (&'k Served, Vec<(ObjectId, Value)>, Option<ApiError>) {
+    let list = async |namespace: Option<&str>| {
+        list_labelled(api, &kind.gvk, namespace, OBJECT_LABEL_MANAGED_BY).await
+    };
+    let refused = match list(None).await {
+        Ok(found) => return (kind, found, None),
+        Err(error) => error,
+    };
+    let mut found = Vec::new();
+    if refused.class == Class::Denied && kind.namespaced {
+        for namespace in namespaces {
+            match list(Some(*namespace)).await {
+                Ok(more) => found.extend(more),
+                // Who may not list it here is told that anyway.
+                Err(error) if error.class == Class::Denied => {}
+                Err(error) => return (kind, found, Some(error)),
+            }
+        }
+    }
+    (kind, found, Some(refused))
+}
+
+impl Marked {
+    /// A refusal is told, and so is what an aggregated API or the webhook of a definition does not answer: they are others',
+    /// and often broken. What the API server does not answer of its own kinds is not known.
+    fn lacks(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
+        if own && error.class != Class::Denied {
+            return Err(error);
+        }
+        self.unlisted.insert(what);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Request;
+
+    /// Answers by path, and what else there is refused by class and status.
+    struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16)>>);
+
+    impl LiveApi for Fixed {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let answer = match self.0.get(request.path.as_str()) {
+                Some(Ok(value)) => Ok(value.clone()),
+                Some(Err((class, status))) => {
+                    Err(ApiError { status: Some(*status), ..request.failed(*class, "no") })
+                }
+                None => panic!("{} was asked for", request.path),
+            };
+            async move { answer }.boxed()
+        }
+    }
+
+    const MAPS: &str = "/api/v1/configmaps?labelSelector=app.kubernetes.io%2Fmanaged-by&limit=500";
+    const OF_TEAM: &str =
+        "/api/v1/namespaces/team/configmaps?labelSelector=app.kubernetes.io%2Fmanaged-by&limit=500";
+    const QUEUES: &str = "/apis/example.com/v1/queues?labelSelector=app.kubernetes.io%2Fmanaged-by&limit=500";
+
+    fn world(maps: Result<Value, (Class, u16)>, queues: Result<Value, (Class, u16)>) -> Fixed {
+        let kind = |name: &str, kind: &str, verbs: &[&str]| json!({ "name": name, "kind": kind, "namespaced": true, "verbs": verbs });
+        Fixed(BTreeMap::from([
+            (
+                "/apis",
+                Ok(
+                    json!({ "groups": [{ "name": "example.com", "versions": [{ "version": "v1" }], "preferredVersion": { "version": "v1" } }] }),
+                ),
+            ),
+            (
+                "/api/v1",
+                Ok(json!({ "resources": [
+                    kind("configmaps", "ConfigMap", &["list", "patch"]), kind("bindings", "Binding", &["create"]),
+                    kind("statuses", "Status", &["list"]),
+                ] })),
+            ),
+            (
+                "/apis/example.com/v1",
+                Ok(json!({ "resources": [kind("queues", "Queue", &["list", "patch"])] })),
+            ),
+            (MAPS, maps),
+            (OF_TEAM, Ok(list(&[("here", "dask-infra/s")]))),
+            (QUEUES, queues),
+        ]))
+    }
+
+    fn list(objects: &[(&str, &str)]) -> Value {
+        let items = objects.iter().map(|(name, manager)| {
+            json!({ "metadata": { "name": name, "namespace": "team",
+                "managedFields": [{ "manager": manager, "operation": "Apply" }] } })
+        });
+        json!({ "metadata": {}, "items": items.collect::<Vec<_>>() })
+    }
+
+    async fn found(api: &Fixed) -> Result<(Vec<String>, Vec<String>), Class> {
+        let marked = marked(api, "dask-infra/s", &BTreeSet::from(["team"]), 4).await;
+        let Marked { objects, unlisted } = marked.map_err(|error| error.class)?;
+        let mut names: Vec<String> = objects.into_iter().map(|(object, _)| object.to_string()).collect();
+        names.sort();
+        Ok((names, unlisted.into_iter().collect()))
+    }
+
+    #[tokio::test]
+    async fn what_the_manager_has_applied_is_found_and_what_may_not_be_listed_is_told() {
+        let all = || Ok(list(&[("ours", "dask-infra/s"), ("theirs", "helm"), ("another", "dask-infra/s2")]));
+        let ours = |names: &[&str], unlisted: &[&str]| {
+            let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+            Ok((words(names), words(unlisted)))
+        };
+        let denied = || Err((Class::Denied, 403));
+        for (maps, queues, expected) in [
+            (all(), all(), ours(&["ConfigMap team/ours", "Queue team/ours"], &[])),
+            (denied(), all(), ours(&["ConfigMap team/here", "Queue team/ours"], &["ConfigMap"])),
+            // The webhook that converts a custom kind is down; the API server itself is not.
+            (all(), Err((Class::Other, 500)), ours(&["ConfigMap team/ours"], &["Queue"])),
+            (Err((Class::Other, 500)), all(), Err(Class::Other)),
+        ] {
+            let mut api = world(maps, queues);
+            api.0.insert(
+                "/apis/example.com/v1/namespaces/team/queues?labelSelector=app.kubernetes.io%2Fmanaged-by&limit=500",
+                Ok(list(&[])),
+            );
+            assert_eq!(found(&api).await, expected);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Folders of the user alone: sockets, notes and logs that no other user may choose, read or redirect.
+
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use super::environment::environment;
+use model::shell::quoted;
+
+/// Modes that let other users enter a folder, and that let them write into it.
+const ENTER: u32 = 0o077;
+const WRITE: u32 = 0o022;
+
+/// The path that a variable of the environment names; a relative one counts for nothing.
+pub fn named(variable: &str) -> Option<PathBuf> {
+    environment(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// The folder with the state of this user's programs. Source: XDG Base Directory Specification.
+pub fn state() -> Option<PathBuf> {
+    named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")))
+}
+
+/// Creates a folder for the user alone, with its parents, or takes the one that is there. Links and folders that others own or can
+/// enter are refused.
+///
+/// # Errors
+/// Why there is none.
+pub fn folder(path: &Path) -> Result<PathBuf, String> {
+    checked(path, ENTER, "other users can enter it; run `chmod 700 ")
+}
+
+/// Makes a folder that other users may read.
+///
+/// # Errors
+/// Why there is none.
+pub fn parent(path: &Path) -> Result<PathBuf, String> {
+    checked(path, WRITE, "other users can write into it; run `chmod go-w ")
+}
+
+fn checked(path: &Path, denied: u32, why: &str) -> Result<PathBuf, String> {
+    let cannot = |what: &dyn std::fmt::Display| format!("{} cannot be used: {what}", path.display());
+    match DirBuilder::new().mode(0o700).recursive(true).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(cannot(&error)),
+        _ => {}
+    }
+    // Not through a link.
+    let found = fs::symlink_metadata(path).map_err(|error| cannot(&error))?;
+    if !found.is_dir() {
+        return Err(cannot(&"it is not a folder"));
+    }
+    if found.uid() != user() {
+        return Err(cannot(&"it belongs to another user"));
+    }
+    if found.mode() & denied != 0 {
+        return Err(cannot(&format!("{why}{}`", quoted(&path.display().to_string()))));
+    }
+    Ok(path.to_owned())
+}
+
+/// The number of the user that this process acts as.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_a_folder_of_the_user_alone_is_taken() {
+        let top = tempfile::tempdir().unwrap();
+        let made = top.path().join("a/b");
+        assert_eq!(folder(&made), Ok(made.clone()));
+        assert_eq!(fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(folder(&made), Ok(made.clone()), "again");
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(folder(&made).unwrap_err().contains("other users can enter it"));
+        assert_eq!(parent(&made), Ok(made.clone()));
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o720)).unwrap();
+        assert!(parent(&made).unwrap_err().contains("other users can write into it"));
+        let link = top.path().join("link");
+        symlink(top.path().join("a"), &link).unwrap();
+        assert!(folder(&link).unwrap_err().contains("not a folder"));
+        fs::write(top.path().join("file"), "").unwrap();
+        assert!(folder(&top.path().join("file")).is_err());
+        if user() != 0 {
+            assert!(folder(Path::new("/")).unwrap_err().contains("another user"));
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! Reading the world: the GKE cluster with its pools, how many nodes they have, the record, and one LIST for
+//! each kind and namespace, or for a kind of many namespaces, side by side. What could not be read is never taken for absent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::endpoint::endpoint;
+use super::list::{Collections, Listed, Once, is_applied_by, list_all};
+use super::marked::marked;
+use super::record::{self, Found};
+use super::retry::{Patience, get};
+use super::sizes::{count_missing_nodes, instance_group_sizes};
+use super::{ApiError, Class, LiveApi, Request};
+use model::record::Record;
+use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen, World};
+
+/// What a reading found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// What is live.
+    pub world: World,
+    /// The request that failed, when a place could not be read.
+    pub trouble: Option<ApiError>,
+    /// What was listed whole.
+    pub listed: Collections,
+}
+
+/// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
+/// read as well, so that what is no longer in the file is found.
+pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Reading {
+    let mut reading = Reading { world: World::empty(), trouble: None, listed: Collections::new() };
+    if let Some(name) = &read_set.cluster {
+        match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
+            Err(error) if says_absent(&error, name) => {
+                match super::along::elsewhere(api, name, &read_set.owner).await {
+                    Ok(elsewhere) => reading.world.elsewhere = elsewhere,
+                    Err(error) => reading.cannot(error),
+                }
+                return reading;
+            }
+            Err(error) => {
+                reading.cannot(error);
+                return reading;
+            }
+            Ok(cluster) => {
+                let (cluster, pools) = split_pools(cluster);
+                // While GKE makes the cluster nothing of ours is in it: writes wait for it to run.
+                let made = endpoint(&cluster).is_some() && cluster["status"] != "PROVISIONING";
+                reading.world.cluster = Seen::Live(cluster);
+                reading.world.pools = pools;
+                if !made {
+                    // Without an endpoint there is no API that anything could be in.
+                    return reading;
+                }
+            }
+        }
+    }
+    let inside = read_inside(api, read_set, parallelism);
+    let sizes = instance_group_sizes(api, &reading.world.pools, parallelism);
+    let (inside, sizes) = futures::join!(inside, sizes);
+    reading.world.sizes = sizes;
+    match inside {
+        Ok(Inside { objects, listed, kept, unlisted, home_left }) => {
+            reading.world.inside = Seen::Live(objects);
+            reading.listed = listed;
+            match kept {
+                Found::Nothing => {}
+                Found::Lock => reading.world.only_locked = true,
+                Found::Record(stored) => match stored.record {
+                    // Hosts that left the file may have what no list above has seen.
+                    Ok(record) if api.visits(&record.hosts) => {
+                        return Box::pin(read(api, read_set, parallelism)).await;
+                    }
+                    Ok(record) => {
+                        reading.world.record = Some(record.named_as(read_set.cluster.as_ref()));
+                    }
+                    Err(why) => reading.world.unusable = Some(why),
+                },
+            }
+            reading.world.unlisted = unlisted;
+            reading.world.home_left = home_left;
+            count_missing_nodes(api, &mut reading.world).await;
+        }
+        Err(error) => {
+            reading.world.inside = Seen::Unreadable(unreadable(&reading.world, &error));
+            reading.trouble = Some(error);
+        }
+    }
+    reading
+}
+
+impl Reading {
+    /// Nothing is known of the cluster.
+    fn cannot(&mut self, error: ApiError) {
+        let why = error.to_string();
+        self.world.cluster = Seen::Unreadable(why.clone());
+        self.world.inside = Seen::Unreadable(why);
+        self.trouble = Some(error);
+    }
+}
+
+/// Whether GKE says that the cluster is not there. A 404 that names something else, such as the project or the
+/// location, says nothing of the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
+fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
+    let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
+    let ending = format!("/clusters/{}", name.cluster);
+    error.class == Class::NotFound
+        && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
+}
+
+/// Whether a GKE cluster has a Kubernetes API that can be relied on: it is there, and neither being made nor on its way out.
+///
+/// # Errors
+/// GKE does not say.
+pub async fn has_inside(api: &dyn LiveApi, name: &ClusterName) -> Result<bool, ApiError> {
+    match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
+        Err(error) if says_absent(&error, name) => Ok(false),
+        Err(error) => Err(error),
+        Ok(cluster) => {
+            let status = cluster["status"].as_str().unwrap_or_default();
+            Ok(endpoint(&cluster).is_some() && !matches!(status, "PROVISIONING" | "STOPPING" | "ERROR"))
+        }
+    }
+}
+
+fn unreadable(world: &World, error: &ApiError) -> String {
+    let status = world.cluster.live().and_then(|cluster| cluster["status"].as_str());
+    match status {
+        Some("STOPPING") => format!("the cluster is being deleted: {error}"),
+        _ => error.to_string(),
+    }
+}
+
+/// The cluster without its pools, and the pools by name.
+fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
+    let pools = match &mut cluster {
+        Value::Object(fields) => fields.remove("nodePools"),
+        _ => None,
+    };
+    // Those of an Autopilot cluster are GKE's own: it refuses every request on them.
+    let own = cluster["autopilot"]["enabled"] == true;
+    let Some(Value::Array(pools)) = pools.filter(|_| !own) else { return (cluster, BTreeMap::new()) };
+    let named = pools.into_iter().filter_map(|pool| Some((pool["name"].as_str()?.to_owned(), pool)));
+    let named = named.collect();
+    (cluster, named)
+}
+
+struct Inside {
+    objects: BTreeMap<ObjectId, Value>,
+    listed: Collections,
+    kept: Found,
+    /// Kinds of which not all that is the stack's could be looked for.
+    unlisted: Vec<String>,
+    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    home_left: bool,
+}
+
+async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Result<Inside, ApiError> {
+    let place = read_set.record.as_ref();
+    let found = async {
+        match place {
+            Some(place) => record::fetch(api, place, Patience::Reading).await,
+            None => Ok(Found::Nothing),
+        }
+    };
+    let listed = list_each(api, &read_set.collections, parallelism);
+    let (kept, listed) = futures::join!(found, listed);
+    let (kept, listed) = (kept?, listed?);
+    let record = kept.record();
+    let mut objects = Once::default();
+    // What the file asks for is compared in the version that it names.
+    objects.extend(asked_apart(api, &read_set.apart, parallelism).await?);
+    objects.extend(listed);
+    let mut known = read_set.collections.clone();
+    let more = record.map(recorded_collections).unwrap_or_default();
+    let more: Collections = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
+    objects.extend(list_each(api, &more, parallelism).await?);
+    known.extend(more);
+    let manager = read_set.owner.field_manager();
+    let mut unlisted = BTreeSet::new();
+    if place.is_some() && record.is_none_or(|record| record.incomplete) {
+        let namespaces = known.iter().filter_map(|(_, namespace)| namespace.as_deref()).collect();
+        let found = marked(api, &manager, &namespaces, parallelism).await?;
+        objects.extend(found.objects);
+        unlisted = found.unlisted;
+    }
+    let home_left = match kept {
+        Found::Nothing if place.is_some() => {
+            record::home_of(api, |_| false, Patience::Reading, parallelism).await?.is_some()
+        }
+        Found::Nothing | Found::Lock | Found::Record(_) => false,
+    };
+    let instances = defined(&objects.by_id, &known, &manager);
+    let instances: Collections =
+        instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
+    objects.extend(list_each(api, &instances, parallelism).await?);
+    known.extend(instances);
+    Ok(Inside {
+        objects: objects.by_id,
+        listed: known,
+        kept,
+        unlisted: unlisted.into_iter().collect(),
+        home_left,
+    })
+}
+
+/// Whether one of these collections holds all that another one does.
+fn covers(known: &Collections, other: &(Gvk, Option<String>)) -> bool {
+    known.contains(other) || known.contains(&(other.0.clone(), None))
+}
+
+/// Objects one by one, each in the version of its id.
+async fn asked_apart(
+    api: &dyn LiveApi,
+    apart: &[ObjectId],
+    parallelism: usize,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let reads = apart.iter().map(|object| async move {
+        match get(api, Request::get(Api::Kubernetes, object.path())).await {
+            Err(error) if error.class == Class::NotFound => Ok(None),
+            result => result.map(|live| Some((object.clone(), live))),
+        }
+    });
+    let mut reads = futures::stream::iter(reads).buffer_unordered(parallelism.max(1));
+    let mut found = Vec::new();
+    while let Some(read) = reads.next().await {
+        found.extend(read?);
+    }
+    Ok(found)
+}
+
+fn recorded_collections(record: &Record) -> Collections {
+    let objects = record.inventory.iter().filter_map(|entry| entry.identity.object());
+    objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect()
+}
+
+/// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
+/// The version is the one in which others of the kind are read, else the one that they are stored in.
+fn defined(objects: &BTreeMap<ObjectId, Value>, known: &Collections, manager: &str) -> Collections {
+    let definitions = objects.iter().filter(|(object, live)| {
+        object.gvk.kind == "CustomResourceDefinition" && is_applied_by(live, manager)
+    });
+    let kinds = definitions.filter_map(|(_, live)| {
+        let spec = &live["spec"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let gvk = Gvk {
+            group: text(&spec["group"])?,
+            version: String::new(),
+            kind: text(&spec["names"]["kind"])?,
+            plural: text(&spec["names"]["plural"])?,
+        };
+        let served: Vec<&Value> =
+            spec["versions"].as_array()?.iter().filter(|version| version["served"] == true).collect();
+        let read = known.iter().find(|(other, _)| *other == gvk).map(|(other, _)| other.version.as_str());
+        let read = served.iter().find(|version| version["name"].as_str() == read);
+        let stored = || served.iter().find(|version| version["storage"] == true);
+        let version = read.or_else(stored).or(served.first())?;
+        Some(Gvk { version: text(&version["name"])?, ..gvk })
+    });
+    kinds.map(|gvk| (gvk, None)).collect()
+}
+
+/// All objects of collections.
+async fn list_each(
+    api: &dyn LiveApi,
+    collections: &Collections,
+    parallelism: usize,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let mut objects = Vec::new();
+    let found = |_: &Gvk, listed: Listed| listed.map(|listed| objects.extend(listed));
+    list_all(api, collections, parallelism, found).await?;
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
+    use super::*;
+    use model::resource::Identity;
+    use model::resource::KindId;
+
+    /// Answers by path; what it does not know is not there.
+    struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16, &'static str)>>);
+
+    impl LiveApi for Fixed {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let refused = |class, status, message: &str| ApiError {
+                status: Some(status),
+                ..request.failed(class, message)
+            };
+            let answer = match self.0.get(request.path.as_str()) {
+                Some(Ok(value)) => Ok(value.clone()),
+                Some(Err((class, status, message))) => Err(refused(*class, *status, message)),
+                None => Err(refused(Class::NotFound, 404, "not found")),
+            };
+            async move { answer }.boxed()
+        }
+    }
+
+    fn gvk(plural: &str, kind: &str) -> Gvk {
+        Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
+    }
+
+    fn read_set() -> ReadSet {
+        ReadSet {
+            cluster: Some(ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }),
+            collections: BTreeSet::from([(gvk("pods", "Pod"), Some("n".into()))]),
+            ..ReadSet::default()
+        }
+    }
+
+    fn with_record() -> ReadSet {
+        ReadSet { record: Some(Record::object("s")), ..read_set() }
+    }
+
+    const CLUSTERS: &str = "/v1/projects/p/locations/-/clusters";
+    const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
+    const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
+    const PODS: &str = "/api/v1/namespaces/n/pods?limit=500";
+    const GROUP: &str = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instanceGroupManagers/g";
+
+    fn cluster() -> Value {
+        json!({"name": "c", "status": "RUNNING", "endpoint": "e", "nodePools": [
+            {"name": "a", "status": "RUNNING", "instanceGroupUrls": [GROUP]},
+            {"name": "b", "status": "RUNNING", "instanceGroupUrls": ["https://x/projects/p/zones/z/instanceGroups/h"]}]})
+    }
+
+    fn list_of(names: &[&str]) -> Value {
+        let items = names.iter().map(|name| json!({"metadata": {"name": name, "namespace": "n"}}));
+        json!({"kind": "PodList", "metadata": {}, "items": items.collect::<Vec<_>>()})
+    }
+
+    #[tokio::test]
+    async fn without_a_cluster_all_is_absent_and_others_of_the_stack_are_looked_for() {
+        let api = Fixed(BTreeMap::from([
+            (CLUSTER, Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."))),
+            (CLUSTERS, Ok(json!({}))),
+        ]));
+        let reading = read(&api, &read_set(), 4).await;
+        let elsewhere = model::resource::Elsewhere::Found(Vec::new());
+        assert_eq!(reading.world, World { elsewhere, ..World::empty() });
+    }
+
+    /// `missingZones`: zones that GKE could not ask. Source: the reference of `projects.locations.clusters.list`.
+    #[tokio::test]
+    async fn a_cluster_may_be_in_a_zone_that_gke_cannot_list() {
+        for (clusters, why) in [
+            (Ok(json!({ "missingZones": ["us-east1-b"] })), "cannot list the clusters in us-east1-b now"),
+            (Err((Class::Denied, 403, "no list for you")), "no list for you"),
+        ] {
+            let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
+            let api = Fixed(BTreeMap::from([(CLUSTER, absent), (CLUSTERS, clusters)]));
+            let elsewhere = read(&api, &read_set(), 4).await.world.elsewhere;
+            let model::resource::Elsewhere::Unknown(said) = &elsewhere else { panic!("{elsewhere:?}") };
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_denied_cluster_is_unreadable_inside_too() {
+        let api = Fixed(BTreeMap::from([(CLUSTER, Err((Class::Denied, 403, "no")))]));
+        let world = read(&api, &read_set(), 4).await.world;
+        assert!(matches!(world.cluster, Seen::Unreadable(_)));
+        assert!(matches!(world.inside, Seen::Unreadable(_)));
+    }
+
+    #[tokio::test]
+    async fn a_404_that_is_not_of_the_cluster_is_no_absent_cluster() {
+        let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
+        for (cluster, clusters) in [
+            (Err((Class::NotFound, 404, "Not found: projects/p.")), Ok(json!({}))),
+            (Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/abc.")), Ok(json!({}))),
+            (Err((Class::NotFound, 404, "Requested entity was not found.")), Ok(json!({}))),
+            (absent, Err((Class::NotFound, 404, "Not found: projects/p."))),
+        ] {
+            let api = Fixed(BTreeMap::from([(CLUSTER, cluster), (CLUSTERS, clusters)]));
+            let reading = read(&api, &read_set(), 4).await;
+            assert!(matches!(reading.world.cluster, Seen::Unreadable(_)), "{:?}", reading.world.cluster);
+            assert_eq!(reading.trouble.map(|error| error.class), Some(Class::NotFound));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_endpoint_has_nothing_inside() {
+        let api = Fixed(BTreeMap::from([(CLUSTER, Ok(json!({"status": "PROVISIONING"})))]));
+        let world = read(&api, &read_set(), 4).await.world;
+        assert!(world.cluster.live().is_some());
+        assert_eq!(world.inside, Seen::Absent);
+    }
+
+    #[tokio::test]
+    async fn pools_sizes_record_and_objects_are_read() {
+        let record = Record {
+            version: Record::VERSION,
+            stack: "s".into(),
+            inventory: vec![model::record::Entry {
+                address: model::address::Address::new("x"),
+                identity: Identity::Object(ObjectId {
+                    gvk: gvk("services", "Service"),
+                    namespace: Some("n".into()),
+                    name: "left".into(),
+                }),
+                kind: KindId::Service.into(),
+                set: Value::Null,
+                ready: None,
+                took: None,
+            }],
+            ..Record::default()
+        };
+        let text = serde_json::to_string(&record).unwrap();
+        let node = |pool: &str| json!({"metadata": {"labels": {"cloud.google.com/gke-nodepool": pool}}});
+        let api = Fixed(BTreeMap::from([
+            (CLUSTER, Ok(cluster())),
+            (RECORD, Ok(json!({"data": {"record": text}}))),
+            (PODS, Ok(json!({"items": list_of(&["one"])["items"], "metadata": {"continue": "a+/="}}))),
+            ("/api/v1/namespaces/n/pods?limit=500&continue=a%2B%2F%3D", Ok(list_of(&["two"]))),
+            ("/api/v1/namespaces/n/services?limit=500", Ok(list_of(&["left"]))),
+            ("/compute/v1/projects/p/zones/z/instanceGroupManagers/g", Ok(json!({"targetSize": 3}))),
+            (
+                "/compute/v1/projects/p/zones/z/instanceGroupManagers/h",
+                Err((Class::Denied, 403, "compute.instanceGroupManagers.get")),
+            ),
+            ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
+        ]));
+        let Reading { world, .. } = read(&api, &with_record(), 4).await;
+        assert_eq!((world.record, world.unusable), (Some(record), None));
+        assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);
+        assert_eq!(world.pools.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(world.sizes, BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 2)]));
+        let objects = world.inside.live().unwrap();
+        let names: Vec<String> = objects.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["Pod n/one", "Pod n/two", "Service n/left"]);
+        assert!(objects.values().all(|object| object["apiVersion"] == "v1"));
+    }
+
+    /// A Queue as the versions of its kind show it.
+    fn queue(version: &str, name: &str) -> Value {
+        json!({ "apiVersion": format!("example.com/{version}"), "kind": "Queue",
+            "metadata": { "name": name, "namespace": "n", "uid": format!("uid-{name}") } })
+    }
+
+    fn queues(version: &str) -> Gvk {
+        Gvk {
+            group: "example.com".into(),
+            version: version.into(),
+            kind: "Queue".into(),
+            plural: "queues".into(),
+        }
+    }
+
+    /// The versions in which a world has what it has.
+    async fn versions(api: &Fixed, read_set: &ReadSet) -> Vec<String> {
+        let world = read(api, read_set, 4).await.world;
+        let objects = world.inside.live().unwrap();
+        let shown = |(id, live): (&ObjectId, &Value)| {
+            assert_eq!(
+                live["apiVersion"],
+                id.gvk.api_version(),
+                "a value under the version that it was read in"
+            );
+            format!("{} {}", id.gvk.version, id.name)
+        };
+        objects.iter().filter(|(id, _)| id.gvk.kind == "Queue").map(shown).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_served_in_several_versions_is_read_once_and_as_it_is_asked_for() {
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=500";
+        let definition = json!({
+            "metadata": { "name": "queues.example.com", "uid": "crd",
+                "managedFields": [{ "manager": "dask-infra/", "operation": "Apply" }] },
+            "spec": { "group": "example.com", "names": { "kind": "Queue", "plural": "queues" }, "versions": [
+                { "name": "v1alpha1", "served": false }, { "name": "v1beta1", "served": true },
+                { "name": "v1", "served": true, "storage": true }] },
+        });
+        let record = |version: &str| {
+            let identity = Identity::Object(ObjectId {
+                gvk: queues(version),
+                namespace: Some("n".into()),
+                name: "old".into(),
+            });
+            let address = model::address::Address::new("x");
+            let entry = model::record::Entry {
+                address,
+                identity,
+                kind: KindId::Object.into(),
+                set: Value::Null,
+                ready: None,
+                took: None,
+            };
+            let record = Record {
+                version: Record::VERSION,
+                stack: "s".into(),
+                inventory: vec![entry],
+                ..Record::default()
+            };
+            Ok(json!({ "data": { "record": serde_json::to_string(&record).unwrap() } }))
+        };
+        let unserved = (Class::NotFound, 404, "the server could not find the requested resource");
+        let both = |version: &str| Ok(json!({ "items": [queue(version, "old"), queue(version, "new")] }));
+        let api = |recorded: &str| {
+            Fixed(BTreeMap::from([
+                (CLUSTER, Ok(cluster())),
+                (RECORD, record(recorded)),
+                (crds, Ok(json!({ "items": [definition.clone()] }))),
+                (
+                    "/apis",
+                    Ok(json!({ "groups": [
+                        { "name": "apps", "versions": [{ "version": "v1" }] },
+                        { "name": "example.com", "versions": [{ "version": "v1" }, { "version": "v1beta1" }] },
+                    ] })),
+                ),
+                ("/apis/example.com/v1alpha1/namespaces/n/queues?limit=500", Err(unserved)),
+                ("/apis/example.com/v1/namespaces/n/queues?limit=500", both("v1")),
+                ("/apis/example.com/v1/queues?limit=500", both("v1")),
+                ("/apis/example.com/v1/namespaces/n/queues/new", Ok(queue("v1", "new"))),
+                ("/apis/example.com/v1beta1/namespaces/n/queues?limit=500", both("v1beta1")),
+                ("/apis/example.com/v1beta1/queues?limit=500", both("v1beta1")),
+            ]))
+        };
+        let definitions = (
+            Gvk {
+                group: "apiextensions.k8s.io".into(),
+                ..gvk("customresourcedefinitions", "CustomResourceDefinition")
+            },
+            None,
+        );
+        for (asked, defined, recorded, apart, found) in [
+            (Some("v1"), true, "v1beta1", false, ["v1 new", "v1 old"]),
+            (Some("v1beta1"), true, "v1", false, ["v1beta1 new", "v1beta1 old"]),
+            (Some("v1beta1"), true, "v1", true, ["v1 new", "v1beta1 old"]),
+            (None, true, "v1beta1", false, ["v1beta1 new", "v1beta1 old"]),
+            // The version of the record is no longer served.
+            (None, false, "v1alpha1", false, ["v1 new", "v1 old"]),
+            (Some("v1alpha1"), false, "v1alpha1", false, ["v1 new", "v1 old"]),
+        ] {
+            let mut read_set = ReadSet { collections: BTreeSet::new(), ..with_record() };
+            read_set.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
+            read_set.collections.extend(defined.then(|| definitions.clone()));
+            if apart {
+                let (gvk, namespace) = (queues("v1"), Some("n".into()));
+                read_set.apart.push(ObjectId { gvk, namespace, name: "new".into() });
+            }
+            assert_eq!(versions(&api(recorded), &read_set).await, found, "{asked:?} {recorded}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_missing_only_when_the_cluster_says_so() {
+        let queues = Gvk {
+            group: "q.example.com".into(),
+            version: "v1".into(),
+            kind: "Queue".into(),
+            plural: "queues".into(),
+        };
+        let policies = Gvk { group: "policy".into(), ..queues.clone() };
+        let group = |name: &str| json!({"name": name, "versions": [{"version": "v1"}]});
+        let groups =
+            |names: &[&str]| Ok(json!({"groups": names.iter().map(|name| group(name)).collect::<Vec<_>>()}));
+        let serves = |plural: &str| Ok(json!({"resources": [{"name": plural}]}));
+        let nothing = || Err((Class::NotFound, 404, "404 page not found"));
+        let denied = || Err((Class::Denied, 403, "no"));
+        let (q, p) = (&queues, &policies);
+        for (gvk, apis, of_group, readable, why) in [
+            (q, groups(&["apps"]), nothing(), true, "no such group"),
+            (q, groups(&["apps", "q.example.com"]), serves("others"), true, "no such kind"),
+            (p, groups(&["apps", "policy"]), serves("others"), true, "an old kind that clusters had once"),
+            (q, groups(&["apps", "q.example.com"]), serves("queues"), false, "it is served"),
+            (q, groups(&["apps", "q.example.com"]), denied(), false, "nobody knows"),
+            (q, groups(&["q.example.com"]), serves("others"), false, "no list of a cluster"),
+            (q, groups(&[]), nothing(), false, "no list of a cluster"),
+            (q, nothing(), nothing(), false, "no list at all"),
+            (q, denied(), nothing(), false, "no list at all"),
+        ] {
+            let path: &'static str = format!("/apis/{}/v1", gvk.group).leak();
+            let api = Fixed(BTreeMap::from([
+                (CLUSTER, Ok(cluster())),
+                (PODS, Ok(list_of(&[]))),
+                ("/apis", apis),
+                (path, of_group),
+                (format!("{path}/queues?limit=500").leak(), nothing()),
+            ]));
+            let mut read_set = read_set();
+            read_set.collections.insert((gvk.clone(), None));
+            let world = read(&api, &read_set, 4).await.world;
+            assert_eq!(world.inside.live().is_some(), readable, "{why}: {:?}", world.inside);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_refused_is_unreadable_and_a_large_one_is_read_in_small_pages() {
+        let refused =
+            Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, Err((Class::Denied, 403, "no")))]));
+        assert_eq!(read(&refused, &read_set(), 4).await.world.inside.live(), None);
+        let large = Fixed(BTreeMap::from([
+            (CLUSTER, Ok(cluster())),
+            (PODS, Err((Class::TooLarge, 200, "too large"))),
+            ("/api/v1/namespaces/n/pods?limit=40", Ok(list_of(&["one"]))),
+        ]));
+        assert_eq!(read(&large, &read_set(), 4).await.world.inside.live().map(BTreeMap::len), Some(1));
+    }
+}

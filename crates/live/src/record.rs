@@ -1,0 +1,359 @@
+//! How a record lies in the cluster: compressed in a ConfigMap, and in further ones when it is larger than one may be.
+//! The first one names the others, whose names hold a digest of the whole: a write that stops half way leaves the
+//! record before it whole.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use super::list::is_applied_by;
+use super::retry::{self, Patience};
+use super::{ApiError, Class, LiveApi, MANAGER, Request, along};
+pub use model::record::is_part;
+use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
+use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
+
+/// The most bytes of a record in one ConfigMap. Kubernetes takes 1 MiB of content; base64 makes this as long.
+/// Source: <https://kubernetes.io/docs/concepts/configuration/configmap/>.
+const PART: usize = 768 * 1024;
+/// The most that a record may unpack to; larger ones were not written by this program.
+const LARGEST: usize = 256 * 1024 * 1024;
+/// The most parts that are read: more than [`LARGEST`] fills, as compressed content is not larger than what it unpacks to.
+const PARTS: usize = 1000;
+/// miniz's own default between speed and size.
+const LEVEL: u8 = 6;
+
+/// A record as it was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// The record, or why it cannot be used.
+    pub record: Result<Record, Unusable>,
+    /// The further ConfigMaps that the first one names.
+    pub parts: Vec<ObjectId>,
+}
+
+/// What is at the place of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    Nothing,
+    /// A lock and no record: an apply that began, or one that ended right then.
+    Lock,
+    Record(Box<Stored>),
+}
+
+impl Found {
+    /// The record, when there is one that can be used.
+    pub fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Record(stored) => stored.record.as_ref().ok(),
+            Self::Nothing | Self::Lock => None,
+        }
+    }
+}
+
+/// Reads the record of a place.
+///
+/// # Errors
+/// The cluster cannot be read.
+pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Found, ApiError> {
+    let mut again = true;
+    loop {
+        let Some(first) = get(api, place, patience).await? else { return Ok(Found::Nothing) };
+        if !holds_record(&first) {
+            return Ok(Found::Lock);
+        }
+        let parts = match parts_of(place, &first) {
+            Ok(parts) => parts,
+            Err(why) => return Ok(Found::Record(Box::new(Stored { record: Err(why), parts: Vec::new() }))),
+        };
+        let mut content = Vec::new();
+        let mut missing = None;
+        for part in &parts {
+            match get(api, part, patience).await? {
+                Some(live) => content.push(live),
+                None => missing = Some(part),
+            }
+        }
+        match missing {
+            // Another apply may have written a newer one in between.
+            Some(_) if again => again = false,
+            Some(part) => {
+                let record = Err(Unusable::Damaged(format!("it is incomplete: {part} is missing")));
+                return Ok(Found::Record(Box::new(Stored { record, parts })));
+            }
+            None => return Ok(Found::Record(Box::new(Stored { record: unpack(&first, &content), parts }))),
+        }
+    }
+}
+
+/// The uid of the namespace of records when this program made it and it holds nothing but these.
+///
+/// # Errors
+/// The cluster cannot be read.
+pub async fn home_of(
+    api: &dyn LiveApi,
+    these: impl Fn(&ObjectId) -> bool,
+    patience: Patience,
+    parallelism: usize,
+) -> Result<Option<String>, ApiError> {
+    let request = Request::get(Api::Kubernetes, format!("/api/v1/namespaces/{NAMESPACE}"));
+    let namespace = match retry::send(api, request, patience).await {
+        Err(error) if matches!(error.class, Class::NotFound | Class::Denied) => return Ok(None),
+        result => result?,
+    };
+    let stays = namespace["metadata"]["deletionTimestamp"].is_null();
+    let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
+    let Some(uid) = uid.filter(|_| is_applied_by(&namespace, MANAGER)) else { return Ok(None) };
+    // What cannot be listed may be there: an empty namespace that stays costs nothing.
+    let alone = along::holds_nothing_but(api, NAMESPACE, these, parallelism).await;
+    Ok(alone.then(|| uid.to_owned()))
+}
+
+async fn get(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Option<Value>, ApiError> {
+    match retry::send(api, Request::get(Api::Kubernetes, place.path()), patience).await {
+        Err(error) if error.class == Class::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Whether a record's ConfigMap holds one already: the lock comes into it first.
+pub fn holds_record(config_map: &Value) -> bool {
+    config_map.get("data").is_some() || config_map.get("binaryData").is_some()
+}
+
+/// The further ConfigMaps that the first one names. They are deleted when the record is written anew, so nothing else may be
+/// among them.
+fn parts_of(place: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> {
+    let names = first["data"]["parts"].as_str().unwrap_or_default();
+    let mut parts = Vec::new();
+    for name in names.split_whitespace() {
+        if !is_part_of(place, name) {
+            return Err(Unusable::Damaged(format!("it names {name:?}, which is not a part of it")));
+        }
+        if parts.len() == PARTS {
+            return Err(Unusable::Damaged(format!("it names more than {PARTS} parts")));
+        }
+        parts.push(ObjectId { name: name.to_owned(), ..place.clone() });
+    }
+    Ok(parts)
+}
+
+/// The ConfigMaps that hold a record: further parts, then the first one, in the order of writing.
+pub fn pack(record: &Record) -> Vec<(ObjectId, Value)> {
+    pack_in(record, PART)
+}
+
+/// The same, with parts of another size.
+pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
+    let place = Record::object(&record.stack);
+    let text = serde_json::to_vec(record).unwrap_or_default();
+    let packed = miniz_oxide::deflate::compress_to_vec_zlib(&text, LEVEL);
+    let digest = blake3::hash(&packed).to_hex();
+    let digest = &digest.as_str()[..DIGEST];
+    let config_map = |name: &str, content: &[u8], data: Value| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: MANAGER },
+            },
+            "data": data,
+            "binaryData": { "record": BASE64_STANDARD.encode(content) },
+        })
+    };
+    let mut chunks = packed.chunks(size.max(1));
+    let first = chunks.next().unwrap_or_default();
+    let mut parts: Vec<(ObjectId, Value)> = Vec::new();
+    for (number, chunk) in chunks.enumerate() {
+        let name = format!("{}.{digest}-{}", place.name, number + 2);
+        let body = config_map(&name, chunk, json!({ "digest": digest }));
+        parts.push((ObjectId { name, ..place.clone() }, body));
+    }
+    let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
+    let mut data = json!({ "digest": digest });
+    if !names.is_empty() {
+        data["parts"] = json!(names.join(" "));
+    }
+    let body = config_map(&place.name, first, data);
+    parts.push((place, body));
+    parts
+}
+
+/// The record in its ConfigMaps; a plain one is what earlier versions wrote.
+///
+/// # Errors
+/// Why it cannot be used.
+fn unpack(first: &Value, parts: &[Value]) -> Result<Record, Unusable> {
+    if let Some(text) = first["data"]["record"].as_str() {
+        return parse(text.as_bytes());
+    }
+    let mut packed = Vec::new();
+    for part in std::iter::once(first).chain(parts) {
+        let text = part["binaryData"]["record"].as_str().ok_or_else(|| damaged("it is empty"))?;
+        let content = BASE64_STANDARD.decode(text);
+        packed.extend(content.map_err(|error| damaged(format!("it is not valid base64 ({error})")))?);
+    }
+    if first["data"]["digest"].as_str() != blake3::hash(&packed).to_hex().as_str().get(..DIGEST) {
+        return Err(damaged("it does not match its digest: it was changed or is incomplete"));
+    }
+    let text = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, LARGEST);
+    parse(&text.map_err(|error| damaged(format!("it cannot be decompressed ({error})")))?)
+}
+
+fn damaged(why: impl Into<String>) -> Unusable {
+    Unusable::Damaged(why.into())
+}
+
+fn parse(text: &[u8]) -> Result<Record, Unusable> {
+    if let Ok(record) = serde_json::from_slice::<Record>(text)
+        && record.version == Record::VERSION
+    {
+        return Ok(record);
+    }
+    // An earlier one, or one that cannot be used: why not is told by its parts.
+    let mut value: Value =
+        serde_json::from_slice(text).map_err(|error| damaged(format!("it is not valid JSON ({error})")))?;
+    match value["version"].as_u64() {
+        Some(version) if version == u64::from(Record::VERSION) => {}
+        Some(version) => return Err(Unusable::Version(version)),
+        None => return Err(damaged("it has no version")),
+    }
+    by_identity(&mut value);
+    serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be parsed ({error})")))
+}
+
+/// Earlier records have passes by address: that of a thing in their inventory, else a check's.
+fn by_identity(record: &mut Value) {
+    let Some(passes) = record["passes"].as_object().cloned() else { return };
+    let identity = |address: &str| {
+        let known = record["inventory"].as_array().into_iter().flatten();
+        let known = known.into_iter().find(|entry| entry["address"] == address);
+        known.map_or_else(|| json!({ "check": address }), |entry| entry["identity"].clone())
+    };
+    let passes = passes.iter().map(|(address, digest)| json!([identity(address), digest])).collect();
+    record["passes"] = Value::Array(passes);
+}
+
+/// Makes the namespace of records.
+pub async fn ensure_namespace(api: &dyn LiveApi, patience: Patience) -> Result<(), ApiError> {
+    retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), patience).await.map(drop)
+}
+
+/// A forced server-side apply by a manager.
+pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
+    let path = format!("{path}?fieldManager={manager}&force=true");
+    Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }
+}
+
+pub fn namespace_path() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}")
+}
+
+fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": { "name": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: MANAGER } },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::address::Address;
+    use model::record::Entry;
+    use model::resource::{Identity, KindId};
+
+    fn record(entries: usize) -> Record {
+        let entry = |number| Entry {
+            address: Address::of("manifest", format!("m{number}").as_str()),
+            identity: Identity::Check(Address::new(format!("{:x}", number * 2_654_435_761_usize))),
+            kind: KindId::Object.into(),
+            set: Value::Null,
+            ready: None,
+            took: None,
+        };
+        Record {
+            version: Record::VERSION,
+            stack: "s".into(),
+            inventory: (0..entries).map(entry).collect(),
+            ..Record::default()
+        }
+    }
+
+    fn read(packed: &[(ObjectId, Value)]) -> Result<Record, Unusable> {
+        let (last, parts) = packed.split_last().unwrap();
+        let parts: Vec<Value> = parts.iter().map(|(_, body)| body.clone()).collect();
+        unpack(&last.1, &parts)
+    }
+
+    #[test]
+    fn a_record_is_packed_and_comes_back() {
+        let record = record(500);
+        let packed = pack(&record);
+        assert_eq!(packed.len(), 1, "one ConfigMap is enough");
+        assert!(packed[0].1.to_string().len() * 3 < serde_json::to_string(&record).unwrap().len());
+        assert_eq!(read(&packed), Ok(record));
+    }
+
+    #[test]
+    fn a_large_record_is_split_and_no_part_may_be_another_records() {
+        let record = record(500);
+        let packed = pack_in(&record, 1000);
+        assert!(packed.len() > 2, "{}", packed.len());
+        let (place, first) = packed.last().unwrap();
+        let named: Vec<ObjectId> = parts_of(place, first).unwrap();
+        assert!(named.iter().eq(packed.iter().rev().skip(1).rev().map(|(part, _)| part)));
+        assert!(named.iter().all(|part| is_part("s", &part.name) && !is_part("another", &part.name)));
+        assert!(!is_part("s", &place.name));
+        assert_eq!(read(&packed), Ok(record));
+        let mut mixed = packed.clone();
+        mixed[0].1 = pack_in(&self::record(400), 1000)[0].1.clone();
+        assert!(read(&mixed).unwrap_err().to_string().contains("digest"));
+        assert!(read(&packed[1..]).unwrap_err().to_string().contains("digest"));
+    }
+
+    #[test]
+    fn a_part_of_the_largest_size_fits_into_a_config_map() {
+        assert!(BASE64_STANDARD.encode(vec![0_u8; PART]).len() <= 1024 * 1024);
+    }
+
+    #[test]
+    fn a_plain_record_of_an_earlier_version_is_read() {
+        let text = serde_json::to_string(&record(1)).unwrap();
+        assert_eq!(unpack(&json!({ "data": { "record": text } }), &[]), Ok(record(1)));
+    }
+
+    #[test]
+    fn passes_by_address_become_those_of_things() {
+        let mut old = serde_json::to_value(record(1)).unwrap();
+        let thing = old["inventory"][0]["identity"].clone();
+        old["passes"] = json!({ "manifest.m0": "a", "check.gpu": "b" });
+        let read = parse(old.to_string().as_bytes()).unwrap();
+        let check = Identity::Check(Address::new("check.gpu"));
+        let thing: Identity = serde_json::from_value(thing).unwrap();
+        assert_eq!(read.passes, [(thing, "a".to_owned()), (check, "b".to_owned())].into());
+        assert_eq!(parse(&serde_json::to_vec(&read).unwrap()), Ok(read));
+    }
+
+    #[test]
+    fn records_that_cannot_be_used_say_why() {
+        let rows = [
+            (json!({}), "it is empty"),
+            (json!({"data": {"record": "{"}}), "not valid JSON"),
+            (json!({"data": {"record": "{}"}}), "no version"),
+            (json!({"data": {"record": r#"{"version": 9}"#}}), "version 9"),
+            (json!({"data": {"record": r#"{"version": 1}"#}}), "cannot be parsed"),
+            (json!({"binaryData": {"record": "?"}}), "not valid base64"),
+            (json!({"binaryData": {"record": "AAAA"}}), "digest"),
+        ];
+        for (config_map, why) in rows {
+            let said = unpack(&config_map, &[]).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+        let mut broken = pack(&record(1)).remove(0).1;
+        broken["binaryData"]["record"] = json!("AAAA");
+        broken["data"]["digest"] = json!(blake3::hash(&[0, 0, 0]).to_hex().as_str()[..16]);
+        assert!(unpack(&broken, &[]).unwrap_err().to_string().contains("cannot be decompressed"));
+    }
+}

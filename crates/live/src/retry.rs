@@ -1,0 +1,244 @@
+//! Which failures are tried again, how often and for how long: the one place, by class. Waiting times are
+//! the same in every run; the server's own limits spread the load, and a run can be told from its log.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{ApiError, Class, LiveApi, Request};
+use model::resource::Method;
+
+/// What keeps a request from being done for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// Another GKE operation runs, or a namespace is on its way out.
+    Busy,
+    /// Too many requests.
+    Throttled,
+    /// The server is not there, or says that it cannot.
+    Away,
+    /// The stack's lock could not be renewed in time, which is still tried.
+    Held,
+    /// The server met an error of its own.
+    Broken,
+    /// No answer to a write: sent again, as every write of a plan may be sent twice.
+    Lost,
+    /// An admission webhook is not up yet.
+    Webhook,
+    /// The path is not served yet: a CustomResourceDefinition has just been made.
+    UnknownPath,
+    /// What the request was made of has changed: it is made again, once.
+    Stale,
+}
+
+/// How long to go on, for each trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// A person looks at a plan: seconds.
+    Reading,
+    /// A write that others build on: minutes.
+    Writing,
+}
+
+struct Rule {
+    first: Duration,
+    factor: f64,
+    longest: Duration,
+    total: Duration,
+}
+
+const fn rule(first_ms: u64, factor: f64, longest_s: u64, total_s: u64) -> Rule {
+    let (longest, total) = (Duration::from_secs(longest_s), Duration::from_secs(total_s));
+    Rule { first: Duration::from_millis(first_ms), factor, longest, total }
+}
+
+impl Trouble {
+    /// The trouble that an error is, `None` for what waiting does not mend.
+    pub fn of(request: &Request, error: &ApiError, remade: bool) -> Option<Self> {
+        match error.class {
+            _ if error.is_webhook() => Some(Self::Webhook),
+            Class::Busy => Some(Self::Busy),
+            Class::Throttled => Some(Self::Throttled),
+            // The server broke on this request: often for good, as on a body that it cannot handle.
+            Class::Unavailable if error.status == Some(500) => Some(Self::Broken),
+            Class::Held => Some(Self::Held),
+            Class::Unavailable | Class::Unreadable => Some(Self::Away),
+            Class::Lost => Some(Self::Lost),
+            Class::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
+                Some(Self::UnknownPath)
+            }
+            Class::Conflict if remade && error.conflicts().is_empty() => Some(Self::Stale),
+            Class::NotFound
+            | Class::Conflict
+            | Class::AlreadyExists
+            | Class::Untrusted
+            | Class::Unauthenticated
+            | Class::Denied
+            | Class::Quota
+            | Class::TooLarge
+            | Class::Invalid
+            | Class::Other => None,
+        }
+    }
+
+    fn rule(self, patience: Patience) -> Rule {
+        match (self, patience) {
+            // As long as an operation may take: an automatic upgrade of a pool is one.
+            (Self::Busy, Patience::Writing) => rule(1000, 1.5, 10, 7200),
+            (Self::Throttled, Patience::Writing) => rule(1000, 2.0, 30, 600),
+            (Self::Away | Self::Held | Self::Lost, Patience::Writing) => rule(250, 2.0, 8, 120),
+            (Self::Broken, Patience::Writing) => rule(250, 2.0, 8, 30),
+            (Self::Webhook, Patience::Writing) => rule(500, 1.5, 5, 60),
+            (Self::UnknownPath, Patience::Writing) => rule(200, 1.5, 2, 20),
+            (Self::Throttled, Patience::Reading) => rule(1000, 2.0, 8, 30),
+            (Self::Away | Self::Broken | Self::Lost, Patience::Reading) => rule(250, 2.0, 2, 5),
+            // One renewal may take as long as a lock holds.
+            (Self::Held, Patience::Reading) => rule(250, 2.0, 2, 15),
+            (Self::Stale, _) => rule(0, 1.0, 0, 0),
+            (Self::Busy | Self::Webhook | Self::UnknownPath, Patience::Reading) => rule(500, 1.5, 2, 0),
+        }
+    }
+}
+
+/// How often one request has met each trouble, and since when.
+#[derive(Clone, Debug)]
+pub struct Tries {
+    patience: Patience,
+    met: BTreeMap<Trouble, (u32, Duration)>,
+}
+
+/// What to do after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send again after this long; how long this trouble may last in all.
+    Again {
+        trouble: Trouble,
+        /// Until the next try.
+        after: Duration,
+        /// How long since it was first met.
+        lasted: Duration,
+        /// How long at most.
+        at_most: Duration,
+    },
+    /// It stays failed.
+    GiveUp,
+}
+
+impl Tries {
+    /// No failure yet.
+    pub fn new(patience: Patience) -> Self {
+        Self { patience, met: BTreeMap::new() }
+    }
+
+    /// What to do about an error, `now` after the first try. `remade`: whether the request is made anew
+    /// from what is live for each try.
+    pub fn after(&mut self, request: &Request, error: &ApiError, remade: bool, now: Duration) -> Verdict {
+        let Some(trouble) = Trouble::of(request, error, remade) else { return Verdict::GiveUp };
+        let Rule { first, factor, longest, total } = trouble.rule(self.patience);
+        let (count, since) = self.met.entry(trouble).or_insert((0, now));
+        let lasted = now.saturating_sub(*since);
+        if lasted > total || (*count > 0 && total.is_zero()) {
+            return Verdict::GiveUp;
+        }
+        let exponent = i32::try_from(*count).unwrap_or(i32::MAX).min(64);
+        let after = first.mul_f64(factor.powi(exponent).min(1e6)).min(longest.max(first));
+        *count += 1;
+        Verdict::Again { trouble, after, lasted, at_most: total }
+    }
+}
+
+/// Sends what may be sent twice without harm, again where that helps.
+///
+/// Sends a request of a reading.
+pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
+    send(api, request, Patience::Reading).await
+}
+
+/// # Errors
+/// The last failure.
+pub async fn send(api: &dyn LiveApi, request: Request, patience: Patience) -> Result<Value, ApiError> {
+    let mut tries = Tries::new(patience);
+    let start = Instant::now();
+    loop {
+        let error = match api.send(request.clone()).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        match tries.after(&request, &error, false, start.elapsed()) {
+            Verdict::Again { after, .. } => tokio::time::sleep(after).await,
+            Verdict::GiveUp => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::resource::Api;
+
+    fn request(method: Method) -> Request {
+        Request { api: Api::Kubernetes, method, path: "/x".into(), body: None }
+    }
+
+    /// How long a request that always fails so is tried, and how often.
+    fn endured(class: Class, message: &str, remade: bool, patience: Patience) -> (u64, u32) {
+        let request = request(Method::Patch);
+        let error = request.failed(class, message);
+        let mut tries = Tries::new(patience);
+        let (mut now, mut count) = (Duration::ZERO, 1);
+        while let Verdict::Again { after, .. } = tries.after(&request, &error, remade, now) {
+            now += after;
+            count += 1;
+        }
+        (now.as_secs(), count)
+    }
+
+    #[test]
+    fn each_class_is_tried_as_long_as_it_can_help() {
+        use Patience::{Reading, Writing};
+        let missing = "the server could not find the requested resource";
+        let rows: &[(Class, &str, bool, Patience, u64, u64)] = &[
+            (Class::Busy, "", false, Writing, 7200, 7220),
+            (Class::Throttled, "", false, Writing, 600, 640),
+            (Class::Unavailable, "", false, Writing, 120, 130),
+            (Class::Unavailable, "failed calling webhook \"x\"", false, Writing, 60, 66),
+            (Class::Lost, "", false, Writing, 120, 130),
+            (Class::NotFound, missing, false, Writing, 20, 23),
+            (Class::NotFound, "pods \"x\" not found", false, Writing, 0, 0),
+            (Class::Unavailable, "", false, Reading, 5, 8),
+            (Class::Denied, "", false, Writing, 0, 0),
+            (Class::Quota, "", false, Writing, 0, 0),
+            (Class::Invalid, "", false, Writing, 0, 0),
+            (Class::Unauthenticated, "", false, Writing, 0, 0),
+            (Class::Untrusted, "", false, Writing, 0, 0),
+            (Class::AlreadyExists, "", false, Writing, 0, 0),
+        ];
+        for (class, message, remade, patience, least, most) in rows {
+            let (seconds, count) = endured(*class, message, *remade, *patience);
+            assert!((*least..=*most).contains(&seconds), "{class:?} {message}: {seconds} s");
+            assert_eq!(*most == 0, count == 1, "{class:?} {message}: {count} tries");
+        }
+    }
+
+    #[test]
+    fn a_conflict_is_tried_once_more_when_the_request_is_made_anew() {
+        assert_eq!(endured(Class::Conflict, "", true, Patience::Writing), (0, 2));
+        assert_eq!(endured(Class::Conflict, "", false, Patience::Writing), (0, 1));
+    }
+
+    #[test]
+    fn waiting_grows_to_a_limit_and_troubles_count_apart() {
+        let request = request(Method::Patch);
+        let mut tries = Tries::new(Patience::Writing);
+        let mut waits = Vec::new();
+        for class in [Class::Unavailable, Class::Unavailable, Class::Busy, Class::Unavailable] {
+            let error = request.failed(class, "");
+            if let Verdict::Again { after, .. } = tries.after(&request, &error, false, Duration::ZERO) {
+                waits.push(after.as_millis());
+            }
+        }
+        assert_eq!(waits, [250, 500, 1000, 1000]);
+    }
+}

@@ -1,0 +1,242 @@
+//! Which kinds a cluster serves, by its own word: the only one that makes a path that is not there mean that nothing of its
+//! kind is there. A 404 for a path alone may come from anything between here and the API.
+//!
+//! A server that knows aggregated discovery (Kubernetes 1.30 and later) says all of it in its answer to `/apis`; of others each
+//! group is asked for. Source: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
+
+use serde_json::Value;
+
+use super::retry::get;
+use super::shape::Place;
+use super::{ApiError, Class, LiveApi, Request};
+use model::resource::{Api, Gvk};
+
+/// A group that every cluster serves: a list of groups without it is not that of a cluster.
+const EVERYWHERE: &str = "apps";
+
+/// A group as a cluster tells it.
+pub(super) struct Group {
+    pub name: String,
+    /// The preferred one first.
+    pub versions: Vec<Version>,
+}
+
+pub(super) struct Version {
+    pub group: String,
+    pub name: String,
+    /// `None` when they have to be asked for.
+    kinds: Option<Vec<Served>>,
+}
+
+/// A kind that is served.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Served {
+    pub gvk: Gvk,
+    pub namespaced: bool,
+    /// Whether objects of it can be listed.
+    pub listed: bool,
+    /// Whether objects of it can be applied.
+    pub applied: bool,
+}
+
+impl Version {
+    /// Whether its kinds are known already.
+    pub fn is_told(&self) -> bool {
+        self.kinds.is_some()
+    }
+
+    pub fn of(group: &str, name: &str) -> Self {
+        Self { group: group.to_owned(), name: name.to_owned(), kinds: None }
+    }
+
+    /// The kinds that are served in it.
+    ///
+    /// # Errors
+    /// The cluster does not say.
+    pub async fn kinds(self, api: &dyn LiveApi) -> Result<Vec<Served>, ApiError> {
+        if let Some(kinds) = self.kinds {
+            return Ok(kinds);
+        }
+        let path = match self.group.as_str() {
+            "" => format!("/api/{}", self.name),
+            group => format!("/apis/{group}/{}", self.name),
+        };
+        let kinds = get(api, Request::get(Api::Kubernetes, path)).await?;
+        let kinds = items(&kinds, "resources").filter_map(|kind| {
+            let plural = kind["name"].as_str().filter(|name| !name.contains('/'))?;
+            Some(self.kind(plural, &kind["kind"], kind["namespaced"] == true, &kind["verbs"]))
+        });
+        Ok(kinds.collect())
+    }
+
+    fn kind(&self, plural: &str, kind: &Value, namespaced: bool, verbs: &Value) -> Served {
+        let can = |wanted: &str| verbs.as_array().into_iter().flatten().any(|verb| verb == wanted);
+        let gvk = Gvk {
+            group: self.group.clone(),
+            version: self.name.clone(),
+            kind: kind.as_str().unwrap_or_default().to_owned(),
+            plural: plural.to_owned(),
+        };
+        let listed = can("list") && !gvk.kind.is_empty();
+        Served { gvk, namespaced, listed, applied: can("patch") }
+    }
+
+    /// A version of an `APIGroupDiscoveryList`. What another server says of its own and did not lately is asked for.
+    fn told(group: &str, told: &Value) -> Option<Self> {
+        let mut version = Self::of(group, told["version"].as_str()?);
+        if told["freshness"] == "Current" {
+            let kinds = items(told, "resources").filter_map(|kind| {
+                let (plural, scope) = (kind["resource"].as_str()?, &kind["scope"]);
+                Some(version.kind(
+                    plural,
+                    &kind["responseKind"]["kind"],
+                    scope == "Namespaced",
+                    &kind["verbs"],
+                ))
+            });
+            version.kinds = Some(kinds.collect());
+        }
+        Some(version)
+    }
+}
+
+/// The groups that a cluster serves beside the core one.
+///
+/// # Errors
+/// It does not say.
+pub(super) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
+    let answer = get(api, Request::get(Api::Kubernetes, "/apis")).await?;
+    let aggregated = items(&answer, "items").filter_map(|told| {
+        let name = told["metadata"]["name"].as_str()?;
+        let versions = items(told, "versions").filter_map(|version| Version::told(name, version));
+        Some(Group { name: name.to_owned(), versions: versions.collect() })
+    });
+    let plain = items(&answer, "groups").filter_map(|told| {
+        let name = told["name"].as_str()?;
+        let preferred = &told["preferredVersion"]["version"];
+        let mut versions: Vec<&Value> = items(told, "versions").map(|version| &version["version"]).collect();
+        versions.sort_by_key(|version| *version != preferred);
+        let versions = versions.into_iter().filter_map(|version| Some(Version::of(name, version.as_str()?)));
+        Some(Group { name: name.to_owned(), versions: versions.collect() })
+    });
+    Ok(aggregated.chain(plain).collect())
+}
+
+/// Whether the cluster says that it does not serve the kind of a path.
+///
+/// # Errors
+/// It does not say, or it says that it does serve it.
+pub async fn lacks(api: &dyn LiveApi, refused: &ApiError, path: &str) -> Result<bool, ApiError> {
+    let Some(Place { api_version, plural, .. }) = Place::of_path(path) else { return Ok(false) };
+    let Some((group, version)) = api_version.split_once('/') else { return Ok(false) };
+    let served = in_group(api, group).await?;
+    let Some(version) = served.into_iter().find(|served| served.name == version) else { return Ok(true) };
+    if version.kinds(api).await?.iter().any(|kind| kind.gvk.plural == plural) {
+        return Err(ApiError { class: Class::Unreadable, ..refused.clone() });
+    }
+    Ok(true)
+}
+
+/// Versions that the cluster says it serves a group in, the preferred one first; none when it does not serve the group.
+///
+/// # Errors
+/// It does not say.
+pub(super) async fn in_group(api: &dyn LiveApi, group: &str) -> Result<Vec<Version>, ApiError> {
+    let mut groups = groups(api).await?;
+    if !groups.iter().any(|group| group.name == EVERYWHERE) {
+        let request = Request::get(Api::Kubernetes, "/apis");
+        return Err(request.failed(Class::Unreadable, format!("its list of groups has no `{EVERYWHERE}`")));
+    }
+    let place = groups.iter().position(|served| served.name == group);
+    Ok(place.map(|place| groups.swap_remove(place).versions).unwrap_or_default())
+}
+
+fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
+    value[field].as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
+    use super::*;
+    use crate::along;
+
+    /// Answers by path.
+    struct Fixed(BTreeMap<&'static str, Value>);
+
+    impl LiveApi for Fixed {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let answer = self.0.get(request.path.as_str()).cloned();
+            let denied = move || request.failed(Class::Denied, "no");
+            async move { answer.ok_or_else(denied) }.boxed()
+        }
+    }
+
+    /// The kinds as `plural.version.group`, and the groups that do not say theirs.
+    async fn told(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
+        let along::Kinds { kinds, failed } =
+            along::served(&Fixed(answers.iter().cloned().collect()), 4).await;
+        let mut names: Vec<String> = kinds
+            .into_iter()
+            .map(|Served { gvk, .. }| format!("{}.{}.{}", gvk.plural, gvk.version, gvk.group))
+            .collect();
+        names.sort();
+        (names, failed.into_iter().filter_map(|failed| failed.group).collect())
+    }
+
+    /// The answers to the same question in both forms; in the one that is aggregated a kind that only an older version has is
+    /// known, too, and what is not current is asked for.
+    #[tokio::test]
+    async fn kinds_are_told_by_one_answer_or_by_one_for_each_group() {
+        let plain =
+            |name: &str| json!({ "name": name, "kind": "K", "namespaced": true, "verbs": ["list", "patch"] });
+        let core = (
+            "/api/v1",
+            json!({ "resources": [plain("pods"), { "name": "pods/log", "kind": "Pod", "verbs": ["get"] }] }),
+        );
+        let group = |name: &str, versions: &[&str]| {
+            let versions: Vec<Value> = versions.iter().map(|version| json!({ "version": version })).collect();
+            json!({ "name": name, "versions": versions, "preferredVersion": versions.last() })
+        };
+        let by_group = [
+            core.clone(),
+            (
+                "/apis",
+                json!({ "groups": [group("apps", &["v1beta1", "v1"]), group("x.example.com", &["v2"])] }),
+            ),
+            ("/apis/apps/v1", json!({ "resources": [plain("deployments")] })),
+        ];
+        let (kinds, failed) = told(&by_group).await;
+        assert_eq!(kinds, ["deployments.v1.apps", "pods.v1."]);
+        assert_eq!(failed, ["x.example.com"]);
+
+        let kind = |name: &str| json!({ "resource": name, "responseKind": { "kind": "K" }, "scope": "Namespaced", "verbs": ["list"], "subresources": [{ "subresource": "status" }] });
+        let version = |name: &str, freshness: &str, kinds: &[&str]| {
+            let kinds: Vec<Value> = kinds.iter().map(|name| kind(name)).collect();
+            json!({ "version": name, "freshness": freshness, "resources": kinds })
+        };
+        let at_once = [
+            core,
+            (
+                "/apis",
+                json!({ "kind": "APIGroupDiscoveryList", "items": [
+                    { "metadata": { "name": "apps" }, "versions": [
+                        version("v1", "Current", &["deployments"]),
+                        version("v1beta1", "Current", &["deployments", "scales"]),
+                    ] },
+                    { "metadata": { "name": "x.example.com" }, "versions": [version("v2", "Stale", &["xs"])] },
+                    { "metadata": { "name": "y.example.com" }, "versions": [version("v3", "Stale", &[])] },
+                ] }),
+            ),
+            ("/apis/y.example.com/v3", json!({ "resources": [plain("ys")] })),
+        ];
+        let (kinds, failed) = told(&at_once).await;
+        assert_eq!(kinds, ["deployments.v1.apps", "pods.v1.", "scales.v1beta1.apps", "ys.v3.y.example.com"]);
+        assert_eq!(failed, ["x.example.com"]);
+    }
+}

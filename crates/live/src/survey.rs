@@ -1,0 +1,101 @@
+//! Looking at a cluster that no stack speaks of: the GKE cluster with its pools, and the objects of some kinds. What may
+//! not be listed is named instead of taken for absent.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::list::list;
+use super::read::read;
+use super::{ApiError, LiveApi, Request};
+use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen};
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// The GKE cluster without pools; `null` when none was asked for.
+    pub cluster: Value,
+    /// Its pools by name.
+    pub pools: BTreeMap<String, Value>,
+    /// How many nodes each pool has, where that is known.
+    pub sizes: BTreeMap<String, u32>,
+    pub objects: BTreeMap<ObjectId, Value>,
+    /// Kinds that could not be listed, and why.
+    pub unread: Vec<(Gvk, ApiError)>,
+}
+
+/// Why nothing can be said of a place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Blind {
+    /// There is no such GKE cluster.
+    NoCluster,
+    /// GKE makes or deletes it: nothing can be in it. Its status.
+    NotThere(String),
+    /// It cannot be read.
+    Unreadable(ApiError),
+}
+
+/// Looks at a GKE cluster, or at that of a kubeconfig when none is named. Each kind is listed in one namespace, or in all.
+///
+/// # Errors
+/// The cluster is not there or cannot be read at all.
+pub async fn survey(
+    api: &dyn LiveApi,
+    cluster: Option<&ClusterName>,
+    kinds: &[(Gvk, Option<String>)],
+    parallelism: usize,
+) -> Result<Survey, Blind> {
+    let mut survey = Survey::default();
+    if let Some(name) = cluster {
+        let wanted = ReadSet { cluster: Some(name.clone()), ..ReadSet::default() };
+        let reading = read(api, &wanted, parallelism).await;
+        let world = reading.world;
+        match world.cluster {
+            Seen::Live(live) => survey.cluster = live,
+            Seen::Absent => return Err(Blind::NoCluster),
+            Seen::Unreadable(_) => {
+                return Err(reading.trouble.map_or(Blind::NoCluster, Blind::Unreadable));
+            }
+        }
+        let status = survey.cluster["status"].as_str().unwrap_or_default();
+        if matches!(status, "PROVISIONING" | "STOPPING" | "ERROR") {
+            return Err(Blind::NotThere(status.to_owned()));
+        }
+        (survey.pools, survey.sizes) = (world.pools, world.sizes);
+    }
+    let lists =
+        kinds.iter().map(|(gvk, namespace)| async move { (gvk, list(api, gvk, namespace.as_deref()).await) });
+    let mut lists = futures::stream::iter(lists).buffered(parallelism.max(1));
+    while let Some((gvk, listed)) = lists.next().await {
+        match listed {
+            Ok(objects) => survey.objects.extend(objects),
+            Err(error) => survey.unread.push((gvk.clone(), error)),
+        }
+    }
+    // Where not one list came back, it is not about a kind.
+    if survey.unread.len() == kinds.len()
+        && let Some((_, error)) = survey.unread.first()
+    {
+        return Err(Blind::Unreadable(error.clone()));
+    }
+    Ok(survey)
+}
+
+/// A project's clusters with their locations.
+///
+/// # Errors
+/// They cannot be listed.
+pub async fn clusters(api: &dyn LiveApi, project: &str) -> Result<Vec<ClusterName>, ApiError> {
+    let path = format!("/v1/projects/{project}/locations/-/clusters");
+    let found = super::retry::get(api, Request::get(Api::Gke, path)).await?;
+    let clusters = found["clusters"].as_array().into_iter().flatten();
+    let named = clusters.filter_map(|cluster| {
+        Some(ClusterName {
+            project: project.to_owned(),
+            location: cluster["location"].as_str()?.to_owned(),
+            cluster: cluster["name"].as_str()?.to_owned(),
+        })
+    });
+    Ok(named.collect())
+}

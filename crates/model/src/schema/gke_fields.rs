@@ -1,0 +1,216 @@
+//! Every field of a cluster and of a node pool of the GKE API, from `schemas/gke-fields.tsv`: when it is taken, what
+//! changing it does, and by which request. The head of the file says what its columns are.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// What a field belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Message {
+    Cluster,
+    NodePool,
+}
+
+/// What changing a field does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    InPlace,
+    /// The pool's nodes are recreated.
+    RollsNodes,
+    /// The pool is.
+    Replaces,
+    /// The cluster is: a field of its creation.
+    OnlyAtCreation,
+    /// GKE takes the change; what it does to nodes is not known.
+    Unknown,
+    /// Nobody but GKE changes it.
+    Output,
+}
+
+/// The request that changes a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOf {
+    /// `update.desiredX` (PUT of the cluster), `X` (PUT of the pool), `:method.X` (POST).
+    pub name: &'static str,
+    /// The place whose value it takes.
+    pub root: &'static str,
+    /// Whether the API replaces what is there: then what is live is sent along.
+    pub whole: bool,
+}
+
+/// A field, or the list or map that it stands in.
+#[derive(Clone, Debug)]
+pub struct GkeField {
+    pub message: Message,
+    /// `config.kubeletConfig.cpuManagerPolicy`, and `[]` or `{}` behind lists and maps.
+    pub path: &'static str,
+    /// As the API has it: `boolean`, `list of string`, `enum WorkloadMetadataConfig.Mode (GCE_METADATA, …)`.
+    pub ty: &'static str,
+    pub change: Change,
+    /// `None` for what no request changes.
+    pub call: Option<CallOf>,
+    /// What else a change does, or empty.
+    pub note: &'static str,
+    /// What GKE fills in: `yes: …`, `no …`, or empty.
+    pub default: &'static str,
+    /// What it needs or excludes, or empty.
+    pub conflicts: &'static str,
+    /// Who says so, as the head of the file explains.
+    pub sources: &'static str,
+}
+
+impl GkeField {
+    /// The path as far as values are compared one by one: up to the first list or map.
+    pub fn place(&self) -> &'static str {
+        let end = self.path.find(['[', '{']).unwrap_or(self.path.len());
+        &self.path[..end]
+    }
+
+    /// The value that an answer without the field means, where it is another than the type's zero.
+    pub fn absent(&self) -> Option<&'static str> {
+        self.default.strip_prefix("no: absent is ")
+    }
+
+    /// Returns true for a field that is one name of an enumeration.
+    pub fn is_name(&self) -> bool {
+        self.ty.starts_with("enum ")
+    }
+
+    /// Whether the field is a list of plain values.
+    pub fn is_set(&self) -> bool {
+        self.path.ends_with("[]") && self.ty.starts_with("list")
+    }
+}
+
+static FIELDS: LazyLock<Vec<GkeField>> = LazyLock::new(|| {
+    let text = include_str!("../../../../schemas/gke-fields.tsv");
+    let rows = text.lines().filter(|line| !line.starts_with('#')).skip(1);
+    rows.filter_map(read).collect()
+});
+
+/// By what they belong to and their place; of several fields below one place the first.
+static PLACES: LazyLock<BTreeMap<(Message, &'static str), &'static GkeField>> = LazyLock::new(|| {
+    let mut places = BTreeMap::new();
+    for field in FIELDS.iter() {
+        places.entry((field.message, field.place())).or_insert(field);
+    }
+    places
+});
+
+fn read(row: &'static str) -> Option<GkeField> {
+    let columns: Vec<&str> = row.split('\t').collect();
+    let &[message, path, ty, when, effect, call, root, send, note, default, conflicts, sources] =
+        columns.as_slice()
+    else {
+        return None;
+    };
+    let change = match (when, effect) {
+        ("output", _) => Change::Output,
+        (_, "in place") => Change::InPlace,
+        (_, "rolls nodes") => Change::RollsNodes,
+        (_, "replaces") => Change::Replaces,
+        (_, "only at creation") => Change::OnlyAtCreation,
+        _ => Change::Unknown,
+    };
+    let message = if message == "cluster" { Message::Cluster } else { Message::NodePool };
+    let call = (!call.is_empty()).then_some(CallOf { name: call, root, whole: send == "whole" });
+    Some(GkeField { message, path, ty, change, call, note, default, conflicts, sources })
+}
+
+/// All fields, in the order of the file.
+pub fn gke_fields() -> &'static [GkeField] {
+    &FIELDS
+}
+
+/// The field that stands at a place, or the first of the list or map there.
+pub fn gke_field(message: Message, place: &str) -> Option<&'static GkeField> {
+    PLACES.get(&(message, place)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::schema::{Schema, Type, gke};
+
+    fn leaves(schema: &Schema, path: &str, above: &mut Vec<String>, found: &mut BTreeSet<String>) {
+        match schema.ty() {
+            Type::Object if !schema.property_names().is_empty() => {
+                let names = schema.property_names();
+                let own = names.join(",");
+                // A message that holds itself.
+                if above.contains(&own) {
+                    return;
+                }
+                above.push(own);
+                for name in names {
+                    let Some(inner) = schema.property(&name) else { continue };
+                    let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                    leaves(&inner, &path, above, found);
+                }
+                above.pop();
+            }
+            Type::List => {
+                if let Some(items) = schema.items() {
+                    leaves(&items, &format!("{path}[]"), above, found);
+                }
+            }
+            Type::Map => {
+                found.insert(format!("{path}{{}}"));
+            }
+            _ => {
+                found.insert(path.to_owned());
+            }
+        }
+    }
+
+    /// The descriptors are Google's own; the file is kept by hand.
+    #[test]
+    fn no_field_of_the_descriptors_is_missing() {
+        for (message, name) in [(Message::Cluster, "Cluster"), (Message::NodePool, "NodePool")] {
+            let mut found = BTreeSet::new();
+            leaves(&gke::message(name).unwrap(), "", &mut Vec::new(), &mut found);
+            let known: BTreeSet<&str> =
+                FIELDS.iter().filter(|field| field.message == message).map(|field| field.path).collect();
+            let missing: Vec<&String> = found
+                .iter()
+                // Pools have rows of their own; what a cluster's creation says of its first pool is deprecated.
+                .filter(|path| message == Message::NodePool || !path.starts_with("nodePools[]"))
+                .filter(|path| message == Message::NodePool || !path.starts_with("nodeConfig."))
+                .filter(|path| {
+                    let inside = |known: &&str| {
+                        known.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('.'))
+                    };
+                    !known.contains(path.as_str()) && !known.iter().any(inside)
+                })
+                .collect();
+            assert_eq!(missing, Vec::<&String>::new(), "{name}");
+            assert!(found.len() > 100, "{name}");
+        }
+    }
+
+    #[test]
+    fn rows_are_whole() {
+        let rows =
+            include_str!("../../../../schemas/gke-fields.tsv").lines().filter(|line| !line.starts_with('#'));
+        assert_eq!(rows.count(), FIELDS.len() + 1);
+        for field in FIELDS.iter() {
+            let GkeField { path, change, call, .. } = field;
+            if let Some(call) = call {
+                assert!(path.starts_with(call.root), "{path}: {}", call.root);
+            }
+            // A later effect without a call would be a promise that nobody keeps.
+            if matches!(change, Change::InPlace | Change::RollsNodes) && *path != "initialClusterVersion" {
+                assert!(call.is_some(), "{path}");
+            }
+            if matches!(change, Change::Output | Change::OnlyAtCreation) {
+                assert!(call.is_none(), "{path}");
+            }
+        }
+        let lookup = |path| gke_field(Message::NodePool, path).map(|field| field.change);
+        assert_eq!(lookup("config.kubeletConfig.cpuManagerPolicy"), Some(Change::RollsNodes));
+        assert_eq!(lookup("config.reservationAffinity.values"), Some(Change::Replaces));
+        assert_eq!(lookup("config.nothing"), None);
+    }
+}

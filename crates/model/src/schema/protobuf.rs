@@ -1,0 +1,48 @@
+//! The built-in kinds as protobuf, from `schemas/protobuf.jsonl`: what number stands for which field.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::lines::Lines;
+
+static LINES: LazyLock<Lines> =
+    LazyLock::new(|| Lines::new(include_str!("../../../../schemas/protobuf.jsonl")));
+
+/// A field of a message.
+#[derive(Debug, Deserialize)]
+pub struct Field {
+    /// What stands for it on the wire.
+    pub number: u32,
+    /// Its name in JSON; none when the fields of this message stand beside those around it.
+    pub name: Option<String>,
+    /// `bool`, `bytes`, `double`, `int32`, `int64`, `string`, or the name of a message.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// How many values it has.
+    #[serde(default)]
+    pub many: Many,
+    /// Whether a zero value is a value. Go writes fields that nobody has set, too.
+    #[serde(default)]
+    pub zero: bool,
+}
+
+/// How many values a field has.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Many {
+    #[default]
+    One,
+    List,
+    /// Entries with a key (1) and a value (2).
+    Map,
+}
+
+/// The fields of a message; its name is that of its definition.
+pub fn fields(message: &str) -> Option<Vec<Field>> {
+    #[derive(Deserialize)]
+    struct Line {
+        fields: Vec<Field>,
+    }
+    serde_json::from_str::<Line>(LINES.line(message)?).ok().map(|line| line.fields)
+}

@@ -1,0 +1,239 @@
+//! What others changed since the last apply: which field, who, when. For GKE's things, whose API keeps no owner
+//! of a field, it is what differs from what the record says was last set. What others set beyond what we set is told as
+//! theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::dask;
+use super::diff;
+use super::given::{self, is_given};
+use super::halt;
+use super::inputs::Inputs;
+use super::observe::Observed;
+use super::planner::Planner;
+use super::zones::is_surge;
+use kinds::gke;
+use kinds::gke::compare::Compared;
+use kinds::kind::Compare;
+use kinds::kubernetes::marks;
+use model::address::{Address, FieldPath};
+use model::diag::Diagnostic;
+use model::record::Entry;
+use model::resource::{Effect, FieldChange, Identity, KindId, RecordedKind, Resource, World};
+use model::schema::Schema;
+
+/// One thing that is not as we left it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drift {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    pub kind: RecordedKind,
+    /// What became of it.
+    pub what: What,
+    /// What differs: `before` is live, `after` is what we set.
+    pub fields: Vec<FieldChange>,
+    /// What others set beyond that: `before` is live.
+    pub external: Vec<FieldChange>,
+    /// `stack.toml:12:1`, when the file still has it.
+    pub location: Option<String>,
+}
+
+/// What became of a thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Others wrote fields of it.
+    Changed,
+    /// Others deleted it.
+    Deleted,
+    /// Others deleted it, and another one has its name: the field manager that made that one, and when.
+    Replaced(Option<(String, String)>),
+    /// Others removed the stack's field manager from it.
+    Unmarked,
+}
+
+/// What a look at the world found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Drifted {
+    /// In the order of the stack; what is gone last.
+    pub found: Vec<Drift>,
+    /// Whether there is a record to compare GKE's things with.
+    pub recorded: bool,
+}
+
+impl Drifted {
+    /// How many things others changed, and how many they deleted.
+    pub fn counts(&self) -> (usize, usize) {
+        let gone = self.found.iter().filter(|drift| drift.what == What::Deleted).count();
+        (self.found.len() - gone, gone)
+    }
+}
+
+/// What others changed, or why it cannot be told.
+///
+/// # Errors
+/// A place that could not be read, or an unknown address among the targets.
+pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
+    let inputs = &halt::settled(inputs)?;
+    let mut planner = Planner::new(inputs);
+    planner.readable();
+    planner.select();
+    for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
+        is_given(inputs, resource, &mut planner.problems);
+    }
+    if !planner.problems.is_empty() {
+        return Err(planner.problems);
+    }
+    let record = inputs.world.record.as_ref();
+    // An intent names what may never have been made.
+    let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
+    let made = made.unwrap_or_default().iter().filter(|entry| planner.selected.has(&entry.address));
+    let lost: Vec<(&Entry, What)> = made
+        .filter(|entry| inputs.stop_of(&entry.identity).is_none())
+        .filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?)))
+        .collect();
+    let others = lost.iter().filter(|(_, what)| *what != What::Deleted);
+    let others: BTreeMap<&Identity, &What> = others.map(|(entry, what)| (&entry.identity, what)).collect();
+    let mut found: Vec<Drift> = Vec::new();
+    for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
+        let schema = planner.seen.shapes.schema(resource);
+        let replaced = others.get(&resource.identity).map(|what| (*what).clone());
+        let (fields, external) = match &resource.identity {
+            Identity::Object(_) if replaced.is_some() => (
+                compared(inputs, resource, schema.as_ref()).map(|all| all.changes).unwrap_or_default(),
+                Vec::new(),
+            ),
+            Identity::Object(_) => of_object(inputs, resource, schema.as_ref()),
+            Identity::Cluster(_) | Identity::NodePool { .. } => {
+                let last = record.and_then(|record| record.last_set(&resource.identity));
+                last.map(|last| of_gke(inputs.world, &resource.identity, resource.kind, last))
+                    .unwrap_or_default()
+            }
+            Identity::Check(_) => Default::default(),
+        };
+        if replaced.is_some() || !fields.is_empty() || !external.is_empty() {
+            let (address, identity, kind) =
+                (resource.address.clone(), resource.identity.clone(), resource.kind.into());
+            let (what, location) = (replaced.unwrap_or(What::Changed), place(inputs, resource));
+            found.push(Drift { address, identity, kind, what, fields, external, location });
+        }
+    }
+    let told: BTreeSet<&Identity> = found.iter().map(|drift| &drift.identity).collect();
+    let rest = lost.into_iter().filter(|(entry, _)| !told.contains(&entry.identity));
+    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&planner.seen, entry, what)).collect();
+    found.extend(rest);
+    Ok(Drifted { found, recorded: record.is_some() })
+}
+
+/// What became of a thing of ours that is not there, or is there and not ours.
+fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<What> {
+    let Some(live) = inputs.world.find(identity) else { return Some(What::Deleted) };
+    match identity {
+        Identity::Object(_) if !diff::applied_by(live, &inputs.owner.field_manager()) => {
+            match is_the_same(inputs, live) {
+                true => Some(What::Unmarked),
+                false => Some(What::Replaced(diff::maker(live))),
+            }
+        }
+        Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+    }
+}
+
+/// Returns true where a live object still names this stack, and is what the stack made: nobody is noted as its creator, or
+/// it is older than the last apply.
+fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
+    let written = inputs.world.record.as_ref().map(|record| record.written.as_str()).unwrap_or_default();
+    let made = live["metadata"]["creationTimestamp"].as_str();
+    let before = made.is_some_and(|made| {
+        let times = (made.parse::<jiff::Timestamp>(), written.parse::<jiff::Timestamp>());
+        matches!(times, (Ok(made), Ok(written)) if made <= written)
+    });
+    let mut entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let has_creator = entries.any(|entry| entry["subresource"].is_null());
+    (before || !has_creator) && marks::names(live, &inputs.owner.stack)
+}
+
+fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {
+    let wanted = seen.wanted.get(identity);
+    Drift {
+        address: address.clone(),
+        identity: identity.clone(),
+        kind: kind.clone(),
+        what,
+        fields: Vec::new(),
+        external: Vec::new(),
+        location: wanted.and_then(|wanted| place(seen.inputs, wanted)),
+    }
+}
+
+fn place(inputs: &Inputs<'_>, wanted: &Resource) -> Option<String> {
+    inputs.sources.locate(&wanted.origin).map(|location| location.to_string())
+}
+
+/// Fields that we want and fields that we do not.
+type Both = (Vec<FieldChange>, Vec<FieldChange>);
+
+/// How an object differs from what is wanted, where it is there.
+fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
+    let live = inputs.world.find(&resource.identity)?;
+    let manager = inputs.owner.field_manager();
+    let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else { return None };
+    Some(given::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect))
+}
+
+/// Fields that we want and that another field manager wrote last, and what else others set.
+fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Both {
+    let manager = inputs.owner.field_manager();
+    let live = inputs.world.find(&resource.identity).filter(|live| diff::applied_by(live, &manager));
+    let (Some(live), Some(compared)) = (live, compared(inputs, resource, schema)) else {
+        return Both::default();
+    };
+    let applied = |path: &FieldPath| {
+        let other =
+            compared.others.iter().find(|(field, _)| field == path).map(|(_, other)| other.clone())?;
+        let time = diff::written(live, &other).unwrap_or_default();
+        Some((other, time))
+    };
+    let with_owner = |field: FieldChange| {
+        let drift = field.drift.clone().or_else(|| applied(&field.path))?;
+        Some(FieldChange { drift: Some(drift), ..field })
+    };
+    let mut external = diff::set_by_others(&resource.body, &resource.create_only, live, &manager, schema);
+    given::veil(&resource.body, &mut external);
+    let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
+    let external = external.into_iter().filter(|field| !known(field)).collect();
+    let mut fields: Vec<FieldChange> = compared.changes.clone().into_iter().filter_map(with_owner).collect();
+    fields.extend(dask::number_changed(inputs.world, resource, live));
+    (fields, external)
+}
+
+/// Fields of a GKE thing that differ from what was last set, and entries that others put in.
+fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Both {
+    let (Some(live), Compare::Gke(message, rules)) = (world.find(identity), &kinds::of(kind).compare) else {
+        return Both::default();
+    };
+    let mut live = live.clone();
+    if let Identity::NodePool { pool, .. } = identity {
+        // What is not known is not said to have changed.
+        let wanted = last["nodeCount"].as_u64();
+        let surge = |size: &&u32| wanted.is_none_or(|wanted| !is_surge(&live, wanted, **size));
+        let size = world.sizes.get(pool).filter(surge);
+        let size = size.map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
+        live["nodeCount"] = size;
+    }
+    let changes = gke::api::compared(*message, rules, last, &live, None).changes;
+    let external =
+        gke::compare::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
+            path,
+            before: Some(value),
+            after: None,
+            effect: Effect::InPlace,
+            note: None,
+            drift: None,
+            secret: false,
+        });
+    (changes, external.collect())
+}

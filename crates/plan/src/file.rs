@@ -1,0 +1,304 @@
+//! Saved plans: a file that holds the calls, and what must still be true when it is applied.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Action, Change, Inputs, Plan};
+use model::diag::{Code, Diagnostic};
+use model::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Packed, Resource, Step, World};
+use model::source::Sources;
+
+/// The shape of the file; others are not read.
+const FORMAT: u32 = 2;
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    format: u32,
+    tool: String,
+    digest: String,
+    plan: Plan,
+}
+
+fn digest(plan: &Plan) -> Result<String, serde_json::Error> {
+    Ok(blake3::hash(&serde_json::to_vec(plan)?).to_hex().to_string())
+}
+
+/// A plan as the text of its file.
+///
+/// # Errors
+/// It cannot be said in JSON.
+pub fn text(plan: &Plan) -> Result<Vec<u8>, serde_json::Error> {
+    let tool = env!("CARGO_PKG_VERSION").into();
+    serde_json::to_vec(&Saved { format: FORMAT, tool, digest: digest(plan)?, plan: plan.clone() })
+}
+
+/// A file that is no plan which can be used, and why.
+pub fn unusable(shown: &str, why: &str) -> Diagnostic {
+    Diagnostic::error(Code::PlanFile, format!("{shown} is not a usable plan: {why}"))
+        .help("create it again: dask-infra plan --out FILE")
+}
+
+/// The plan of a [`text`] by this version of the program, unchanged since. Messages call its file `shown`.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
+    let failed = |why: String| unusable(shown, &why);
+    let value: Value = serde_json::from_slice(text).map_err(|why| failed(no_json(text, &why)))?;
+    let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
+    let (Some(format), Some(tool)) = (format, tool) else {
+        return Err(failed("it is JSON, but not a file written by `plan --out`".into()));
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    if format != u64::from(FORMAT) || tool != version {
+        let wrote = format!("it was written by dask-infra {tool}, and this is {version}");
+        return Err(failed(wrote).help(format!(
+            "plan again with this version: dask-infra plan --out {shown}; or apply it with version {tool}"
+        )));
+    }
+    let unknown = unknown_kind(&value["plan"]);
+    let Saved { digest: written, plan, .. } = serde_json::from_value(value).map_err(|why| {
+        failed(format!("its content was changed: {}", unknown.unwrap_or_else(|| why.to_string())))
+    })?;
+    if digest(&plan).map_err(|why| failed(why.to_string()))? != written {
+        return Err(failed(
+            "its content was changed after it was written; it does not match its digest".into(),
+        ));
+    }
+    shaped(&plan).map_err(|why| failed(format!("its content was changed: {why}")))?;
+    Ok(plan)
+}
+
+/// What a plan wants of a kind that this program does not have.
+fn unknown_kind(plan: &Value) -> Option<String> {
+    let items = |key: &str| plan[key].as_array().into_iter().flatten();
+    let unknown = |wanted: &&Value| wanted["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
+    let in_file = plan["in_file"]["resources"].as_array().into_iter().flatten();
+    let mut wanted =
+        items("desired").chain(in_file).chain(items("theirs").map(|external| &external["resource"]));
+    let found = wanted.find(unknown)?;
+    Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
+}
+
+/// Whether what a plan wants has the shape that planning relies on: a digest can be made anew for any content.
+fn shaped(plan: &Plan) -> Result<(), String> {
+    let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
+    let external = plan.external.iter().map(|external| &external.resource);
+    for resource in plan.desired.iter().chain(&plan.in_file.resources).chain(external) {
+        let Resource { address, body, create_only, .. } = resource;
+        let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
+        let inner = places.iter().all(|place| table(body.pointer(place)));
+        if !body.is_object() || !inner || !table(Some(create_only)) {
+            return Err(format!("the desired body of {address} is not an object"));
+        }
+    }
+    Ok(())
+}
+
+fn no_json(text: &[u8], why: &serde_json::Error) -> String {
+    if text.is_empty() {
+        "it is empty".to_owned()
+    } else if text.starts_with(b"PK") {
+        "it is a ZIP archive, as Terraform's plans are".to_owned()
+    } else if why.is_eof() && text.starts_with(b"{") {
+        "it is truncated: it was cut off when it was written or copied".to_owned()
+    } else {
+        format!("it is not valid JSON ({why})")
+    }
+}
+
+/// What a saved plan was made of, with the world as it is now.
+pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
+    let Plan {
+        target,
+        owner,
+        mode,
+        desired,
+        in_file,
+        external,
+        ladders,
+        hourly,
+        allowed,
+        partial,
+        retarget,
+        replace,
+        retry_capacity,
+        when_idle,
+        halts,
+        ..
+    } = saved;
+    let (resources, hourly) = in_file.restored(desired, hourly.as_ref());
+    let stack = Lowered {
+        owner: owner.clone(),
+        target: target.clone(),
+        resources,
+        external: external.clone(),
+        ladders: ladders.clone(),
+        hourly,
+    };
+    Inputs {
+        allowed: allowed.clone(),
+        selection: partial.as_ref().map(|partial| partial.selection.clone()).unwrap_or_default(),
+        retarget: *retarget,
+        replace: replace.clone(),
+        retry_capacity: *retry_capacity,
+        when_idle: *when_idle,
+        halts: halts.clone(),
+        ..Inputs::of(stack, *mode, world, sources)
+    }
+}
+
+/// What moved between a saved plan and one made now of the same resources; empty when it still holds. Then the one of
+/// now is what is done: it has the saved one's steps, at the versions of now.
+pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
+    let mut moved = Vec::new();
+    let (before, after) = (by_identity(saved), by_identity(now));
+    for change in &saved.changes {
+        let same = after.get(&change.identity).copied();
+        match same {
+            None => moved.push(format!("{}: it no longer exists", change.address)),
+            // Mostly all of it is the same, and nothing needs a copy without what moves by itself.
+            Some(other) if change != other && relied_on(change) != relied_on(other) => {
+                moved.push(describe(change, other));
+            }
+            Some(_) => {}
+        }
+    }
+    for read in &saved.reads {
+        let same = now.reads.iter().find(|other| other.identity == read.identity);
+        if same.is_none_or(|other| other.fingerprint != read.fingerprint) {
+            moved.push(format!("{}: managed elsewhere, and changed since the plan was made", read.address));
+        }
+    }
+    for change in now.changes.iter().filter(|change| change.action != Action::Keep) {
+        if !before.contains_key(&change.identity) {
+            moved.push(format!("{}: planned: no change; now: {}", change.address, verb(change.action)));
+        }
+    }
+    moved
+}
+
+/// The plan of now, with the places in the stack file that only the saved one knows.
+pub fn located(mut now: Plan, saved: &Plan) -> Plan {
+    let before = by_identity(saved);
+    for change in &mut now.changes {
+        let same = before.get(&change.identity);
+        change.location = same.and_then(|same| same.location.clone());
+    }
+    now
+}
+
+/// The changes of a plan by what they are to the API; of two of one identity the first.
+fn by_identity(plan: &Plan) -> HashMap<&Identity, &Change> {
+    plan.changes.iter().rev().map(|change| (&change.identity, change)).collect()
+}
+
+/// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of
+/// somebody's last write, what else is live of something that goes; and where the change stands in file and plan.
+fn relied_on(change: &Change) -> Change {
+    let mut change = Change {
+        location: None,
+        follows: Vec::new(),
+        before: Packed::default(),
+        usual: None,
+        ..change.clone()
+    };
+    for (_, time) in change.fields.iter_mut().filter_map(|field| field.drift.as_mut()) {
+        time.clear();
+    }
+    if change.action == Action::Keep {
+        // Whether what is kept is waited for depends on what follows it.
+        change.steps.retain(|step| !matches!(step, Step::Await(_)));
+        change.climb = None;
+    }
+    for step in &mut change.steps {
+        let Step::Call(call) = step else { continue };
+        let body = call.body.as_ref().filter(|_| call.method == Method::Patch);
+        let Some(mut body) = body.map(Packed::value) else { continue };
+        let version = body.pointer_mut("/metadata/resourceVersion");
+        if let Some(version) = version.filter(|version| *version != kinds::kubernetes::requests::ABSENT) {
+            *version = Value::Null;
+            call.body = Some(body.into());
+        }
+    }
+    change
+}
+
+fn describe(saved: &Change, now: &Change) -> String {
+    let address = &saved.address;
+    if saved.action != now.action {
+        return format!("{address}: planned: {}; now: {}", verb(saved.action), verb(now.action));
+    }
+    let text = |value: Option<Value>| value.map_or("absent".to_owned(), |value| value.to_string());
+    let before = |field: &FieldChange| text(field.shown().0);
+    let after = |field: &FieldChange| text(field.shown().1);
+    let news = now.fields.iter().filter(|field| !saved.fields.contains(field));
+    let mut moved: Vec<String> = news
+        .map(|field| {
+            let then = saved.fields.iter().find(|then| then.path == field.path);
+            match then {
+                Some(then) if then.before != field.before => {
+                    format!("{} was {} and is {}", field.path, before(then), before(field))
+                }
+                Some(_) => format!("the effect of changing {} is different now", field.path),
+                // What did not differ then was as it is wanted.
+                None => format!("{} was {} and is {}", field.path, after(field), before(field)),
+            }
+        })
+        .collect();
+    let gone = saved.fields.iter().filter(|field| !now.fields.iter().any(|other| other.path == field.path));
+    moved.extend(
+        gone.map(|field| format!("{} was {} and is now {}", field.path, before(field), after(field))),
+    );
+    if !moved.is_empty() {
+        return format!("{address}: {}", moved.join("; "));
+    }
+    if saved.fingerprint != now.fingerprint {
+        return format!("{address}: it was replaced by another one of the same name, or changed");
+    }
+    if let Some(variable) = other_value(saved, now) {
+        return format!(
+            "{address}: the environment variable `{variable}` has changed since the plan was made"
+        );
+    }
+    match (saved.why(), now.why()) {
+        (was, Some(is)) if was.as_ref() != Some(&is) => {
+            format!("{address}: now: {}: {is}", verb(now.action))
+        }
+        (Some(was), None) => {
+            format!("{address}: planned: {}; no longer true: {was}", verb(saved.action))
+        }
+        _ => format!("{address}: its requests now differ from those in the plan"),
+    }
+}
+
+/// A variable of the environment that had another value when the first of two plans was made.
+fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
+    let now: Vec<&Late> = left_open(now).collect();
+    left_open(saved).find_map(|late| match late {
+        Late::Environment { variable, digest: _ } if !now.contains(&late) => Some(variable.as_str()),
+        Late::Environment { .. } | Late::LabelFingerprint | Late::Marks { .. } | Late::Version => None,
+    })
+}
+
+fn left_open(change: &Change) -> impl Iterator<Item = &Late> {
+    let calls = change.steps.iter().filter_map(|step| match step {
+        Step::Call(call) => Some(call),
+        Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    });
+    calls.flat_map(|call| call.late.iter().map(|(_, late)| late))
+}
+
+fn verb(action: Action) -> &'static str {
+    match action {
+        Action::Keep => "kept",
+        Action::Create => "created",
+        Action::Update => "updated",
+        Action::Replace => "replaced",
+        Action::Delete => "deleted",
+        Action::Forget => "released",
+        Action::Run => "run",
+    }
+}

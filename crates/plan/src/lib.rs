@@ -1,0 +1,586 @@
+//! Desired and live in, a plan out. Pure: no clock, no network, no terminal; same input, same bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub mod adopt;
+pub mod along;
+mod booked;
+pub mod cascade;
+mod dask;
+mod definitions;
+pub mod diff;
+mod doubt;
+mod drained;
+pub mod drift;
+pub mod file;
+mod frozen;
+mod given;
+pub mod graph;
+pub mod halt;
+mod hosts;
+mod inputs;
+pub mod make;
+mod mentions;
+mod named;
+mod observe;
+mod order;
+mod outside;
+mod planner;
+pub mod preflight;
+mod prune;
+mod queued;
+mod queues;
+pub mod read;
+mod reason;
+mod relations;
+mod requested;
+pub mod review;
+pub mod scale;
+pub mod select;
+mod shapes;
+mod steps;
+pub mod still;
+mod stopped;
+mod system;
+mod time;
+pub mod unready;
+mod want;
+pub mod ways;
+mod zones;
+
+pub use along::deletion_scope;
+pub use doubt::SEE_FIRST;
+pub use drift::{Drift, Drifted, What, drift};
+pub use inputs::{InFile, Inputs, Partial, Selection};
+pub use make::{plan, read_set, spare};
+pub use reason::Reason;
+pub use steps::inline_pool;
+pub use stopped::{Before, Halting, Halts};
+pub use time::LongestWay;
+pub use want::disturbs;
+
+use model::address::{Address, FieldPath};
+use model::diag::Code;
+use model::resource::{
+    Climb, Cost, External, FieldChange, Hourly, Identity, KindId, Ladder, Lane, Owner, Packed, Resource,
+    Step, Target, Until, Usual,
+};
+
+pub use model::resource::Action;
+
+/// One thing and what happens to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    pub kind: KindId,
+    /// What happens.
+    pub action: Action,
+    /// What differs, for updates and replaces.
+    pub fields: Vec<FieldChange>,
+    /// Why, when the fields alone do not say it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Reason>,
+    /// The TOML place that asks for it; the place of the stack's name for what is no longer in the file.
+    pub origin: FieldPath,
+    /// `stack.toml:12:1`, as text, so that a saved plan still shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What limits it.
+    pub lane: Lane,
+    /// What apply does, in order. Empty for `Keep`.
+    pub steps: Vec<Step>,
+    /// What it does when there are no machines for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub climb: Option<Climb>,
+    /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
+    pub follows: Vec<usize>,
+    /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// Whether others made it, so that also `destroy` needs consent to it by address.
+    #[serde(default, skip_serializing_if = "kinds::json::is_false")]
+    pub foreign: bool,
+    /// From whom it, or fields of it, would be taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Adopted>,
+    /// What is live of something that goes or is given up, without secrets.
+    #[serde(default, skip_serializing_if = "Packed::is_null")]
+    pub before: Packed,
+    /// How long it takes, where it makes something that took long before, or for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<Usual>,
+}
+
+impl Change {
+    /// What happens to a thing, without how and why.
+    pub fn of(address: Address, identity: Identity, kind: KindId, action: Action) -> Self {
+        let lane = match &identity {
+            Identity::Cluster(_) => Lane::Cluster,
+            Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
+            Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
+        };
+        Self {
+            address,
+            identity,
+            kind,
+            action,
+            fields: Vec::new(),
+            reasons: Vec::new(),
+            origin: FieldPath::root(),
+            location: None,
+            lane,
+            steps: Vec::new(),
+            climb: None,
+            follows: Vec::new(),
+            fingerprint: None,
+            foreign: false,
+            taken: None,
+            before: Packed::default(),
+            usual: None,
+        }
+    }
+}
+
+/// Stands between many changes and many others that wait for all of them: an edge for each of both in place of one for
+/// each pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Barrier {
+    /// Places in the plan's list of changes that must be done before it is passed.
+    pub follows: Vec<usize>,
+}
+
+/// Something that others made or apply, and that the stack wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Whose it is, in words: "field manager `helm`".
+    pub from: String,
+    /// The fields that are theirs; none when the whole thing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldPath>,
+}
+
+/// "exists already and is not of this stack: …", or the fields and who applies them.
+impl std::fmt::Display for Adopted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { from, fields } = self;
+        if fields.is_empty() {
+            return write!(f, "already exists and does not belong to this stack: {from}");
+        }
+        let fields: Vec<String> = fields.iter().map(|path| format!("`{path}`")).collect();
+        let verb = if fields.len() == 1 { "is" } else { "are" };
+        write!(f, "{} {verb} applied by {from}", fields.join(", "))
+    }
+}
+
+/// Something of others as it was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    pub kind: KindId,
+    /// `stack.toml:12:1`, the place that names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What was found, in a few words; `None` when nothing was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// Digest of what the plan relies on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+}
+
+/// Something about a finished plan that a person should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Stable code, `DI0301`.
+    pub code: String,
+    /// What it is about.
+    pub address: Address,
+    /// The text.
+    pub message: String,
+}
+
+impl Note {
+    fn of(code: Code, address: &Address, message: impl Into<String>) -> Self {
+        Self { code: code.as_str().to_owned(), address: address.clone(), message: message.into() }
+    }
+}
+
+/// A consent that a plan needs beyond `yes`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Consent {
+    /// `replace`, `delete` or `take`.
+    pub verb: Verb,
+    pub address: Address,
+}
+
+/// What stands for an address in a consent to delete what nobody can look at: `delete:unseen`.
+pub const UNSEEN: &str = "unseen";
+
+impl Consent {
+    /// Whether it is to a GKE cluster going with whatever is in it, although that cannot be read.
+    pub fn is_to_unseen(&self) -> bool {
+        self.verb == Verb::Delete && self.address.as_str() == UNSEEN
+    }
+}
+
+/// What is consented to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// Deleting and making anew.
+    Replace,
+    Delete,
+    /// Taking over what others made or apply.
+    Take,
+    /// Changing something although nobody knows what that does to it.
+    Update,
+}
+
+impl Verb {
+    pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Take, Self::Update];
+
+    /// As `--allow` takes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Delete => "delete",
+            Self::Take => "take",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// A consent that a change needs, and the one that gives it for its whole section.
+struct Needed {
+    own: Consent,
+    section: Option<Consent>,
+}
+
+impl Needed {
+    fn is_given(&self, given: &Consent) -> bool {
+        *given == self.own || self.section.as_ref() == Some(given)
+    }
+}
+
+/// How the plan was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Make the world as the stack says.
+    Apply,
+    /// Delete all that the stack owns.
+    Destroy,
+}
+
+/// What apply would do. Data that leaves nothing to decide.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub target: Target,
+    pub owner: Owner,
+    /// How it was asked for.
+    pub mode: Mode,
+    /// Whether nothing was read: planned against an empty world.
+    pub offline: bool,
+    /// All things, those to keep included, in the order in which they are shown.
+    pub changes: Vec<Change>,
+    /// Their common order, numbered on after them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barriers: Vec<Barrier>,
+    /// The state that was compared, for the record.
+    pub desired: Arc<[Resource]>,
+    /// The file's word on what was compared otherwise, for planning again.
+    #[serde(default, skip_serializing_if = "InFile::is_empty")]
+    pub in_file: InFile,
+    /// Node pools with `capacity`, each with all its ways.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ladders: Vec<Ladder>,
+    /// What others own, for planning again.
+    #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<External>,
+    /// What was read of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<Read>,
+    /// Review notes.
+    pub notes: Vec<Note>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hourly: Option<Hourly>,
+    /// Consents given when the plan was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed: Vec<Consent>,
+    /// What it is limited to; `None` for the whole stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Partial>,
+    /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
+    #[serde(default, skip_serializing_if = "kinds::json::is_false")]
+    pub record_left: bool,
+    /// Whether things of the stack may be there that no record names and that could not be looked for.
+    #[serde(default, skip_serializing_if = "kinds::json::is_false")]
+    pub incomplete: bool,
+    /// Whether another target than the last one was meant.
+    #[serde(default, skip_serializing_if = "kinds::json::is_false")]
+    pub retarget: bool,
+    /// What was to be made anew, or to run again, although nothing forces it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replace: Vec<Address>,
+    /// Whether what has several ways to be had begins with the first again.
+    #[serde(default, skip_serializing_if = "kinds::json::is_false")]
+    pub retry_capacity: bool,
+    /// Seconds that what takes Dask's workers away waits at most until their scheduler is idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_idle: Option<u32>,
+    /// What it stops and starts, and what stays stopped.
+    #[serde(default, skip_serializing_if = "Halts::is_none")]
+    pub halts: Halts,
+}
+
+/// How many changes of each action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Creates.
+    pub add: usize,
+    /// Updates.
+    pub change: usize,
+    pub replace: usize,
+    /// Deletes.
+    pub destroy: usize,
+    /// Left to the other stacks that use them.
+    pub forget: usize,
+    /// Checks to run.
+    pub run: usize,
+}
+
+impl Change {
+    /// Whether it is kept, may be half made, and is waited for because of that.
+    pub fn is_waited_for(&self) -> bool {
+        let waits = |step: &Step| matches!(step, Step::Await(wait) if wait.until == Until::Ready);
+        self.action == Action::Keep && self.steps.iter().any(waits)
+    }
+
+    /// Whether `--replace` asked for it.
+    pub fn is_requested(&self) -> bool {
+        self.reasons.contains(&Reason::Requested)
+    }
+
+    /// Whether there is more to say than its fields.
+    pub fn has_reason(&self) -> bool {
+        self.taken.is_some() || !self.reasons.is_empty()
+    }
+
+    /// From whom it would be taken, and its reasons, as one text.
+    pub fn why(&self) -> Option<String> {
+        let taken = self.taken.as_ref().map(|taken| match taken.fields.as_slice() {
+            [] => format!("it {taken}"),
+            _ => taken.to_string(),
+        });
+        let words: Vec<String> =
+            taken.into_iter().chain(self.reasons.iter().map(Reason::to_string)).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+impl Plan {
+    /// Pools whose machines come when Google has some, by one of their ways at least.
+    pub fn flex_pools(&self) -> BTreeSet<String> {
+        let wanted = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
+        let wanted = wanted.map(|resource| (&resource.identity, &resource.body));
+        let ways = self
+            .ladders
+            .iter()
+            .flat_map(|ladder| ladder.ways.iter().map(|way| (&ladder.identity, &way.body)));
+        let pools = wanted.chain(ways).filter_map(|(identity, body)| Some((identity.pool()?, body)));
+        kinds::kubernetes::machines::pools(pools)
+    }
+
+    /// The places of the changes that one of them waits for, without the barriers between.
+    pub fn before<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
+        let count = self.changes.len();
+        change
+            .follows
+            .iter()
+            .flat_map(move |before| {
+                let barrier = before.checked_sub(count).and_then(|number| self.barriers.get(number));
+                barrier.map_or(std::slice::from_ref(before), |barrier| &barrier.follows)
+            })
+            .copied()
+            .filter(move |before| *before < count)
+    }
+
+    /// Whether apply has neither anything to change nor anything to wait for, nor a record to take away.
+    pub fn has_nothing_to_do(&self) -> bool {
+        self.is_empty()
+            && !self.record_left
+            && !self.halts.news
+            && !self.changes.iter().any(Change::is_waited_for)
+    }
+
+    /// The known part of what all of it costs; `None` when no pool's price is known.
+    pub fn cost(&self) -> Option<Cost> {
+        self.hourly.as_ref().filter(|hourly| !hourly.pools.is_empty()).map(|hourly| hourly.whole)
+    }
+
+    /// Machine types whose price is not known.
+    pub fn unpriced(&self) -> Vec<String> {
+        let unpriced = self.hourly.iter().flat_map(|hourly| hourly.unpriced.values());
+        unpriced.cloned().collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
+    /// Whether apply would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.iter().all(|change| change.action == Action::Keep)
+    }
+
+    /// Addresses of what is kept and is not ready, as far as it was looked at.
+    pub fn unready(&self) -> impl Iterator<Item = &Address> {
+        let unready = |note: &&Note| note.code == Code::Unready.as_str();
+        self.notes.iter().filter(unready).map(|note| &note.address)
+    }
+
+    /// Whether a thing of the stack is outside of what the plan is limited to.
+    pub fn leaves_out(&self, identity: &Identity) -> bool {
+        let left_out = self.partial.iter().flat_map(|partial| &partial.left_out);
+        left_out.into_iter().any(|(_, other)| other == identity)
+    }
+
+    /// Changes of each action.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for change in &self.changes {
+            match change.action {
+                Action::Keep => {}
+                Action::Create => counts.add += 1,
+                Action::Update => counts.change += 1,
+                Action::Replace => counts.replace += 1,
+                Action::Delete => counts.destroy += 1,
+                Action::Forget => counts.forget += 1,
+                Action::Run => counts.run += 1,
+            }
+        }
+        counts
+    }
+
+    /// Consents that are needed and were not given: one for each address, and one for several objects of one
+    /// section. A section's consent does not hold for what others have in it.
+    pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
+        let given: Vec<Consent> =
+            allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
+        let own = self.sections();
+        let missing: Vec<Needed> = self
+            .changes
+            .iter()
+            .flat_map(|change| self.consents_of(change, &own))
+            .chain(self.consent_to_unseen())
+            .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
+            .collect();
+        let mut counts: BTreeMap<&Consent, usize> = BTreeMap::new();
+        for section in missing.iter().filter_map(|needed| needed.section.as_ref()) {
+            *counts.entry(section).or_default() += 1;
+        }
+        let consents = missing.iter().map(|needed| match &needed.section {
+            Some(section) if counts.get(section).is_some_and(|count| *count > 1) => section,
+            Some(_) | None => &needed.own,
+        });
+        let mut known = BTreeSet::new();
+        consents.filter(|consent| known.insert(*consent)).cloned().collect()
+    }
+
+    /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
+    fn consent_to_unseen(&self) -> Option<Needed> {
+        let unseen = self.notes.iter().any(|note| note.code == Code::OthersUnseen.as_str());
+        let own = Consent { verb: Verb::Delete, address: Address::new("others.unseen") };
+        unseen.then_some(Needed { own, section: None })
+    }
+
+    /// Sections in which something is ours.
+    fn sections(&self) -> BTreeSet<&str> {
+        self.changes.iter().filter(|change| !change.foreign).map(|change| change.address.section()).collect()
+    }
+
+    /// The consents that a change needs; `own` are the sections in which something is ours.
+    fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
+        let doubtful = change.reasons.iter().any(Reason::doubts_the_owner);
+        let whole = self.mode == Mode::Destroy && !change.foreign && !doubtful && !self.outlives(change);
+        // `stop` asks for that, and its `yes` is the consent.
+        let stopped = self.halts.is_stop() && change.stops();
+        let left = change.reasons.iter().any(Reason::goes_with_its_work);
+        let consented =
+            whole || stopped || left || kinds::kubernetes::check::is_pod(&change.identity, &change.address);
+        let verb = match change.action {
+            Action::Replace if change.reasons.iter().any(Reason::takes_nothing) => None,
+            Action::Replace => Some(Verb::Replace),
+            Action::Delete if !consented => Some(Verb::Delete),
+            Action::Update
+                if change.fields.iter().any(|field| field.effect == model::resource::Effect::Unknown) =>
+            {
+                Some(Verb::Update)
+            }
+            Action::Update | Action::Forget if self.moves_pods_for_marks(change) => Some(Verb::Update),
+            Action::Delete
+            | Action::Keep
+            | Action::Create
+            | Action::Update
+            | Action::Forget
+            | Action::Run => None,
+        };
+        let take = change.taken.is_some().then_some(Verb::Take);
+        let section = Address::new(change.address.section());
+        // What others have is consented to as a section only where nothing of ours is in it.
+        let mixed = change.foreign && own.contains(section.as_str());
+        let needed = |verb| Needed {
+            own: Consent { verb, address: change.address.clone() },
+            section: (!mixed).then(|| Consent { verb, address: section.clone() }),
+        };
+        verb.into_iter().chain(take).map(needed).collect()
+    }
+
+    /// Returns true where a pool with Pods changes hands: that is about labels, and GKE may recreate its nodes for them.
+    fn moves_pods_for_marks(&self, change: &Change) -> bool {
+        let changes_hands = change.action == Action::Forget || change.taken.is_some();
+        let noted = |note: &Note| note.code == Code::NodesDrained.as_str() && note.address == change.address;
+        changes_hands && along::rolls(change) && self.notes.iter().any(noted)
+    }
+
+    /// Definitions in a cluster that stays: they go only with a consent of their own, as every object of their kinds
+    /// goes with them.
+    fn outlives(&self, change: &Change) -> bool {
+        let goes =
+            |other: &Change| other.action == Action::Delete && matches!(other.identity, Identity::Cluster(_));
+        change.kind == KindId::Definition && !self.changes.iter().any(goes)
+    }
+
+    /// A consent may name any unique ending of an address.
+    fn meant(&self, given: &Consent) -> Consent {
+        let mut found = self.changes.iter().filter(|change| change.address.ends_with(given.address.as_str()));
+        match (found.next(), found.next()) {
+            (Some(change), None) => Consent { verb: given.verb, address: change.address.clone() },
+            _ => given.clone(),
+        }
+    }
+
+    /// Whether a GKE cluster goes that nobody could look into.
+    pub fn deletes_unseen(&self) -> bool {
+        self.notes.iter().any(|note| note.code == Code::DeletedUnseen.as_str())
+    }
+
+    /// Consents that were given and fit nothing in the plan.
+    pub fn idle_consents(&self) -> Vec<&Consent> {
+        let unseen = self.deletes_unseen();
+        let own = self.sections();
+        let fits = |given: &&Consent| {
+            let meant = self.meant(given);
+            let needed = self.changes.iter().flat_map(|change| self.consents_of(change, &own));
+            let mut needed = needed.chain(self.consent_to_unseen());
+            let is_needed = (unseen && given.is_to_unseen()) || needed.any(|needed| needed.is_given(&meant));
+            !is_needed
+        };
+        self.allowed.iter().filter(fits).collect()
+    }
+}

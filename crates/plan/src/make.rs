@@ -1,0 +1,181 @@
+//! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::inputs::{InFile, Inputs};
+use super::planner::Planner;
+use super::{Action, Barrier, Change, Mode, Plan, Read, graph, halt, review, ways};
+use kinds::confined;
+use model::address::Address;
+use model::diag::{Code, Diagnostic};
+use model::resource::{
+    External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Seen, Target, World, forget_fields,
+};
+use model::schema;
+
+/// What must be read to plan these resources.
+pub fn read_set(desired: &[Resource], external: &[External], target: &Target, owner: &Owner) -> ReadSet {
+    let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
+    let needed =
+        external.iter().filter(|external| external.role == Role::Needed).map(|external| &external.resource);
+    let things: Vec<&Resource> = desired.iter().chain(needed).collect();
+    let mut objects: Vec<&ObjectId> = Vec::new();
+    let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
+    for resource in things {
+        let Some(object) = resource.identity.object() else { continue };
+        let beside = (kinds::of(resource.kind).beside)();
+        let kinds = beside.into_iter().chain([object.gvk.clone()]);
+        collections.extend(kinds.map(|gvk| (gvk, object.namespace.clone())));
+        objects.push(object);
+    }
+    if operator {
+        // Who has an operator must see everything that needs it, others' things in other namespaces too.
+        collections.retain(|(gvk, _)| gvk.group != schema::DASK_GROUP);
+        collections.extend(kinds::dask::api::needing_operator().map(|gvk| (gvk, None)));
+    }
+    let everywhere: BTreeSet<Gvk> =
+        collections.iter().filter(|(_, namespace)| namespace.is_none()).map(|(gvk, _)| gvk.clone()).collect();
+    collections.retain(|(gvk, namespace)| namespace.is_none() || !everywhere.contains(gvk));
+    let listed: BTreeMap<&Gvk, &str> =
+        collections.iter().map(|(gvk, _)| (gvk, gvk.version.as_str())).collect();
+    let apart = objects.iter().filter(|object| {
+        let place = collections.get(&(object.gvk.clone(), object.namespace.clone()));
+        let version = place.map(|(gvk, _)| gvk.version.as_str()).or(listed.get(&object.gvk).copied());
+        version.is_some_and(|version| version != object.gvk.version)
+    });
+    // A pod that a lost answer left behind is in no record.
+    let pods = desired.iter().filter(|resource| resource.kind == KindId::Check);
+    let pods = pods.map(|check| kinds::kubernetes::check::pod(&check.body)).filter(|pod| {
+        !everywhere.contains(&pod.gvk) && !collections.contains(&(pod.gvk.clone(), pod.namespace.clone()))
+    });
+    let apart = apart.map(|object| (*object).clone()).chain(pods).collect();
+    ReadSet {
+        cluster: target.gke.clone(),
+        collections,
+        apart,
+        record: Some(model::record::Record::object(&owner.stack)),
+        owner: owner.clone(),
+    }
+}
+
+/// Leaves out of what was read what no plan of this mode looks at. Where everything goes, only what others own is compared.
+pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
+    let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.inside) else { return };
+    let theirs: BTreeSet<&ObjectId> =
+        external.iter().filter_map(|external| external.resource.identity.object()).collect();
+    inside
+        .iter_mut()
+        .filter(|(object, _)| !theirs.contains(object))
+        .for_each(|(_, live)| forget_fields(live));
+}
+
+/// The plan, or everything that stands against making one, in order of the file.
+pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
+    let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
+    ways::settle(&mut inputs);
+    as_made(&mut inputs);
+    let mut inputs = halt::settled(inputs)?;
+    if !Arc::ptr_eq(&file, &inputs.desired) {
+        inputs.in_file = InFile::of(&file, hourly, &inputs);
+    }
+    drop(file);
+    let mut planner = Planner::new(&inputs);
+    let reads = observe(&mut planner);
+    propose(&mut planner);
+    let barriers = order(&mut planner);
+    let partial = planner.partial();
+    let Planner { changes, mut problems, mut notes, .. } = planner;
+    notes.dedup();
+    if !problems.is_empty() {
+        model::diag::sort(&mut problems, inputs.sources);
+        return Err(problems);
+    }
+    let mut plan = inputs.into_plan(changes, reads, notes, partial);
+    plan.barriers = barriers;
+    let reviewed = review::review(&plan);
+    plan.notes.extend(reviewed);
+    Ok(plan)
+}
+
+/// Jobs that were made before pods had bounds are wanted as they were made: none runs again for its bounds, and Kubernetes
+/// refuses another pod for a Job that is there.
+fn as_made(inputs: &mut Inputs<'_>) {
+    let Inputs { desired, world, replace, .. } = inputs;
+    let made: Vec<(usize, Value)> = desired
+        .iter()
+        .enumerate()
+        .filter(|(_, resource)| matches!(resource.kind, KindId::Job | KindId::DaskJob))
+        .filter(|(_, resource)| !replace.contains(&resource.address))
+        .filter_map(|(place, resource)| {
+            let mut body = resource.body.clone();
+            confined::as_made(&mut body, world.find(&resource.identity)?);
+            (body != resource.body).then_some((place, body))
+        })
+        .collect();
+    if made.is_empty() {
+        return;
+    }
+    let desired = Arc::make_mut(desired);
+    made.into_iter().for_each(|(place, body)| desired[place].body = body);
+}
+
+/// What is there to plan with, and what the plan is about.
+fn observe(planner: &mut Planner<'_>) -> Vec<Read> {
+    planner.readable();
+    planner.select();
+    let reads = planner.read_theirs();
+    planner.at_its_place();
+    reads
+}
+
+/// What happens to each thing and why, without how.
+fn propose(planner: &mut Planner<'_>) {
+    match planner.seen.inputs.mode {
+        Mode::Apply => {
+            planner.wants();
+            planner.tell_halts();
+            planner.tell_reapers();
+            planner.tell_node_accounts();
+            planner.no_longer_wanted();
+        }
+        Mode::Destroy => planner.destroy(),
+    }
+    planner.goes_along();
+    planner.empties();
+    planner.tell_idle_replacements();
+    planner.notes.extend(planner.drained());
+    planner.notes.extend(planner.requests_of_pools());
+    planner.notes.extend(planner.what_cannot_be_known());
+    planner.notes.extend(planner.out_of_reach());
+    planner.notes.extend(planner.hosts_in_doubt());
+    // Deletes are shown as they are done: what was made last goes first.
+    let rank = |change: &Change| kinds::of(change.kind).rank;
+    if let Some(first) = planner.changes.iter().position(|change| change.action == Action::Delete) {
+        planner.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
+    }
+}
+
+/// The steps of all changes, and which come before which.
+fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
+    planner.steps();
+    let inputs = planner.seen.inputs;
+    let connected = graph::connect(&mut planner.changes, &inputs.desired, inputs.world);
+    let barriers = connected.unwrap_or_else(|circle| {
+        planner.problems.push(circle_problem(&circle, inputs));
+        Vec::new()
+    });
+    planner.looks(&barriers);
+    planner.climbs();
+    barriers
+}
+
+fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
+    let path: Vec<&str> = circle.iter().chain(circle.first()).map(Address::as_str).collect();
+    let problem = Diagnostic::error(Code::Cycle, format!("dependency cycle: {}", path.join(" -> ")));
+    let places = circle.iter().map(|address| inputs.sources.address_span(address));
+    let problem = places.fold(problem, |problem, span| problem.at(span, "in the cycle"));
+    problem.help("remove one `depends_on` from the cycle")
+}

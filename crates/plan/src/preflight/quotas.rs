@@ -1,0 +1,262 @@
+//! Quotas against what a plan takes of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Answers, News, Pool, Preflight, Question};
+use kinds::gke::node_pool::capacity::{Node, Share};
+use model::address::Address;
+use model::diag::{Code, Diagnostic, listed};
+
+/// How many requests are named one by one.
+const NAMED: usize = 3;
+
+#[derive(Clone, Copy)]
+struct Quota {
+    limit: i64,
+    used: i64,
+    whose: Whose,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Region,
+    Project,
+}
+
+/// What one pool takes of a quota. Less than nothing is given back.
+struct Taken<'p> {
+    pool: &'p Pool,
+    /// For certain, at once.
+    certain: i64,
+    first: i64,
+    most: i64,
+    surge: i64,
+}
+
+/// When a quota does not suffice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Short {
+    Now,
+    MaybeNow,
+    AtMost,
+    Upgrading,
+}
+
+/// What does not fit.
+pub(super) fn findings(preflight: &Preflight, answers: &Answers) -> Vec<Diagnostic> {
+    let quotas = known(answers);
+    let mut taken: BTreeMap<String, Vec<Taken<'_>>> = BTreeMap::new();
+    for pool in &preflight.pools {
+        for (quota, amounts) in of_pool(pool, &quotas) {
+            taken.entry(quota).or_default().push(amounts);
+        }
+    }
+    let told = taken.iter().filter_map(|(name, taken)| {
+        let quota = quotas.get(name.as_str())?;
+        let short = shortage(preflight, *quota, taken)?;
+        Some(told(preflight, name, *quota, taken, short))
+    });
+    let mut findings: Vec<Diagnostic> = told.collect();
+    findings.extend(requests(preflight, &quotas));
+    findings.extend(unlisted(preflight, answers, &quotas, taken.keys()));
+    findings
+}
+
+/// Requests that wait for machines count against a quota of their own, and those above it fail.
+fn requests(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Diagnostic> {
+    let Preflight { requests, region, project, .. } = preflight;
+    let (name, usual) = model::catalog::request_quota()?;
+    let need = i64::try_from(requests.len()).unwrap_or(i64::MAX);
+    let known = quotas.get(name.as_str());
+    let (limit, used) = known.map_or((usual, 0), |quota| (quota.limit, quota.used));
+    if need <= limit.saturating_sub(used) {
+        return None;
+    }
+    let whose = if known.is_some() { "" } else { " unless it was raised" };
+    let named: Vec<&str> = requests.iter().map(Address::as_str).take(NAMED).collect();
+    let more = match requests.len().saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "quota {name} of {region} does not suffice: need {need}, limit {limit}{whose}, used {used} ({}{more}); requests above \
+         it fail",
+        named.join(", ")
+    );
+    let wanted = used.saturating_add(need);
+    let help = format!(
+        "request {wanted} of {name} at https://console.cloud.google.com/iam-admin/quotas?project={project}, or apply in parts"
+    );
+    Some(Diagnostic::warning(Code::Quota, message).help(help))
+}
+
+/// All quotas that were answered.
+fn known(answers: &Answers) -> BTreeMap<&str, Quota> {
+    let mut quotas = BTreeMap::new();
+    for (question, whose) in [(Question::Region, Whose::Region), (Question::Project, Whose::Project)] {
+        let Some(Ok(answer)) = answers.get(&question) else { continue };
+        for quota in answer["quotas"].as_array().into_iter().flatten() {
+            let Some(metric) = quota["metric"].as_str() else { continue };
+            let Some(limit) = whole(&quota["limit"]) else { continue };
+            let used = whole(&quota["usage"]).unwrap_or_default();
+            quotas.entry(metric).or_insert(Quota { limit, used, whose });
+        }
+    }
+    quotas
+}
+
+/// Compute Engine writes `24.0`, and 9.22337e+18 for none.
+#[expect(clippy::cast_possible_truncation, reason = "it saturates")]
+fn whole(value: &Value) -> Option<i64> {
+    value.as_f64().map(|number| number.floor() as i64)
+}
+
+/// What a pool takes, by quota.
+fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<String, Taken<'p>> {
+    let mut found: BTreeMap<String, Taken<'p>> = BTreeMap::new();
+    let mut add = |share: &Share, [certain, first, most, surge]: [i64; 4]| {
+        let spot =
+            share.of_spot.as_deref().filter(|spot| quotas.get(spot).is_some_and(|quota| quota.limit > 0));
+        let name = spot.unwrap_or(&share.quota).to_owned();
+        let taken = found.entry(name).or_insert(Taken { pool, certain: 0, first: 0, most: 0, surge: 0 });
+        taken.certain += certain;
+        taken.first += first;
+        taken.most += most;
+        taken.surge += surge;
+    };
+    let counted = matches!(pool.news, News::New | News::Number);
+    for share in &pool.node.shares {
+        let of = |nodes: u64| amount(share, nodes);
+        let certain = if share.certain && counted { of(pool.first) } else { 0 };
+        add(share, [certain, of(pool.first), of(pool.most), of(pool.surge)]);
+    }
+    if let Some((node, nodes)) = &pool.before {
+        let Node { shares, .. } = node;
+        for share in shares {
+            let (now, most) = (amount(share, nodes.now), amount(share, nodes.most));
+            add(share, [-now, -now, -most, 0]);
+        }
+    }
+    found
+}
+
+fn amount(share: &Share, nodes: u64) -> i64 {
+    i64::try_from(share.amount.saturating_mul(nodes)).unwrap_or(i64::MAX)
+}
+
+fn shortage(preflight: &Preflight, quota: Quota, taken: &[Taken<'_>]) -> Option<Short> {
+    let free = quota.limit.saturating_sub(quota.used);
+    let sum = |of: fn(&Taken<'_>) -> i64| taken.iter().map(of).fold(0, i64::saturating_add);
+    let over = |need: i64| need > 0 && need > free;
+    if over(sum(|taken| taken.certain)) && !preflight.frees {
+        Some(Short::Now)
+    } else if over(sum(|taken| taken.first)) {
+        Some(Short::MaybeNow)
+    } else if over(sum(|taken| taken.most)) {
+        Some(Short::AtMost)
+    } else if sum(|taken| taken.surge) > 0 && over(sum(|taken| taken.first.max(0) + taken.surge)) {
+        Some(Short::Upgrading)
+    } else {
+        None
+    }
+}
+
+fn told(preflight: &Preflight, name: &str, quota: Quota, taken: &[Taken<'_>], short: Short) -> Diagnostic {
+    let of = |taken: &Taken<'_>| match short {
+        Short::Now | Short::MaybeNow => taken.first,
+        Short::AtMost => taken.most,
+        Short::Upgrading => taken.first.max(0) + taken.surge,
+    };
+    let need: i64 = taken.iter().map(of).sum();
+    let takers: Vec<&Taken<'_>> = taken.iter().filter(|taken| of(taken) > 0).collect();
+    let each: Vec<String> =
+        takers.iter().map(|taken| format!("{}: {}", taken.pool.address, of(taken))).collect();
+    let each = each.join(", ");
+    let place = match quota.whose {
+        Whose::Region => &preflight.region,
+        Whose::Project => &preflight.project,
+    };
+    let lacks = match short {
+        Short::Now => "does not suffice",
+        Short::MaybeNow => "may not suffice",
+        Short::AtMost => "does not suffice for all nodes that the autoscaler may add",
+        Short::Upgrading => "does not suffice for the extra nodes of the upgrade",
+    };
+    let Quota { limit, used, .. } = quota;
+    let message =
+        format!("quota {name} of {place} {lacks}: need {need}, limit {limit}, used {used} ({each})");
+    let diagnostic = match short {
+        Short::Now => Diagnostic::error(Code::Quota, message),
+        Short::MaybeNow | Short::AtMost | Short::Upgrading => Diagnostic::warning(Code::Quota, message),
+    };
+    let first = takers.first().map(|taken| taken.pool);
+    let placed = match first {
+        Some(pool) => {
+            let place = if pool.news == News::New { pool.machine_at.clone() } else { pool.nodes_at.clone() };
+            diagnostic.at_value(place, "for these nodes").about(pool.address.clone(), "")
+        }
+        None => diagnostic,
+    };
+    placed.help(help(preflight, name, quota, need, short))
+}
+
+/// How to ask for more, and what helps without asking.
+fn help(preflight: &Preflight, name: &str, quota: Quota, need: i64, short: Short) -> String {
+    let Preflight { project, region, .. } = preflight;
+    let ask = request(project, region, name, quota, quota.used.saturating_add(need));
+    let also = match (quota.whose, short) {
+        (_, Short::Upgrading) => {
+            "`surge = { max_surge = 0, max_unavailable = 1 }` upgrades without extra nodes"
+        }
+        (Whose::Project, _) if name == "GPUS_ALL_REGIONS" => {
+            "it counts the GPUs of all regions; new projects have 0, and those on a free trial get none"
+        }
+        (Whose::Project, _) => "it counts all regions",
+        (Whose::Region, _) if name == model::catalog::ADDRESS_QUOTA => {
+            "`private_nodes = true` needs no addresses"
+        }
+        (Whose::Region, _) => "fewer nodes, another region or another machine type may fit",
+    };
+    format!("{ask}; {also}")
+}
+
+/// The command, where the name of the quota in Cloud Quotas is known; and the page.
+/// Source: gcloud 528's `beta quotas preferences create --help`; `GPUS-ALL-REGIONS-per-project` in Compute Engine's own
+/// refusals, `NVIDIA-T4-GPUS-per-project-region` in Cloud Quotas' answers.
+fn request(project: &str, region: &str, name: &str, quota: Quota, wanted: i64) -> String {
+    let page = format!("https://console.cloud.google.com/iam-admin/quotas?project={project}");
+    if !name.contains("GPUS") {
+        return format!("request {wanted} of {name} at {page}");
+    }
+    let id = name.replace('_', "-");
+    let (id, dimensions) = match quota.whose {
+        Whose::Project => (format!("{id}-per-project"), String::new()),
+        Whose::Region => (format!("{id}-per-project-region"), format!(" --dimensions region={region}")),
+    };
+    format!(
+        "request {wanted}: gcloud beta quotas preferences create --service compute.googleapis.com --project {project} \
+         --quota-id {id} --preferred-value {wanted}{dimensions}, or at {page}"
+    )
+}
+
+/// Quotas of a region that its answer does not have. Those of projects that lack them do not hold: older accounts have no
+/// `GPUS_ALL_REGIONS`. Source: gcloudrig/gcloudrig 25.
+fn unlisted<'n>(
+    preflight: &Preflight,
+    answers: &Answers,
+    quotas: &BTreeMap<&str, Quota>,
+    names: impl Iterator<Item = &'n String>,
+) -> Option<Diagnostic> {
+    let answered = matches!(answers.get(&Question::Region), Some(Ok(answer)) if answer["quotas"].is_array());
+    let lacking = |name: &&str| !name.ends_with("_ALL_REGIONS") && !quotas.contains_key(name);
+    let missing: Vec<&str> = names.map(String::as_str).filter(lacking).collect();
+    (answered && !missing.is_empty()).then(|| {
+        let what = listed(missing, "and");
+        let region = &preflight.region;
+        let message =
+            format!("not looked at: {what}, because Compute Engine does not list them for {region}");
+        Diagnostic::warning(Code::NotLookedAt, message)
+    })
+}

@@ -1,0 +1,313 @@
+//! Why a change is as it is, where its fields do not say it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use model::address::Address;
+use model::record::Stop;
+use model::resource::Action;
+
+/// One reason; a change may have several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// `--replace` names it.
+    Requested,
+    /// Others made it, and nothing else changes.
+    WouldBeAdopted,
+    /// Other stacks use it, and this one joins them.
+    Shared(Users),
+    /// What is there is on its way out.
+    BeingDeleted,
+    /// It goes with its owner and is wanted again.
+    RecreatedWith(Address),
+    /// It may run once only, and nobody knows that it has not.
+    MayHaveRun(Unknown),
+    /// GKE's word for a pool or a cluster that will not become whole, with its conditions.
+    InError {
+        conditions: String,
+    },
+    /// What others made for it is lost, or too much.
+    Amiss(String),
+    CreatedWithCluster,
+    DeletedWithCluster,
+    DeletedWith(Address),
+    /// Deleted with what holds it, although other stacks use it.
+    TakenFromUsers {
+        users: Users,
+        with: Holder,
+    },
+    /// This stack gives up its hold only.
+    Released(Users),
+    /// The file says that it is managed elsewhere.
+    HandedOver,
+    /// Other stacks have applied it, although only one can have it.
+    Contested(Users),
+    /// The record names it, and others removed this stack's field manager from it.
+    Unmarked,
+    /// Others made it, and it goes with what holds it.
+    Stranger(Holder),
+    /// A namespace of others that goes with the cluster, some of what is in it, and how much more.
+    StrangersHome {
+        named: Vec<String>,
+        more: usize,
+    },
+    /// Others attached it to a DaskCluster that goes.
+    AttachedTo {
+        cluster: String,
+    },
+    /// Work of others in a queue that goes, and whether it runs.
+    InQueue {
+        queue: String,
+        admitted: bool,
+    },
+    NoLongerInFile,
+    /// Its section is in the file, and makes something else.
+    NoLongerInSection,
+    /// A request ended before its workers were made.
+    AskedAgain {
+        end: String,
+    },
+    /// Workers that go had the nodes of a request, and others come.
+    NodesUsed,
+    /// A request, or its PodTemplate, of workers that go or have gone.
+    OfWorkersBefore,
+    /// The PodTemplate of a request that stays.
+    NamedByRequest,
+    /// The pod of a check that was cut short.
+    LeftByEarlierRun,
+    /// A Dask thing of others cannot live without the operator.
+    OperatorNeeded {
+        by: String,
+    },
+    /// The namespace of an operator that stays.
+    HoldsNeededOperator {
+        by: String,
+    },
+    /// Dask's scheduler is waited for, at most these seconds.
+    WaitsUntilIdle {
+        seconds: u32,
+    },
+    /// It is made by the first of these ways that has machines.
+    Ways(Vec<String>),
+    /// `--retry-capacity`: earlier ways than the one that it is on.
+    TriesAgain {
+        on: String,
+    },
+    /// An apply ended before it could go on with the next way: nothing ever ran on it.
+    NoMachines {
+        by: String,
+    },
+    /// No process of a Dask cluster on hosts runs: it did not start, or has ended.
+    NothingRuns,
+    /// The file no longer has the way that it was made by.
+    OtherWays,
+    /// Its nodes go first: GKE switches queued provisioning on for an empty pool only.
+    Emptied,
+    /// It is taken away for now.
+    Stopped(Stop),
+    /// It is stopped by the command that the plan is for.
+    WillBeStopped,
+    /// It was, until now.
+    Started,
+    /// A check follows what changes.
+    Disturbed(Address, Action),
+    /// A check is not the one that passed.
+    CheckChanged,
+    NotPassed,
+    /// No record is kept where there is nothing to manage.
+    PassesNotRecorded,
+}
+
+/// Other stacks that use a thing: `stack rapids`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Users(pub Vec<String>);
+
+/// Why it is not known whether something has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    Interrupted,
+    RecordMissing,
+}
+
+/// What takes things of others along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    Cluster,
+    Definition,
+    Namespace,
+    Node,
+    /// The node of a pod of a Job.
+    NodeOfRun,
+    Named(Address),
+}
+
+impl Reason {
+    /// Whether what goes because of it had nothing that could be lost.
+    pub fn takes_nothing(&self) -> bool {
+        matches!(
+            self,
+            Self::NoMachines { .. } | Self::AskedAgain { .. } | Self::NodesUsed | Self::NothingRuns
+        )
+    }
+
+    /// Returns true where the marks do not say that what goes is this stack's alone: `destroy` needs consent to it by address.
+    pub fn doubts_the_owner(&self) -> bool {
+        matches!(self, Self::Contested(_) | Self::Unmarked)
+    }
+
+    /// Whether what goes because of it is nothing without other things, whose change is approved.
+    pub fn goes_with_its_work(&self) -> bool {
+        matches!(self, Self::OfWorkersBefore)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Requested => f.write_str("as requested"),
+            Self::WouldBeAdopted => f.write_str("it would be adopted"),
+            Self::Shared(users) => write!(f, "{users}; this stack shares it"),
+            Self::BeingDeleted => f.write_str("it is being deleted, then recreated"),
+            Self::RecreatedWith(owner) => write!(f, "deleted with {owner}, then recreated"),
+            Self::MayHaveRun(why) => write!(f, "it may have run before: {why}"),
+            Self::InError { conditions } => write!(f, "its status is ERROR{conditions}"),
+            Self::Amiss(why) => f.write_str(why),
+            Self::CreatedWithCluster => f.write_str("created with the cluster"),
+            Self::DeletedWithCluster => f.write_str("deleted with the cluster"),
+            Self::DeletedWith(holder) => write!(f, "deleted with {holder}"),
+            Self::TakenFromUsers { users, with } => {
+                write!(f, "{users}, and it would be deleted with {with}")
+            }
+            Self::Released(users) => write!(f, "{users}: it is not deleted, only released by this stack"),
+            Self::HandedOver => {
+                f.write_str("`manage = false`: it stays as it is, without this stack's marks")
+            }
+            Self::Contested(users) => write!(f, "{users}, and it would be deleted"),
+            Self::Unmarked => {
+                f.write_str("this stack created it, and others removed the stack's field manager from it")
+            }
+            Self::Stranger(holder) => {
+                write!(f, "not created by this stack, and it would be deleted with {holder}")
+            }
+            Self::StrangersHome { named, more } => {
+                write!(f, "{}", Self::Stranger(Holder::Cluster))?;
+                match (named.as_slice(), more) {
+                    ([], _) => Ok(()),
+                    (named, 0) => write!(f, ", with {}", named.join(", ")),
+                    (named, more) => write!(f, ", with {} and {more} more", named.join(", ")),
+                }
+            }
+            Self::AttachedTo { cluster } => write!(
+                f,
+                "not created by this stack; attached to DaskCluster {cluster}, and it would be deleted with it"
+            ),
+            Self::InQueue { queue, admitted: true } => write!(
+                f,
+                "not created by this stack; it runs in queue {queue}, and Kueue keeps the queue until it has ended"
+            ),
+            Self::InQueue { queue, admitted: false } => {
+                write!(f, "not created by this stack; it waits in queue {queue}, and would wait forever")
+            }
+            Self::NoLongerInSection => f.write_str("its section no longer asks for it"),
+            Self::NoLongerInFile => f.write_str("no longer in the stack file"),
+            Self::AskedAgain { end } => {
+                write!(
+                    f,
+                    "its nodes are requested again, at the end of the queue; before, the request ended: {end}"
+                )
+            }
+            Self::NodesUsed => {
+                f.write_str("nodes of a request are not used twice, so they are requested anew")
+            }
+            Self::OfWorkersBefore => f.write_str("of the workers before"),
+            Self::NamedByRequest => f.write_str("a request that stays was made with it"),
+            Self::LeftByEarlierRun => f.write_str("left by an earlier run"),
+            Self::OperatorNeeded { by } => {
+                write!(f, "{by}, which is not in this stack, needs it: not deleted")
+            }
+            Self::HoldsNeededOperator { by } => {
+                write!(f, "the operator in it stays: {by}, which is not in this stack, needs it")
+            }
+            Self::WaitsUntilIdle { seconds } => {
+                write!(f, "waits until it is idle, at most {}", Duration(*seconds))
+            }
+            Self::Ways(ways) => {
+                write!(f, "tried in this order until there are machines: {}", ways.join(", "))
+            }
+            Self::TriesAgain { on } => {
+                write!(
+                    f,
+                    "it has machines by {on}; --retry-capacity deletes it and begins with the first way"
+                )
+            }
+            Self::NoMachines { by } => {
+                write!(
+                    f,
+                    "an earlier apply ended here: there were no machines by {by}, and nothing ever ran on it"
+                )
+            }
+            Self::OtherWays => f.write_str("`capacity` no longer has the way that it was created by"),
+            Self::Emptied => f.write_str(
+                "all its nodes are deleted first: GKE enables queued provisioning on an empty pool only",
+            ),
+            Self::NothingRuns => f.write_str("nothing of it runs, so nothing is lost"),
+            Self::Stopped(stop) => stop.fmt(f),
+            Self::WillBeStopped => f.write_str("will be stopped"),
+            Self::Started => f.write_str("stopped until now"),
+            Self::Disturbed(address, Action::Create) => write!(f, "{address} is created"),
+            Self::Disturbed(address, Action::Replace) => write!(f, "{address} is replaced"),
+            Self::Disturbed(address, _) => write!(f, "{address} is updated"),
+            Self::CheckChanged => f.write_str("it changed since it passed"),
+            Self::NotPassed => f.write_str("it has not passed yet"),
+            Self::PassesNotRecorded => f.write_str("passes are not recorded where nothing is managed"),
+        }
+    }
+}
+
+/// `stack a uses it too`, `stack a, stack b use it too`.
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.0.len() == 1 { "uses" } else { "use" };
+        write!(f, "{} {verb} it too", self.0.join(", "))
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupted => "an apply was interrupted while creating it, or the record of it is lost",
+            Self::RecordMissing => "the record of earlier applies is missing",
+        })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster"),
+            Self::Definition => f.write_str("the definition of its kind"),
+            Self::Namespace => f.write_str("its namespace"),
+            Self::Node => f.write_str("its node, and no controller recreates it"),
+            Self::NodeOfRun => f.write_str("its node, which its Job counts as a failure"),
+            Self::Named(address) => address.fmt(f),
+        }
+    }
+}
+
+/// `4h`, `90m`, `45s`.
+struct Duration(u32);
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            seconds if seconds.is_multiple_of(3600) => write!(f, "{}h", seconds / 3600),
+            seconds if seconds.is_multiple_of(60) => write!(f, "{}m", seconds / 60),
+            seconds => write!(f, "{seconds}s"),
+        }
+    }
+}

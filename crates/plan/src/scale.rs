@@ -1,0 +1,286 @@
+//! A plan of one number: the live replicas of one thing, and nothing else of the stack.
+
+use serde_json::{Value, json};
+
+use super::inputs::{Inputs, Partial};
+use super::observe::{Standing, fingerprint};
+use super::planner::{Planner, Selected};
+use super::steps::{chosen, wait_to_the_end};
+use super::{Action, Change, Note, Plan};
+use kinds::dask;
+use kinds::dask::scale::{holders, is_autoscaler_of};
+use kinds::gke::compare::Relied;
+use kinds::json::is_going;
+use kinds::kind::ChangeContext;
+use kinds::kubernetes::kueue::gang;
+use kinds::kubernetes::requests::scale_as;
+use kinds::scale::{Number, Scaled};
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic};
+use model::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
+
+/// A number that somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    pub address: &'a Address,
+    /// How that is scaled, as the stack file says it.
+    pub scaled: &'a Scaled,
+    /// How many.
+    pub number: u32,
+    /// Whether the stack file says this number from now on.
+    pub kept: bool,
+}
+
+/// The plan that brings one thing to a number. `inputs` are of the stack with that number in it, and select the thing.
+///
+/// # Errors
+/// What stands against it: it is not there, it is of others, the number is not its own.
+pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
+    let mut planner = Planner::new(&inputs);
+    planner.readable();
+    planner.at_its_place();
+    planner.selected = Selected::Only([wish.address.clone()].into());
+    if planner.problems.is_empty()
+        && let Err(problem) = planner.bring(wish)
+    {
+        planner.problems.push(*problem);
+    }
+    planner.notes.extend(planner.what_cannot_be_known());
+    planner.notes.extend(planner.left_without_workers());
+    let number = (!wish.kept).then_some(wish.number);
+    let partial = planner.partial().map(|partial| Partial { number, ..partial });
+    let Planner { changes, problems, notes, .. } = planner;
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(inputs.into_plan(changes, Vec::new(), notes, partial))
+}
+
+impl Planner<'_> {
+    fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
+        let inputs = self.seen.inputs;
+        let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
+            return Err(self.cannot(wish, format!("{} does not belong to this stack", wish.address), None));
+        };
+        if let Some(stop) = inputs.stop_of(&resource.identity) {
+            let help = format!("start it first: dask-infra start {}", resource.address);
+            return Err(self.cannot(wish, format!("{} is {stop}", resource.identity), Some(&help)));
+        }
+        let live = self.live_and_ours(resource, wish)?;
+        self.can_grow(resource, wish)?;
+        let before = match &resource.identity {
+            Identity::Object(object) => self.counted(object, wish)?,
+            _ => vec![(None, live["nodeCount"].as_u64().map(Value::from))],
+        };
+        let to = json!(wish.number);
+        let path = &wish.scaled.path;
+        let relied = Relied::of(before.iter().map(|(holder, number)| {
+            let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
+            (place.to_string(), number.as_ref().unwrap_or(&Value::Null))
+        }));
+        let fingerprint = Some(fingerprint(&live, &relied));
+        let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
+        let Some((_, from)) = differs.first() else {
+            let kept = self.seen.proposed(resource, Action::Keep, Vec::new());
+            self.changes.push(Change { fingerprint, ..kept });
+            return Ok(());
+        };
+        let field = FieldChange {
+            path: path.clone(),
+            before: from.clone(),
+            after: Some(to.clone()),
+            effect: Effect::InPlace,
+            note: None,
+            drift: None,
+            secret: false,
+        };
+        let fields = vec![field];
+        if matches!(resource.identity, Identity::NodePool { .. })
+            && let Some(problem) = self.does_not_divide(resource, &self.live_zones(resource))
+        {
+            return Err(Box::new(problem));
+        }
+        let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
+        let (steps, goes) = self.brought(resource, &live, &fields, wish.number, &holders);
+        self.notes.extend(chosen(&resource.address, &goes));
+        let change = self.seen.proposed(resource, Action::Update, fields);
+        self.changes.push(Change { fingerprint, steps, ..change });
+        self.tell_whose(resource, wish);
+        Ok(())
+    }
+
+    /// The thing as it is live. What is not there, goes, or is of others is not scaled.
+    fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
+        let Some(live) = self.seen.inputs.world.find(&resource.identity).cloned() else {
+            let help = "`dask-infra apply` creates it with the number in the stack file";
+            return Err(self.cannot(wish, format!("{} does not exist", resource.identity), Some(help)));
+        };
+        if is_going(&live) {
+            let what = format!("{} is being deleted", resource.identity);
+            return Err(self.cannot(wish, what, Some("`dask-infra apply` recreates it")));
+        }
+        if let Some(way) = self.autoscaled_way(resource, &live) {
+            let what = format!(
+                "the machines of {} are {way}: GKE's autoscaler sets their number",
+                resource.identity
+            );
+            return Err(self.cannot(
+                wish,
+                what,
+                Some("change `nodes` in the stack file for its maximum, then apply"),
+            ));
+        }
+        let live = self.with_size(resource, live);
+        let kind = kinds::of(resource.kind);
+        if let Standing::Others(whose) = self.seen.standing(resource, kind, &live) {
+            let what =
+                format!("{} already exists and does not belong to this stack: {whose}", resource.identity);
+            let problem = Diagnostic::error(Code::NotOurs, what);
+            let span = self.seen.inputs.sources.span(&resource.origin);
+            let help = format!(
+                "its owner scales it; to adopt it: dask-infra apply --allow take:{}",
+                resource.address
+            );
+            let problem = problem.at(span, "named here").about(resource.address.clone(), "");
+            return Err(Box::new(problem.help(help)));
+        }
+        Ok(live)
+    }
+
+    /// What starts whole, or on nodes that were requested for all of it, keeps its number.
+    fn can_grow(&self, resource: &Resource, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
+        if gang::of_resource(resource).is_some() {
+            let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
+                        workers without that";
+            let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
+            return Err(self.cannot(wish, what, Some(help)));
+        }
+        if dask::booked::is(&resource.body) {
+            let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
+                        a `group` with `capacity = \"queued\"` adds workers without that";
+            let what = format!("{} has nodes for as many workers as it was created with", wish.address);
+            return Err(self.cannot(wish, what, Some(help)));
+        }
+        Ok(())
+    }
+
+    /// The live objects that hold the number, and the number.
+    #[expect(clippy::type_complexity, reason = "a list of pairs, read at once by the one caller")]
+    fn counted(
+        &self,
+        object: &ObjectId,
+        wish: &Wish<'_>,
+    ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
+        let world = self.seen.inputs.world;
+        let others = world.inside.live().into_iter().flatten();
+        let of_others = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
+        if let Some((autoscaler, live)) = of_others.into_iter().next() {
+            let bounds = (&live["spec"]["minimum"], &live["spec"]["maximum"]);
+            let what = format!(
+                "{autoscaler} sets the number of workers of {}, between {} and {}",
+                wish.address, bounds.0, bounds.1
+            );
+            let ours = self.seen.has_applied(live);
+            let help = if ours {
+                "the stack created it for an earlier `replicas = { min, max }`: `dask-infra apply` deletes it"
+                    .to_owned()
+            } else {
+                let namespace = autoscaler.namespace.as_deref().unwrap_or("default");
+                format!(
+                    "`KubeCluster.adapt` creates one: call `scale` in the notebook, or delete it: kubectl -n \
+                     {namespace} delete daskautoscaler {}",
+                    autoscaler.name
+                )
+            };
+            return Err(Box::new(
+                Diagnostic::error(Code::NumberOfOthers, what).about(wish.address.clone(), "").help(help),
+            ));
+        }
+        let mut found = Vec::new();
+        for holder in holders(object, &wish.scaled.number) {
+            let Some(live) = world.find(&Identity::Object(holder.clone())) else {
+                let what = format!("{holder}, which has the number of workers, does not exist");
+                let help = "the Dask operator does not recreate it: `dask-infra plan` shows the fix";
+                return Err(self.cannot(wish, what, Some(help)));
+            };
+            // A number that nobody wrote is the default of its definition.
+            let number = wish.scaled.path.find(live).cloned().unwrap_or_else(|| json!(1));
+            found.push((Some(holder), Some(number)));
+        }
+        Ok(found)
+    }
+
+    /// What the kind does for such a change, GKE's own call for pools and the wait for all, after the number is written to
+    /// its holders; and the workers that go.
+    fn brought(
+        &self,
+        resource: &Resource,
+        live: &Value,
+        fields: &[FieldChange],
+        to: u32,
+        holders: &[&ObjectId],
+    ) -> (Vec<Step>, Vec<(ObjectId, Value)>) {
+        let kind = kinds::of(resource.kind);
+        let owner = &self.seen.inputs.owner;
+        let mut counted = resource.clone();
+        let object = matches!(resource.identity, Identity::Object(_));
+        if object && dask::api::replicas_path().find(&resource.create_only).is_some() {
+            counted.body["spec"]["worker"]["replicas"] = json!(to);
+        }
+        let context = |action| ChangeContext {
+            resource: Some(&counted),
+            live: Some(live),
+            inside: self.seen.inputs.world.inside.live(),
+            fields,
+            zones: self.live_zones(resource).len(),
+            ..ChangeContext::of(action, &resource.identity, owner)
+        };
+        let mut own = (kind.program)(&context(if object { Action::Keep } else { Action::Update }));
+        wait_to_the_end(&mut own);
+        let goes = (kind.chosen)(&context(Action::Update));
+        let mut steps = dask::workers::deletes(&goes);
+        let manager = owner.scale_manager();
+        steps.extend(holders.iter().map(|holder| Step::Call(scale_as(holder, &manager, json!(to)))));
+        if let Identity::Object(object) = &resource.identity {
+            steps.splice(..0, dask::handled::waits_before(Action::Update, object, fields, &steps));
+        }
+        steps.extend(own);
+        (steps, goes)
+    }
+
+    /// Whose the number is from now on.
+    fn tell_whose(&mut self, resource: &Resource, wish: &Wish<'_>) {
+        let Scaled { place, number, unit, .. } = wish.scaled;
+        let (code, message) = match number {
+            Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
+                let at = self.seen.inputs.sources.locate(place);
+                let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
+                let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
+                let message = format!(
+                    "the stack file has {says} {unit}{at}, and the next apply restores that; `--write` writes \
+                     {} to the file",
+                    wish.number
+                );
+                (Code::NotKept, message)
+            }
+            Number::File(_) | Number::Autoscaler { .. } => return,
+            Number::Notebooks(_) | Number::Unsaid => {
+                let whose = if *number == Number::Unsaid { "nothing in the stack" } else { "notebooks" };
+                let message = format!(
+                    "the number belongs to {whose}: it stays {} until it is changed there",
+                    wish.number
+                );
+                (Code::NotKept, message)
+            }
+        };
+        self.notes.push(Note::of(code, &resource.address, message));
+    }
+
+    fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
+        let section: FieldPath = wish.address.section().parse().unwrap_or_default();
+        let span = self.seen.inputs.sources.span(&section);
+        let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "requested");
+        let problem = problem.about(wish.address.clone(), "");
+        Box::new(help.into_iter().fold(problem, Diagnostic::help))
+    }
+}

@@ -1,0 +1,259 @@
+//! The steps of every change: each kind's file writes its own program; here it is told what it must know of others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::cascade;
+use super::inputs::Inputs;
+use super::planner::Planner;
+use super::reason::Reason;
+use super::{Action, Barrier, Change, Note, given};
+use kinds::json::is_going;
+use kinds::kind::ChangeContext;
+use model::address::Address;
+use model::diag::Code;
+use model::record::Record;
+use model::resource::{self, ByIdentity, Identity, Ladder, ObjectId, Resource, Step, Until, Usual, World};
+
+/// What the program of a change must know of all others.
+struct Others<'a> {
+    planner: &'a Planner<'a>,
+    desired: ByIdentity<'a>,
+    /// The pool that is made with the cluster.
+    inline: Option<&'a Resource>,
+    /// Whether the cluster goes, and what is in it.
+    cluster_goes: bool,
+    /// What needs no delete of its own before the cluster goes.
+    with_cluster: BTreeSet<Identity>,
+    /// Namespaces and definitions that are replaced: what they hold is gone before its own change begins.
+    replaced_homes: Vec<&'a Identity>,
+    /// The zones of pools whose number is set.
+    zones: &'a BTreeMap<usize, Vec<String>>,
+    /// Seconds that things took which were made before.
+    took: BTreeMap<&'a Identity, u32>,
+}
+
+/// What is done, and why.
+struct Program {
+    steps: Vec<Step>,
+    reasons: Vec<Reason>,
+    note: Option<Note>,
+    usual: Option<Usual>,
+}
+
+impl Planner<'_> {
+    /// The programs of all that is not kept.
+    pub(super) fn steps(&mut self) {
+        let zones = self.zones_of_pools();
+        let undivided = self.undivided(&zones);
+        let others = Others::of(self, &zones);
+        let acts = |change: &Change| change.action != Action::Keep;
+        let changes = self.changes.iter().enumerate();
+        let programs: Vec<Option<Program>> =
+            changes.map(|(place, change)| acts(change).then(|| others.program(place, change))).collect();
+        self.problems.extend(undivided);
+        for (change, program) in self.changes.iter_mut().zip(programs) {
+            if let Some(Program { steps, reasons, note, usual }) = program {
+                (change.steps, change.reasons, change.usual) = (steps, reasons, usual);
+                self.notes.extend(note);
+            }
+        }
+    }
+
+    /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
+    pub(super) fn looks(&mut self, barriers: &[Barrier]) {
+        let inputs = self.seen.inputs;
+        let followed = followed(&self.changes, barriers);
+        let desired = resource::by_identity(&inputs.desired);
+        let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
+        let kept = self.changes.iter_mut().zip(followed);
+        for (change, followed) in kept.filter(|(change, _)| change.action == Action::Keep) {
+            // There is nothing to wait for.
+            if self.gone.contains(&change.identity) {
+                continue;
+            }
+            let context = ChangeContext {
+                resource: desired.get(&change.identity).copied(),
+                live: inputs.world.find(&change.identity),
+                ..ChangeContext::of(Action::Keep, &change.identity, &inputs.owner)
+            };
+            let mut steps = (kinds::of(change.kind).program)(&context);
+            if half_made(inputs.world, &seen_ready, &change.identity) {
+                wait_to_the_end(&mut steps);
+            }
+            if followed || !steps.iter().all(|step| is_wait(step, Until::Still)) {
+                change.steps = steps;
+            }
+        }
+    }
+}
+
+impl<'a> Others<'a> {
+    fn of(planner: &'a Planner<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
+        let desired = &planner.seen.inputs.desired;
+        let cluster = planner.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
+        let is = |actions: [Action; 2]| cluster.is_some_and(|cluster| actions.contains(&cluster.action));
+        let cluster_goes = is([Action::Delete, Action::Replace]);
+        let mut with_cluster = BTreeSet::new();
+        if cluster_goes {
+            with_cluster = planner.goes_with_cluster();
+            with_cluster.extend(planner.held_up());
+        }
+        let inline = inline_pool(desired, &planner.seen.inputs.ladders)
+            .filter(|_| is([Action::Create, Action::Replace]));
+        let replaced = planner.changes.iter().filter(|change| change.action == Action::Replace);
+        let is_home = |object: &ObjectId| cascade::is_namespace(object) || cascade::defines(object).is_some();
+        let replaced_homes = replaced
+            .map(|change| &change.identity)
+            .filter(|thing| thing.object().is_some_and(is_home))
+            .collect();
+        let Inputs { world, target, .. } = planner.seen.inputs;
+        // The sandbox makes in seconds what takes GKE minutes.
+        let record = world.record.as_ref().filter(|_| !target.simulated);
+        let recorded = record.into_iter().flat_map(|record| &record.inventory);
+        let took = recorded.filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
+        let desired = resource::by_identity(desired);
+        Self { planner, desired, inline, cluster_goes, with_cluster, replaced_homes, zones, took }
+    }
+
+    /// Whether the server takes it along with something else that goes.
+    fn goes_along(&self, change: &Change) -> bool {
+        match (&change.identity, change.action) {
+            (Identity::NodePool { .. }, Action::Delete) => self.cluster_goes,
+            (identity @ Identity::Object(_), Action::Delete) => {
+                change.foreign || self.with_cluster.contains(identity)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the server takes it along with something that is replaced before it: it is made anew, and not deleted.
+    fn goes_before(&self, change: &Change) -> bool {
+        let held = |home: &&Identity| cascade::holds(home, &change.identity).is_some();
+        change.action == Action::Replace && self.replaced_homes.iter().any(held)
+    }
+
+    fn program(&self, place: usize, change: &Change) -> Program {
+        if self.goes_along(change) {
+            let mut reasons = change.reasons.clone();
+            if reasons.is_empty() {
+                reasons.push(Reason::DeletedWithCluster);
+            }
+            return Program { steps: Vec::new(), reasons, note: None, usual: None };
+        }
+        let kind = kinds::of(change.kind);
+        let inputs = self.planner.seen.inputs;
+        let live = inputs.world.find(&change.identity);
+        let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
+        let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);
+        let goes_before = self.goes_before(change);
+        let action = if goes_before { Action::Create } else { change.action };
+        let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
+        let released = self.planner.seen.released(change, kind, live);
+        let context = ChangeContext {
+            resource: resource.copied(),
+            live,
+            inside: inputs.world.inside.live(),
+            fields: &change.fields,
+            inline_pool: self.inline.filter(|_| with_pool && resource.is_some()).map(|pool| &pool.body),
+            zones: self.zones.get(&place).map_or(0, Vec::len),
+            nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
+            adopting: change.taken.is_some(),
+            released: &released,
+            leaving: goes_before
+                || change.action == Action::Create
+                    && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
+            amiss: self.planner.amiss.get(&change.address).filter(|_| change.action == Action::Update),
+            when_idle: inputs.when_idle,
+            ..ChangeContext::of(action, &change.identity, &inputs.owner)
+        };
+        let mut steps = (kind.program)(&context);
+        given::leave_open(&inputs.world.given, &mut steps);
+        let mut reasons = match is_inline && change.action == Action::Create {
+            true => vec![Reason::CreatedWithCluster],
+            false => change.reasons.clone(),
+        };
+        reasons.extend(waits_until_idle(&steps));
+        let note = chosen(&change.address, &(kind.chosen)(&context));
+        let makes = change.action.makes();
+        let last_time = || self.took.get(&change.identity).copied().map(Usual::again);
+        let usual = makes.then(|| last_time().or_else(|| (kind.usual)(&context))).flatten();
+        Program { steps, reasons, note, usual }
+    }
+}
+
+/// What a change waits for before all else is part of why it is as it is.
+fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
+    match steps.first()? {
+        Step::Await(wait) if wait.until == Until::Idle => {
+            Some(Reason::WaitsUntilIdle { seconds: wait.deadline })
+        }
+        Step::Await(_) | Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    }
+}
+
+/// Which changes and barriers what is not kept waits for.
+fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
+    let mut followed = vec![false; changes.len() + barriers.len()];
+    let acts = changes.iter().filter(|change| change.action != Action::Keep);
+    for before in acts.flat_map(|change| &change.follows) {
+        followed[*before] = true;
+    }
+    for (place, barrier) in (changes.len()..).zip(barriers) {
+        if followed[place] {
+            barrier.follows.iter().for_each(|before| followed[*before] = true);
+        }
+    }
+    followed
+}
+
+/// The note on workers that the plan chooses to go.
+pub(super) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
+    let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
+    let message = format!(
+        "these workers are deleted, so that the scheduler does not choose workers of another group: {}; Dask \
+         recomputes what they held",
+        names.join(", ")
+    );
+    (!goes.is_empty()).then(|| Note::of(Code::ChosenWorkers, address, message))
+}
+
+fn is_wait(step: &Step, until: Until) -> bool {
+    matches!(step, Step::Await(wait) if wait.until == until)
+}
+
+/// Whether an apply began with a thing of ours and none has seen it ready since. Where no record is, an apply may have
+/// ended before it could write one.
+fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identity) -> bool {
+    // A cluster in trouble runs: what would mend it must not wait for it.
+    let in_trouble = matches!(identity, Identity::Cluster(_))
+        && world.find(identity).is_some_and(|live| live["status"] == "DEGRADED");
+    !in_trouble && !seen_ready.contains(identity)
+}
+
+/// What is looked at is waited for instead.
+pub(super) fn wait_to_the_end(steps: &mut [Step]) {
+    for step in steps {
+        if let Step::Await(wait) = step
+            && wait.until == Until::Still
+        {
+            wait.until = Until::Ready;
+        }
+    }
+}
+
+/// The pool that is made with its cluster, for GKE wants one there: the first without GPUs, whose machines are there to
+/// stay, that has a node from the start, as far as there is one.
+pub fn inline_pool<'d>(desired: &'d [Resource], ladders: &[Ladder]) -> Option<&'d Resource> {
+    let pools = desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. }));
+    pools.min_by_key(|pool| {
+        let config = &pool.body["config"];
+        // Nodes that are waited for cannot be there at first, and without those that are tried there is no cluster.
+        let tried = ladders.iter().any(|ladder| ladder.identity == pool.identity);
+        let waits = config["flexStart"] == true || pool.body["queuedProvisioning"]["enabled"] == true;
+        let none = pool.body["nodeCount"] == 0;
+        let empty = kinds::gke::node_pool::starts_empty(&pool.body);
+        (waits || tried || none, !config["accelerators"].is_null(), config["spot"] == true, empty)
+    })
+}

@@ -1,0 +1,616 @@
+//! Nodes: what GKE makes of its node pools, and what their agents report. A node that its pool's
+//! settings no longer describe is made anew, by surge, as GKE's upgrades do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::super::object::{
+    Key, annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text,
+    time, uid,
+};
+use super::events;
+use super::machine::{self, Shape};
+use super::quantity;
+use super::round::{PoolView, Run};
+use super::stages::stages;
+use model::catalog;
+
+/// Who registers nodes and writes their status.
+const KUBELET: &str = "kubelet";
+/// GKE's own writer of labels and taints on live nodes.
+const GKE: &str = "gke-node-controller";
+/// The label that says which pool a node belongs to.
+pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
+/// Present on nodes where GKE installs the driver itself: `default` or `latest`.
+pub const DRIVER_LABEL: &str = "cloud.google.com/gke-gpu-driver-version";
+/// The type of the node's GPUs.
+pub const ACCELERATOR_LABEL: &str = "cloud.google.com/gke-accelerator";
+const LABELS_APPLIED: &str = "node.gke.io/last-applied-node-labels";
+const TAINTS_APPLIED: &str = "node.gke.io/last-applied-node-taints";
+/// Where a node says how many GPUs pods may have.
+const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
+const LEASES: &str = "kube-node-lease";
+/// The taint of a node whose agents have not reported yet.
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// What a live node's agents do, given its pool.
+type Agents = fn(&mut Run<'_>, &PoolView, &Value);
+
+/// One round: registers, replaces and removes nodes, and lets the live ones report.
+pub fn run(run: &mut Run<'_>) {
+    follow_pools(run, report);
+}
+
+/// The same for nodes whose agents and controllers are somebody else's work: they become Ready without us,
+/// and what GKE does remains.
+pub fn run_beside_agents(run: &mut Run<'_>) {
+    follow_pools(run, report_gpus_alone);
+}
+
+fn follow_pools(run: &mut Run<'_>, agents: Agents) {
+    let nodes = run.objects("", "nodes");
+    let mut taken = Taken::of(&nodes);
+    for view in run.pools {
+        for (zone, size) in &view.target_sizes {
+            let size = if view.deleting { 0 } else { usize::try_from(*size).unwrap_or(usize::MAX) };
+            size_zone(run, view, zone, size, &nodes, &mut taken);
+        }
+    }
+    for node in nodes {
+        let view = run.pools.iter().find(|view| text(&view.pool, "/name") == label(node, POOL_LABEL));
+        match view {
+            Some(view) if view.target_sizes.contains_key(zone_of(node)) => {
+                apply_labels_and_taints(run, view, node);
+                agents(run, view, node);
+            }
+            // Nodes that no pool made belong to whoever made them.
+            None if label(node, POOL_LABEL).is_empty() => {}
+            _ => remove(run, node),
+        }
+    }
+}
+
+pub(super) fn zone_of(node: &Value) -> &str {
+    label(node, "topology.kubernetes.io/zone")
+}
+
+fn is_ready(node: &Value) -> bool {
+    is_true(node, "Ready")
+}
+
+/// Brings one zone of a pool to its size, and replaces nodes whose machine is out of date.
+fn size_zone(
+    run: &mut Run<'_>,
+    view: &PoolView,
+    zone: &str,
+    size: usize,
+    nodes: &[&Value],
+    taken: &mut Taken,
+) {
+    let pool = text(&view.pool, "/name");
+    let mine = nodes.iter().filter(|node| label(node, POOL_LABEL) == pool && zone_of(node) == zone);
+    let wanted = machine_of(&node_object(view, zone, ""));
+    let (mut current, mut old): (Vec<&Value>, Vec<&Value>) =
+        mine.partition(|node| machine_of(node) == wanted);
+    // The instance group takes the newest ones first.
+    current.sort_by_key(|node| (text(node, "/metadata/creationTimestamp"), name(node)));
+    old.sort_by_key(|node| (text(node, "/metadata/creationTimestamp"), name(node)));
+    let setting = |field: &str| number(&view.pool, &format!("/upgradeSettings/{field}"));
+    let count = |number: i64| usize::try_from(number).unwrap_or(0);
+    let unavailable = count(setting("maxUnavailable").unwrap_or(0));
+    let surge =
+        setting("maxSurge").map_or(usize::from(unavailable == 0), count).max(usize::from(unavailable == 0));
+    let limit = if old.is_empty() { size } else { size + surge };
+    let total = current.len() + old.len();
+    let missing = limit.saturating_sub(total).min(size.saturating_sub(current.len()));
+    for _ in 0..missing {
+        let node = taken.register(run, view, zone);
+        run.create(KUBELET, node);
+    }
+    let ready = current.iter().filter(|node| is_ready(node)).count();
+    let spare =
+        (ready + old.len()).saturating_sub(size.saturating_sub(if old.is_empty() { 0 } else { unavailable }));
+    let old_to_go = if size == 0 { old.len() } else { spare.min(old.len()) };
+    for node in old.iter().rev().take(old_to_go) {
+        remove(run, node);
+    }
+    let surplus = current.len().saturating_sub(size);
+    for node in current.iter().rev().take(surplus) {
+        remove(run, node);
+    }
+}
+
+fn remove(run: &mut Run<'_>, node: &Value) {
+    events::emit(
+        run,
+        node,
+        events::Level::Normal,
+        "RemovingNode",
+        "node-controller",
+        &format!("Node {} event: Removing Node {} from Controller", name(node), name(node)),
+    );
+    run.delete(Key::new("", "nodes", "", name(node)));
+}
+
+/// Names and addresses in use.
+struct Taken {
+    names: BTreeSet<String>,
+    cidrs: BTreeSet<String>,
+    addresses: BTreeSet<String>,
+}
+
+impl Taken {
+    fn of(nodes: &[&Value]) -> Self {
+        let address =
+            |node: &&Value| list(node, "/status/addresses").first().map(|a| text(a, "/address").to_owned());
+        Self {
+            names: nodes.iter().map(|node| name(node).to_owned()).collect(),
+            cidrs: nodes.iter().map(|node| text(node, "/spec/podCIDR").to_owned()).collect(),
+            addresses: nodes.iter().filter_map(address).collect(),
+        }
+    }
+
+    /// A new node with a name, an address and a pod range that no other has.
+    fn register(&mut self, run: &Run<'_>, view: &PoolView, zone: &str) -> Value {
+        let revision = run.revision();
+        let mut fresh = (0_u32..).map(|try_| {
+            let suffix = letters(&format!("{}/{zone}/{revision}/{try_}", view.instance_prefix), 4);
+            format!("{}-{suffix}", view.instance_prefix)
+        });
+        let name = fresh.find(|name| self.names.insert(name.clone())).unwrap_or_default();
+        let mut ranges = (0_u32..1024).map(|n| format!("10.{}.{}.0/24", 44 + n / 256, n % 256));
+        let cidr = ranges.find(|range| self.cidrs.insert(range.clone())).unwrap_or_default();
+        let mut hosts = (2_u32..60_000).map(|n| format!("10.128.{}.{}", n / 256, n % 256));
+        let address = hosts.find(|host| self.addresses.insert(host.clone())).unwrap_or_default();
+        let mut node = node_object(view, zone, &name);
+        node["spec"]["podCIDR"] = json!(cidr);
+        node["spec"]["podCIDRs"] = json!([cidr]);
+        node["status"]["addresses"] = json!([
+            {"type": "InternalIP", "address": address},
+            {"type": "Hostname", "address": name},
+        ]);
+        set_conditions(&mut node, Readiness::NotReady, run);
+        node
+    }
+}
+
+/// A Node as it registers, without addresses and conditions.
+pub fn node_object(view: &PoolView, zone: &str, name: &str) -> Value {
+    let pool = &view.pool;
+    let config = &pool["config"];
+    let project = text(pool, "/selfLink").split("/projects/").nth(1).and_then(|rest| rest.split('/').next());
+    let mut labels = system_labels(view, zone, name);
+    let own = own_labels(pool);
+    labels.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let mut taints = own_taints(pool);
+    let taints_applied = taints_text(&taints);
+    taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    let machine_type = machine_type(config);
+    let capacity = capacity(config, pool, machine::shape(machine_type));
+    let allocatable = allocatable(config, pool, machine_type, machine::shape(machine_type));
+    let version = text(pool, "/version");
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "labels": labels,
+            "annotations": {
+                "container.googleapis.com/instance_id": instance_id(name),
+                LABELS_APPLIED: labels_text(&own),
+                TAINTS_APPLIED: taints_applied,
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "spec": {"providerID": format!("gce://{}/{zone}/{name}", project.unwrap_or_default()), "taints": taints},
+        "status": {
+            "capacity": capacity, "allocatable": allocatable,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "architecture": architecture(machine_type), "operatingSystem": "linux",
+                "osImage": os_image(text(config, "/imageType")),
+                "kernelVersion": "6.6.97+", "containerRuntimeVersion": "containerd://2.0.6",
+                "kubeletVersion": format!("v{version}"), "kubeProxyVersion": "",
+                "bootID": uuid(&format!("{name} boot")), "machineID": hex(name, 32), "systemUUID": uuid(name),
+            },
+        },
+    })
+}
+
+/// What cannot change on a live node: GKE's own labels, sizes and versions.
+fn machine_of(node: &Value) -> Value {
+    let labels = node.pointer("/metadata/labels").and_then(Value::as_object);
+    let system = |key: &str| {
+        (key.starts_with("cloud.google.com/") || key == "node.kubernetes.io/instance-type")
+            && !labels_from_text(annotation(node, LABELS_APPLIED).unwrap_or_default()).contains_key(key)
+    };
+    let labels: Map<String, Value> = labels
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| system(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    // By number: a real API server writes 102400Ki as 100Mi.
+    let capacity = ["cpu", "memory", "ephemeral-storage", "pods"]
+        .map(|resource| quantity::of(&node["status"]["capacity"], resource));
+    let info = &node["status"]["nodeInfo"];
+    json!([labels, capacity, info["kubeletVersion"], info["osImage"]])
+}
+
+fn machine_type(config: &Value) -> &str {
+    match text(config, "/machineType") {
+        "" => "e2-medium",
+        machine_type => machine_type,
+    }
+}
+
+/// `tau` and `c4a` machines are ARM.
+fn architecture(machine_type: &str) -> &'static str {
+    let family = machine_type.split('-').next().unwrap_or_default();
+    if matches!(family, "t2a" | "c4a" | "n4a" | "a4x") { "arm64" } else { "amd64" }
+}
+
+fn os_image(image_type: &str) -> &'static str {
+    if image_type.to_ascii_uppercase().starts_with("UBUNTU") {
+        "Ubuntu 24.04.3 LTS"
+    } else {
+        "Container-Optimized OS from Google"
+    }
+}
+
+/// A UUID that follows from a text.
+fn uuid(seed: &str) -> String {
+    let digits = hex(seed, 32);
+    format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+}
+
+/// Nineteen digits, as Compute Engine numbers instances.
+fn instance_id(name: &str) -> String {
+    let number = u64::from_str_radix(&hex(name, 15), 16).unwrap_or(0);
+    format!("{:019}", number % 9_000_000_000_000_000_000 + 1_000_000_000_000_000_000)
+}
+
+/// The labels that GKE and the cloud provider put on a node.
+fn system_labels(view: &PoolView, zone: &str, name: &str) -> BTreeMap<String, Value> {
+    let config = &view.pool["config"];
+    let machine_type = machine_type(config);
+    let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
+    let family = machine_type.split('-').next().unwrap_or_default();
+    let ubuntu = text(config, "/imageType").to_ascii_uppercase().starts_with("UBUNTU");
+    let disk = match text(config, "/diskType") {
+        "" => "pd-balanced",
+        disk => disk,
+    };
+    let pods = max_pods(&view.pool).to_string();
+    let arch = architecture(machine_type);
+    let mut labels: BTreeMap<&str, &str> = BTreeMap::from([
+        ("beta.kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/instance-type", machine_type),
+        ("beta.kubernetes.io/os", "linux"),
+        ("cloud.google.com/gke-boot-disk", disk),
+        ("cloud.google.com/gke-container-runtime", "containerd"),
+        ("cloud.google.com/gke-logging-variant", "DEFAULT"),
+        ("cloud.google.com/gke-max-pods-per-node", pods.as_str()),
+        ("cloud.google.com/gke-nodepool", text(&view.pool, "/name")),
+        ("cloud.google.com/gke-os-distribution", if ubuntu { "ubuntu" } else { "cos" }),
+        ("cloud.google.com/gke-provisioning", provisioning(config)),
+        ("cloud.google.com/gke-stack-type", "IPV4"),
+        ("cloud.google.com/machine-family", family),
+        ("failure-domain.beta.kubernetes.io/region", region),
+        ("failure-domain.beta.kubernetes.io/zone", zone),
+        ("kubernetes.io/arch", arch),
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("node.kubernetes.io/instance-type", machine_type),
+        ("topology.gke.io/zone", zone),
+        ("topology.kubernetes.io/region", region),
+        ("topology.kubernetes.io/zone", zone),
+    ]);
+    for (field, key) in [
+        ("spot", "cloud.google.com/gke-spot"),
+        ("preemptible", "cloud.google.com/gke-preemptible"),
+        ("flexStart", "cloud.google.com/gke-flex-start"),
+    ] {
+        if config[field] == true {
+            labels.insert(key, "true");
+        }
+    }
+    let mut labels: BTreeMap<String, Value> =
+        labels.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+    labels.extend(gpu_labels(config));
+    labels
+}
+
+fn provisioning(config: &Value) -> &'static str {
+    match (config["spot"] == true, config["preemptible"] == true) {
+        (true, _) => "spot",
+        (_, true) => "preemptible",
+        _ => "standard",
+    }
+}
+
+/// The labels of a GPU node; a node has one type of GPU.
+fn gpu_labels(config: &Value) -> BTreeMap<String, Value> {
+    let mut labels = BTreeMap::new();
+    let Some(accelerator) = list(config, "/accelerators").first() else {
+        return labels;
+    };
+    let mut put = |key: &str, value: String| drop(labels.insert(key.to_owned(), json!(value)));
+    put(ACCELERATOR_LABEL, text(accelerator, "/acceleratorType").to_owned());
+    match text(accelerator, "/gpuDriverInstallationConfig/gpuDriverVersion") {
+        "DEFAULT" => put(DRIVER_LABEL, "default".to_owned()),
+        "LATEST" => put(DRIVER_LABEL, "latest".to_owned()),
+        _ => {}
+    }
+    let partition = text(accelerator, "/gpuPartitionSize");
+    if !partition.is_empty() {
+        put("cloud.google.com/gke-gpu-partition-size", partition.to_owned());
+    }
+    let sharing = text(accelerator, "/gpuSharingConfig/gpuSharingStrategy");
+    if !sharing.is_empty() {
+        let clients = integer(&accelerator["gpuSharingConfig"]["maxSharedClientsPerGpu"]).unwrap_or(1);
+        put("cloud.google.com/gke-gpu-sharing-strategy", sharing.to_ascii_lowercase().replace('_', "-"));
+        put("cloud.google.com/gke-max-shared-clients-per-gpu", clients.to_string());
+    }
+    labels
+}
+
+/// A proto3 JSON integer: int64 comes as a string.
+fn integer(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// How many `nvidia.com/gpu` a node has once its driver is there.
+pub fn gpus(config: &Value) -> i64 {
+    list(config, "/accelerators")
+        .iter()
+        .map(|accelerator| {
+            let count = integer(&accelerator["acceleratorCount"]).unwrap_or(0);
+            let size = text(accelerator, "/gpuPartitionSize");
+            let model = catalog::accelerator(text(accelerator, "/acceleratorType"));
+            let parts = model.and_then(|model| model.mig.get(size)).map_or(1, |parts| i64::from(*parts));
+            let clients = integer(&accelerator["gpuSharingConfig"]["maxSharedClientsPerGpu"]).unwrap_or(1);
+            count * parts * clients.max(1)
+        })
+        .sum()
+}
+
+fn max_pods(pool: &Value) -> i64 {
+    integer(&pool["maxPodsConstraint"]["maxPodsPerNode"]).unwrap_or(110)
+}
+
+fn disk_gb(config: &Value) -> i64 {
+    integer(&config["diskSizeGb"]).or_else(|| integer(&config["bootDisk"]["sizeGb"])).unwrap_or(100)
+}
+
+fn capacity(config: &Value, pool: &Value, shape: Shape) -> Value {
+    let (disk, _) = machine::ephemeral_bytes(disk_gb(config));
+    json!({
+        "cpu": shape.cpus.to_string(), "memory": format!("{}Ki", shape.capacity_ki()),
+        "ephemeral-storage": format!("{}Ki", disk / 1024), "pods": max_pods(pool).to_string(),
+        "hugepages-1Gi": "0", "hugepages-2Mi": "0",
+    })
+}
+
+fn allocatable(config: &Value, pool: &Value, machine_type: &str, shape: Shape) -> Value {
+    let (_, disk) = machine::ephemeral_bytes(disk_gb(config));
+    json!({
+        "cpu": format!("{}m", shape.allocatable_milli_cpu(machine_type)),
+        "memory": format!("{}Ki", shape.allocatable_ki()),
+        "ephemeral-storage": disk.to_string(), "pods": max_pods(pool).to_string(),
+        "hugepages-1Gi": "0", "hugepages-2Mi": "0",
+    })
+}
+
+/// The pool's own Kubernetes labels.
+fn own_labels(pool: &Value) -> BTreeMap<String, Value> {
+    let labels = pool.pointer("/config/labels").and_then(Value::as_object);
+    labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The pool's taints as Kubernetes writes them.
+fn own_taints(pool: &Value) -> Vec<Value> {
+    let effect = |taint: &Value| match text(taint, "/effect") {
+        "NO_EXECUTE" => "NoExecute",
+        "PREFER_NO_SCHEDULE" => "PreferNoSchedule",
+        _ => "NoSchedule",
+    };
+    list(pool, "/config/taints")
+        .iter()
+        .map(|taint| {
+            let mut out = json!({"key": taint["key"], "effect": effect(taint)});
+            if !text(taint, "/value").is_empty() {
+                out["value"] = taint["value"].clone();
+            }
+            out
+        })
+        .collect()
+}
+
+fn labels_text(labels: &BTreeMap<String, Value>) -> String {
+    let pairs: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    pairs.join(",")
+}
+
+fn labels_from_text(text: &str) -> BTreeMap<&str, &str> {
+    text.split(',').filter_map(|pair| pair.split_once('=')).collect()
+}
+
+fn taint_text(taint: &Value) -> String {
+    format!("{}={}:{}", text(taint, "/key"), text(taint, "/value"), text(taint, "/effect"))
+}
+
+fn taints_text(taints: &[Value]) -> String {
+    taints.iter().map(taint_text).collect::<Vec<_>>().join(",")
+}
+
+/// Labels and taints of a pool reach its live nodes; what others have put there stays.
+fn apply_labels_and_taints(run: &mut Run<'_>, view: &PoolView, node: &Value) {
+    let labels = own_labels(&view.pool);
+    let taints = own_taints(&view.pool);
+    let (labels_new, taints_new) = (labels_text(&labels), taints_text(&taints));
+    let labels_old = annotation(node, LABELS_APPLIED).unwrap_or_default();
+    let taints_old = annotation(node, TAINTS_APPLIED).unwrap_or_default();
+    if labels_new == labels_old && taints_new == taints_old {
+        return;
+    }
+    let mut patch: Map<String, Value> =
+        labels_from_text(labels_old).into_keys().map(|key| (key.to_owned(), Value::Null)).collect();
+    patch.extend(labels);
+    let gone: BTreeSet<&str> = taints_old.split(',').collect();
+    let mut merged = taints.clone();
+    for taint in list(node, "/spec/taints") {
+        if !gone.contains(taint_text(taint).as_str()) && !merged.contains(taint) {
+            merged.push(taint.clone());
+        }
+    }
+    run.merge(
+        GKE,
+        Key::new("", "nodes", "", name(node)),
+        json!({
+            "metadata": {
+                "labels": patch,
+                "annotations": {LABELS_APPLIED: labels_new, TAINTS_APPLIED: taints_new},
+            },
+            "spec": {"taints": if merged.is_empty() { Value::Null } else { Value::Array(merged) }},
+        }),
+    );
+}
+
+/// The kubelet's Lease. It is made and not renewed: heartbeats would be writes for nobody.
+fn make_lease(run: &mut Run<'_>, node: &Value) {
+    if run.get("coordination.k8s.io", "leases", LEASES, name(node)).is_some() {
+        return;
+    }
+    let mut owner = reference_to(node);
+    super::super::object::merge(&mut owner, &json!({"controller": null, "blockOwnerDeletion": null}));
+    let renewed = format!("{}.000000Z", time(run.now).trim_end_matches('Z'));
+    run.create(
+        KUBELET,
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name(node), "namespace": LEASES, "ownerReferences": [owner]},
+            "spec": {"holderIdentity": name(node), "leaseDurationSeconds": 40, "renewTime": renewed},
+        }),
+    );
+}
+
+/// What a node's agents report as time passes: Ready, then its GPUs.
+fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
+    let key = Key::new("", "nodes", "", name(node));
+    make_lease(run, node);
+    if !is_ready(node) {
+        if run.passed(format!("{} ready", uid(node)), stages().delay("node_ready")) {
+            let mut ready = node.clone();
+            set_conditions(&mut ready, Readiness::Ready, run);
+            run.status(KUBELET, key.clone(), node, ready["status"].take());
+            let taints: Vec<&Value> =
+                list(node, "/spec/taints").iter().filter(|taint| taint["key"] != NOT_READY).collect();
+            let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
+            run.merge("kube-controller-manager", key, json!({"spec": {"taints": taints}}));
+            let message = format!("Node {} status is now: NodeReady", name(node));
+            events::emit(run, node, events::Level::Normal, "NodeReady", "kubelet", &message);
+        }
+        return;
+    }
+    let gpus = gpus(&view.pool["config"]).to_string();
+    let shown = node.pointer(GPU);
+    if gpus != "0"
+        && shown.is_none()
+        && plugin_is_ready(run, node)
+        && run.passed(format!("{} gpus", uid(node)), stages().delay("gpu_report"))
+    {
+        let mut status = node["status"].clone();
+        status["capacity"]["nvidia.com/gpu"] = json!(gpus);
+        status["allocatable"]["nvidia.com/gpu"] = json!(gpus);
+        run.status(KUBELET, key, node, status);
+    }
+}
+
+/// The GPUs of a node whose device plugin is not imitated either: they show once the driver is there.
+fn report_gpus_alone(run: &mut Run<'_>, view: &PoolView, node: &Value) {
+    let gpus = gpus(&view.pool["config"]).to_string();
+    if gpus != "0"
+        && node.pointer(GPU).is_none()
+        && has_driver(run, node)
+        && run.passed(format!("{} gpus", uid(node)), stages().delay("gpu_report"))
+    {
+        let shown = json!({"nvidia.com/gpu": gpus});
+        let status = json!({"capacity": shown, "allocatable": shown});
+        run.status(KUBELET, Key::new("", "nodes", "", name(node)), node, status);
+    }
+}
+
+/// Whether a device plugin runs on the node; it starts only when the driver is there.
+fn plugin_is_ready(run: &Run<'_>, node: &Value) -> bool {
+    run.objects("", "pods").iter().any(|pod| {
+        text(pod, "/spec/nodeName") == name(node)
+            && label(pod, "k8s-app") == "nvidia-gpu-device-plugin"
+            && is_true(pod, "Ready")
+    })
+}
+
+/// Whether the NVIDIA driver is on a node: installed by GKE some time after Ready, or by a Ready pod of
+/// the driver DaemonSet.
+pub fn has_driver(run: &mut Run<'_>, node: &Value) -> bool {
+    if node.pointer(GPU).is_some() {
+        return true;
+    }
+    if !label(node, DRIVER_LABEL).is_empty() {
+        return is_ready(node)
+            && !run.scripts.driver_fails
+            && run.passed(format!("{} driver", uid(node)), stages().delay("driver_install"));
+    }
+    run.objects("", "pods").iter().any(|pod| {
+        text(pod, "/spec/nodeName") == name(node)
+            && label(pod, "k8s-app") == "nvidia-driver-installer"
+            && is_true(pod, "Ready")
+    })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Readiness {
+    NotReady,
+    Ready,
+}
+
+fn set_conditions(node: &mut Value, readiness: Readiness, run: &Run<'_>) {
+    let mut conditions = list(node, "/status/conditions").to_vec();
+    let ready = readiness == Readiness::Ready;
+    let network = if ready {
+        ("False", "RouteCreated", "NodeController create implicit route")
+    } else {
+        ("True", "NoRouteCreated", "Node created without a route")
+    };
+    let kubelet = if ready {
+        ("True", "KubeletReady", "kubelet is posting ready status")
+    } else {
+        (
+            "False",
+            "KubeletNotReady",
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+             message:Network plugin returns error: cni plugin not initialized",
+        )
+    };
+    for (ty, (status, reason, message)) in [
+        ("NetworkUnavailable", network),
+        (
+            "MemoryPressure",
+            ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ),
+        ("DiskPressure", ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")),
+        ("PIDPressure", ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available")),
+        ("Ready", kubelet),
+    ] {
+        let condition = json!({
+            "type": ty, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": time(run.now),
+        });
+        set_condition(&mut conditions, condition, run.now);
+    }
+    node["status"]["conditions"] = Value::Array(conditions);
+}
+
+#[cfg(test)]
+#[path = "nodes_tests.rs"]
+mod tests;

@@ -1,0 +1,370 @@
+//! The disk, which nothing else of this room touches: the stack file, and the files that it may lead to, those of its
+//! repository. A stack is input: one that somebody else has written must not have the machine that reads it print its
+//! other files.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use model::diag::{Code, Diagnostic};
+
+/// The most that a file named by a stack may hold. The largest that is known is a definition of a custom kind, 1 MiB.
+pub const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// How far a stack may lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// To the files of its repository.
+    #[default]
+    Repository,
+    /// Anywhere: somebody has said so, outside of the stack.
+    Everything,
+}
+
+/// A folder that nothing leads out of.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    root: Option<PathBuf>,
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub enum Unread {
+    /// It lies outside of this folder.
+    Outside(PathBuf),
+    /// It lies below `.git`, where tokens may be.
+    Git,
+    /// It is no regular file: a pipe or a device.
+    Special,
+    /// It is larger than [`LARGEST`].
+    Large,
+    /// The system says no.
+    Io(io::Error),
+}
+
+impl Fence {
+    /// Around the repository of a folder: the nearest one upwards that holds `.git`, or the folder itself. The home folder is no
+    /// repository, even with `.git`: too much else is in it. Nor is what lies on another file system, as git has it.
+    pub fn around(folder: &Path, trust: Trust) -> Self {
+        let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
+        Self::below(home.as_deref(), folder, trust)
+    }
+
+    fn below(home: Option<&Path>, folder: &Path, trust: Trust) -> Self {
+        if trust == Trust::Everything {
+            return Self { root: None };
+        }
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let Ok(real) = std::fs::canonicalize(folder) else { return Self { root: Some(folder.to_owned()) } };
+        let system = device(&real);
+        let mut above = real.ancestors().take_while(|above| Some(*above) != home && device(above) == system);
+        let top = above.find(|above| above.join(".git").exists()).unwrap_or(&real);
+        Self { root: Some(top.to_owned()) }
+    }
+
+    /// Around the file of a stack that somebody named: a link there leads to no other place than to its repository. A file that lies in no
+    /// repository may be named wherever it is.
+    fn of_stack(given: &Path, file: &Path, trust: Trust) -> Self {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let written = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        // Of the path as it is written: a folder that is a link belongs to the repository of the link.
+        let is_link = |path: &&Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        let links = written.ancestors().skip(1).filter(is_link);
+        let fences = links.filter_map(|link| Some(Self::around(link.parent()?, trust)));
+        match fences.filter(Self::is_repository).last() {
+            Some(fence) => fence,
+            None => {
+                let fence = Self::around(folder, trust);
+                if given.is_dir() || fence.is_repository() { fence } else { Self { root: None } }
+            }
+        }
+    }
+
+    fn is_repository(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.join(".git").exists())
+    }
+
+    /// Whether what a path leads to, through all links, is inside.
+    pub fn holds(&self, path: &Path) -> bool {
+        let Some(root) = &self.root else { return true };
+        std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root) && !is_git(&real, root))
+    }
+
+    /// The folder, when there is one.
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    /// The whole of a regular file inside.
+    ///
+    /// # Errors
+    /// Why it is not read.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>, Unread> {
+        let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
+        if let Some(root) = self.root.as_ref().filter(|root| !real.starts_with(root)) {
+            return Err(Unread::Outside(root.clone()));
+        }
+        if self.root.as_ref().is_some_and(|root| is_git(&real, root)) {
+            return Err(Unread::Git);
+        }
+        let about = std::fs::metadata(&real).map_err(Unread::Io)?;
+        if about.is_dir() {
+            return Err(Unread::Io(ErrorKind::IsADirectory.into()));
+        }
+        // To open a pipe is to wait for somebody who writes into it.
+        if !about.is_file() {
+            return Err(Unread::Special);
+        }
+        let mut bytes = Vec::new();
+        let file = File::open(&real).map_err(Unread::Io)?;
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Unread::Io)?;
+        if bytes.len() as u64 > LARGEST { Err(Unread::Large) } else { Ok(bytes) }
+    }
+
+    /// A link below a folder that leads out.
+    pub fn leak(&self, folder: &Path) -> Option<PathBuf> {
+        self.root.as_ref()?;
+        let mut open = vec![folder.to_owned()];
+        while let Some(folder) = open.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_symlink() && path.exists() && !self.holds(&path) => {
+                        return Some(path);
+                    }
+                    Ok(kind) if kind.is_dir() => open.push(path),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The file system of a path.
+fn device(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|about| std::os::unix::fs::MetadataExt::dev(&about))
+}
+
+/// Returns true for what belongs to git in a repository: configuration, hooks, tokens of a checkout.
+fn is_git(real: &Path, root: &Path) -> bool {
+    real.strip_prefix(root).is_ok_and(|inside| inside.iter().any(|part| part == ".git"))
+}
+
+impl Unread {
+    /// What is said of it, where the system's own words are not enough.
+    pub fn told(&self, shown: &str) -> Option<Diagnostic> {
+        let (code, what, help) = match self {
+            Self::Outside(root) => return Some(outside(shown, root)),
+            Self::Git => (
+                Code::NotTrusted,
+                format!("`{shown}` is below `.git`, which may hold tokens"),
+                "name a file of the repository".to_owned(),
+            ),
+            Self::Special => (
+                Code::FileNotRead,
+                format!("`{shown}` is not a regular file"),
+                "name a regular file; pipes and devices are not read".to_owned(),
+            ),
+            Self::Large => (
+                Code::FileNotRead,
+                format!("`{shown}` is larger than {} MiB", LARGEST / 1024 / 1024),
+                "name another file, or split it".to_owned(),
+            ),
+            Self::Io(_) => return None,
+        };
+        Some(Diagnostic::error(code, what).help(help))
+    }
+}
+
+/// What is said of something outside.
+pub fn outside(shown: &str, root: &Path) -> Diagnostic {
+    let what = format!("`{shown}` is outside the stack's repository, {}", root.display());
+    Diagnostic::error(Code::NotTrusted, what).help(
+        "copy it into the repository; or, if you trust the author of this stack, give `--trust-stack` \
+         (DASK_INFRA_TRUST_STACK=1)",
+    )
+}
+
+/// The whole of the file of a stack, which somebody named to the program by itself or by its folder. One that is named by itself outside of
+/// a repository may be a pipe.
+///
+/// # Errors
+/// Why it is not read.
+pub(super) fn whole(given: &Path, file: &Path, trust: Trust) -> Result<Vec<u8>, Unread> {
+    let fence = Fence::of_stack(given, file, trust);
+    match fence.root {
+        Some(_) => fence.read(file),
+        None => std::fs::read(file).map_err(Unread::Io),
+    }
+}
+
+/// Whether a path leads to a folder, which stands for the `stack.toml` in it.
+pub(super) fn is_folder(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// The file that a path leads to, so that two ways to it are seen to be one.
+pub(super) fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What a path to a chart leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chart {
+    /// A chart's folder.
+    Folder,
+    /// A file.
+    Archive,
+    /// A folder without `Chart.yaml`.
+    Other,
+    /// Nothing.
+    Nothing,
+}
+
+impl Chart {
+    /// Looks there.
+    pub(super) fn at(path: &Path) -> Self {
+        if path.join("Chart.yaml").is_file() {
+            Self::Folder
+        } else if path.is_dir() {
+            Self::Other
+        } else if path.is_file() {
+            Self::Archive
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+/// The `Chart.yaml` of a chart's folder that nothing leads out of.
+pub(super) fn about_chart(chart: &Path) -> String {
+    std::fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default()
+}
+
+/// Templates of a chart's folder that nothing leads out of, and of the charts in it: names and texts.
+pub(super) fn templates(chart: &Path) -> Vec<(String, String)> {
+    let mut open = vec![chart.join("templates"), chart.join("charts")];
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|end| end == "yaml" || end == "tpl" || end == "yml") {
+                let name = path.strip_prefix(chart).unwrap_or(&path).display().to_string();
+                found.push((name, std::fs::read_to_string(&path).unwrap_or_default()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_the_repository_are_read() {
+        let top = tempfile::tempdir().unwrap();
+        let repository = top.path().join("repository");
+        let stack = repository.join("infra/stack");
+        std::fs::create_dir_all(&stack).unwrap();
+        std::fs::create_dir(repository.join(".git")).unwrap();
+        let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
+        write(&top.path().join("secret"), "outside");
+        write(&repository.join("base"), "inside");
+        write(&stack.join("here"), "inside");
+        let large = File::create(stack.join("large")).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        let rows: &[(&str, &str)] = &[
+            ("here", "inside"),
+            ("../../base", "inside"),
+            ("../../../secret", "outside"),
+            ("large", "large"),
+            ("nowhere", "io"),
+            (".", "io"),
+        ];
+        let fence = Fence::around(&stack, Trust::Repository);
+        let read = |fence: &Fence, name: &str| match fence.read(&stack.join(name)) {
+            Ok(_) => "inside",
+            Err(Unread::Outside(_)) => "outside",
+            Err(Unread::Large) => "large",
+            Err(Unread::Special | Unread::Git) => "special",
+            Err(Unread::Io(_)) => "io",
+        };
+        for (name, wanted) in rows {
+            assert_eq!(read(&fence, name), *wanted, "{name}");
+        }
+        let trusting = Fence::around(&stack, Trust::Everything);
+        assert_eq!(read(&trusting, "../../../secret"), "inside");
+        // Git's own files, which have tokens of checkouts, are no files of the repository.
+        write(&repository.join(".git/config"), "token");
+        assert!(matches!(fence.read(&stack.join("../../.git/config")), Err(Unread::Git)));
+        assert!(!fence.holds(&repository.join(".git/config")));
+        // A home with `.git` is no repository.
+        let home = std::fs::canonicalize(&repository).unwrap();
+        assert_eq!(read(&Fence::below(Some(&home), &stack, Trust::Repository), "../../base"), "outside");
+        // Without a repository the folder is the fence.
+        std::fs::remove_dir_all(repository.join(".git")).unwrap();
+        assert_eq!(read(&Fence::around(&stack, Trust::Repository), "../../base"), "outside");
+    }
+
+    #[test]
+    fn the_file_of_a_stack_is_no_way_out_of_its_repository() {
+        use std::os::unix::fs::symlink;
+        let top = tempfile::tempdir().unwrap();
+        let at = |path: &str| top.path().join(path);
+        for folder in ["repository/.git", "repository/infra", "repository/real", "elsewhere", "plain"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["elsewhere/stack.toml", "repository/real/stack.toml", "plain/real.toml"] {
+            std::fs::write(at(file), "text").unwrap();
+        }
+        symlink(at("elsewhere/stack.toml"), at("repository/infra/stack.toml")).unwrap();
+        symlink(at("elsewhere"), at("repository/folder")).unwrap();
+        symlink(at("repository/real"), at("repository/inside")).unwrap();
+        symlink("/proc/self/environ", at("repository/environ.toml")).unwrap();
+        symlink(at("repository/real"), at("link")).unwrap();
+        symlink(at("plain/real.toml"), at("plain/stack.toml")).unwrap();
+        symlink(at("elsewhere/stack.toml"), at("plain/named.toml")).unwrap();
+        for (given, file, read) in [
+            ("repository/infra", "repository/infra/stack.toml", false),
+            ("repository/infra/stack.toml", "repository/infra/stack.toml", false),
+            ("repository/folder", "repository/folder/stack.toml", false),
+            ("repository/environ.toml", "repository/environ.toml", false),
+            ("repository/inside", "repository/inside/stack.toml", true),
+            ("repository/real", "repository/real/stack.toml", true),
+            ("link", "link/stack.toml", true),
+            ("plain", "plain/stack.toml", true),
+            ("plain/named.toml", "plain/named.toml", true),
+        ] {
+            let found = whole(&at(given), &at(file), Trust::Repository);
+            assert_eq!(found.is_ok(), read, "{given}: {found:?}");
+            assert!(whole(&at(given), &at(file), Trust::Everything).is_ok(), "{given}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_devices_lead_nowhere() {
+        use std::os::unix::fs::symlink;
+        let (top, outside) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let chart = top.path().join("chart");
+        std::fs::create_dir(&chart).unwrap();
+        symlink(outside.path(), chart.join("link")).unwrap();
+        symlink("/dev/zero", top.path().join("zero")).unwrap();
+        let fence = Fence::around(top.path(), Trust::Repository);
+        assert!(matches!(fence.read(&chart.join("link")), Err(Unread::Outside(_))));
+        assert_eq!(fence.leak(top.path()).map(|path| path.exists()), Some(true));
+        assert_eq!(fence.leak(&chart), Some(chart.join("link")));
+        let trusting = Fence::around(top.path(), Trust::Everything);
+        assert!(matches!(trusting.read(&top.path().join("zero")), Err(Unread::Special)));
+        assert_eq!(trusting.leak(&chart), None);
+        let made = std::process::Command::new("mkfifo").arg(top.path().join("pipe")).status();
+        if made.is_ok_and(|status| status.success()) {
+            assert!(matches!(fence.read(&top.path().join("pipe")), Err(Unread::Special)));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `capacity = "queued"` of Dask clusters, their groups and Dask jobs: nodes that are requested for all workers at once.
+
+use super::Context;
+use crate::Stack;
+use kinds::dask::replicas::{Given, Replicas};
+use kinds::kubernetes::request_stage::{CLASS as CLASS_KEY, CONSUMES};
+use kinds::section::PodKeys;
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic};
+
+/// Workers that nodes are requested for.
+pub(super) struct Booked<'a> {
+    pub section: FieldPath,
+    /// Where their keys stand, and those.
+    pub workers: FieldPath,
+    pub keys: &'a PodKeys,
+    pub count: u32,
+    /// Where the number stands.
+    pub number: FieldPath,
+    pub longest: Option<&'a str>,
+    replicas: Replicas,
+    /// Where a queue is named that they would wait in.
+    queue: Option<FieldPath>,
+    is_managed: bool,
+}
+
+/// All of them.
+pub(super) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
+    let mut all = Vec::new();
+    for (key, cluster) in &stack.dask_cluster {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        let queue = cluster.queue.as_ref().map(|_| section.key("queue"));
+        if cluster.capacity.is_some() {
+            let workers = section.key("worker");
+            all.push(Booked {
+                number: workers.key("replicas"),
+                workers,
+                keys: &cluster.worker.keys,
+                count: cluster.worker.replicas.most(),
+                longest: cluster.max_run_duration.as_deref(),
+                replicas: cluster.worker.replicas,
+                queue: queue.clone(),
+                is_managed: cluster.manage.is_managed(),
+                section: section.clone(),
+            });
+        }
+        for (key, group) in cluster.group.iter().filter(|(_, group)| group.capacity.is_some()) {
+            let section = section.key("group").key(key);
+            all.push(Booked {
+                number: section.key("replicas"),
+                workers: section.clone(),
+                keys: &group.keys,
+                count: group.replicas.most(),
+                longest: group.max_run_duration.as_deref(),
+                replicas: group.replicas,
+                queue: group.queue.as_ref().map(|_| section.key("queue")).or(queue.clone()),
+                is_managed: group.manage.is_managed(),
+                section,
+            });
+        }
+    }
+    for (key, job) in stack.dask_job.iter().filter(|(_, job)| job.capacity.is_some()) {
+        let section = FieldPath::keys(["dask_job", key]);
+        let copied = job.like.as_ref().and_then(|like| {
+            let place = FieldPath::keys(["dask_cluster", like]).key("worker");
+            Some((place, &stack.dask_cluster.get(like)?.worker))
+        });
+        let own = job.worker.as_ref().map(|worker| (section.key("worker"), worker));
+        let Some((workers, worker)) = own.or(copied) else { continue };
+        let count = job.replicas.unwrap_or(worker.replicas.most());
+        all.push(Booked {
+            number: if job.replicas.is_some() { section.key("replicas") } else { workers.key("replicas") },
+            workers,
+            keys: &worker.keys,
+            count,
+            longest: job.max_run_duration.as_deref(),
+            // Its number never changes, whoever writes that of what it copies.
+            replicas: Replicas::Fixed(count),
+            queue: job.queue.as_ref().map(|_| section.key("queue")),
+            is_managed: job.manage.is_managed(),
+            section,
+        });
+    }
+    all
+}
+
+/// A request is for a number of workers that the file says, and nothing else lets them wait.
+pub(super) fn workers_can_be_booked(context: &mut Context<'_>) {
+    for Booked { section, workers, keys, count, number, replicas, queue, is_managed, .. } in
+        booked(context.stack)
+    {
+        let place = section.key("capacity");
+        let mut say = |message: String, beside: Option<(FieldPath, &'static str)>, help: &str| {
+            let finding = Diagnostic::error(Code::Booked, message)
+                .at_value(place.clone(), "nodes are requested for all of them");
+            let finding = match beside {
+                Some((beside, text)) => finding.at_value(beside, text),
+                None => finding,
+            };
+            context.say(finding.help(help));
+        };
+        if !is_managed {
+            let help = "remove `capacity`, or `manage = false`";
+            say(format!("the workers of `{section}` are made by others"), None, help);
+            continue;
+        }
+        if let Some(queue) = queue {
+            let what =
+                format!("`{section}` waits in a queue, or for nodes that it requests itself: not for both");
+            let help = "remove `capacity`: the queue of a pool with `queued = true` requests its nodes";
+            say(what, Some((queue, "in a queue")), help);
+        }
+        if let Replicas::Given(Given { start, .. }) = replicas {
+            let who = if start.is_some() { "notebooks" } else { "the operator's autoscaler" };
+            let what = format!(
+                "nodes are requested for all workers of `{section}`, but {who} would change their number"
+            );
+            let help = "give a number; more workers later are another `group` with a `capacity` of its own";
+            say(what, Some((number.clone(), "not the file's number")), help);
+        } else if count == 0 {
+            let what = format!("`{section}` has no workers to request nodes for");
+            say(what, Some((number.clone(), "none")), "give a number of at least 1, or remove `capacity`");
+        }
+        for annotation in [CONSUMES, CLASS_KEY] {
+            if keys.annotations.contains_key(annotation) {
+                let what = format!("`capacity` sets `{annotation}`");
+                let finding = Diagnostic::error(Code::SaidTwice, what)
+                    .at_value(workers.key("annotations").key(annotation), "again here")
+                    .at_value(place.clone(), "set by this");
+                context.say(finding.help("remove it"));
+            }
+        }
+    }
+    durations_have_an_effect(context);
+}
+
+/// `max_run_duration` is about nodes that are requested.
+fn durations_have_an_effect(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut idle: Vec<FieldPath> = Vec::new();
+    let mut look = |section: FieldPath, longest: bool, capacity: bool| {
+        idle.extend((longest && !capacity).then(|| section.key("max_run_duration")));
+    };
+    for (key, cluster) in &stack.dask_cluster {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        look(section.clone(), cluster.max_run_duration.is_some(), cluster.capacity.is_some());
+        for (key, group) in &cluster.group {
+            let section = section.key("group").key(key);
+            look(section, group.max_run_duration.is_some(), group.capacity.is_some());
+        }
+    }
+    for (key, job) in &stack.dask_job {
+        let section = FieldPath::keys(["dask_job", key]);
+        look(section, job.max_run_duration.is_some(), job.capacity.is_some());
+    }
+    for place in idle {
+        let what = format!("`{place}` has no effect: no nodes are requested");
+        let finding = Diagnostic::error(Code::Booked, what).at_value(place, "");
+        context.say(
+            finding.help(
+                "add `capacity = \"queued\"`, or remove it; a queue has a `max_run_duration` of its own",
+            ),
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! Whether the keys for processes of workers go together, on every target.
+
+use std::collections::BTreeMap;
+
+use super::Context;
+use kinds::dask::cluster::{Scheduler, Worker};
+use kinds::dask::process::{Nanny, ProcessKeys, ports};
+use kinds::hosts::cluster::TCP;
+use kinds::hosts::workers::threads_of;
+use kinds::section::PodKeys;
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic};
+
+/// The workers of one section.
+struct Workers<'a> {
+    path: FieldPath,
+    process: &'a ProcessKeys,
+    keys: &'a PodKeys,
+    args: &'a [String],
+    resources: &'a BTreeMap<String, f64>,
+}
+
+/// Places with what is said of each, what is wrong, and what to do.
+struct Finding {
+    message: String,
+    places: Vec<(FieldPath, &'static str)>,
+    help: String,
+}
+
+/// What a worker's process is told fits together, and fits the target.
+pub(super) fn processes_fit(context: &mut Context<'_>) {
+    let on_hosts = context.stack.is_on_hosts();
+    let mut findings = Vec::new();
+    for (key, cluster) in &context.stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        let worker = &cluster.worker;
+        let mut all = vec![Workers {
+            path: path.key("worker"),
+            process: &worker.process,
+            keys: &worker.keys,
+            args: &worker.args,
+            resources: &worker.resources,
+        }];
+        all.extend(cluster.group.iter().map(|(key, group)| Workers {
+            path: path.key("group").key(key),
+            process: &group.process,
+            keys: &group.keys,
+            args: &group.args,
+            resources: &group.resources,
+        }));
+        for workers in &all {
+            of_workers(workers, on_hosts, &mut findings);
+        }
+        of_scheduler(&cluster.scheduler, &path.key("scheduler"), &mut findings);
+        if let Some(protocol) = &worker.protocol {
+            of_protocol(protocol, &path.key("worker").key("protocol"), on_hosts, &mut findings);
+        }
+    }
+    for (key, job) in &context.stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        if let Some(worker) = &job.worker {
+            let path = path.key("worker");
+            if let Some(protocol) = &worker.protocol {
+                of_protocol(protocol, &path.key("protocol"), on_hosts, &mut findings);
+            }
+            let Worker { process, keys, args, resources, .. } = worker;
+            of_workers(&Workers { path, process, keys, args, resources }, on_hosts, &mut findings);
+        }
+        if let Some(scheduler) = &job.scheduler {
+            of_scheduler(scheduler, &path.key("scheduler"), &mut findings);
+        }
+    }
+    for Finding { message, places, help } in findings {
+        let is_of_value = places.len() == 1;
+        let finding = Diagnostic::error(Code::WorkerProcess, message).help(help);
+        let finding =
+            places.into_iter().fold(finding, |finding, (place, said)| finding.at_value(place, said));
+        if is_of_value { context.say_of_value(finding) } else { context.say(finding) }
+    }
+}
+
+fn of_workers(workers: &Workers<'_>, on_hosts: bool, findings: &mut Vec<Finding>) {
+    anywhere(workers, findings);
+    if on_hosts { on_a_host(workers, findings) } else { in_pods(workers, findings) }
+}
+
+fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, findings: &mut Vec<Finding>) {
+    if scheduler.host.is_some() && scheduler.interface.is_some() {
+        findings.push(Finding {
+            message: format!("`{path}` has both `host` and `interface`"),
+            places: vec![(path.key("host"), "an address"), (path.key("interface"), "and another")],
+            help: "keep one: the scheduler listens on one address".to_owned(),
+        });
+    }
+}
+
+fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
+    let Workers { path, process, keys, args: _, resources } = workers;
+    let mut say = |message: String, places: Vec<(FieldPath, &'static str)>, help: &str| {
+        findings.push(Finding { message, places, help: help.to_owned() });
+    };
+    let nanny = path.key("nanny");
+    let fractions: Vec<_> = process.nanny.iter().flat_map(Nanny::fractions).collect();
+    for (key, _) in fractions.iter().filter(|(_, fraction)| !fraction.is_sound()) {
+        let message = format!("`{}` is not a fraction of the memory limit", nanny.key(key));
+        say(message, vec![(nanny.key(key), "")], "give a number above 0 and up to 1, or `false` for never");
+    }
+    for pair in fractions.windows(2) {
+        let [(one, lower), (other, upper)] = pair else { continue };
+        if let (Some(lower), Some(upper)) = (lower.number(), upper.number().filter(|upper| *upper > 0.0))
+            && lower > upper
+        {
+            let message = format!("`{}` is above `{}`", nanny.key(one), nanny.key(other));
+            let places = vec![(nanny.key(one), "reached later"), (nanny.key(other), "reached first")];
+            say(message, places, "memory fills in the order target, spill, pause, terminate");
+        }
+    }
+    if !process.has_nanny() {
+        let enabled = (nanny.key("enabled"), "no nanny");
+        let several = process.processes.is_some_and(|processes| processes > 1);
+        let rows = [
+            (keys.gpus() > 0, path.key("gpus"), "`dask cuda worker` always has a nanny"),
+            (several, path.key("processes"), "only a nanny runs several processes"),
+            (process.nanny_port.is_some(), path.key("nanny_port"), "a worker listens on its own port only"),
+            (
+                fractions.iter().any(|(key, _)| *key == "terminate"),
+                nanny.key("terminate"),
+                "only a nanny ends a worker at its memory limit",
+            ),
+        ];
+        for (_, place, why) in rows.into_iter().filter(|(there, ..)| *there) {
+            let message = format!("`{place}` needs a nanny: {why}");
+            say(message, vec![(place, ""), enabled.clone()], "remove one of them");
+        }
+    }
+    if keys.gpus() > 0 && process.processes.is_some() {
+        let message = format!("`{path}` has both `gpus` and `processes`");
+        let places = vec![(path.key("gpus"), "one process for each GPU"), (path.key("processes"), "again")];
+        say(message, places, "remove `processes`: `dask cuda worker` starts one process for each GPU");
+    }
+    for (name, amount) in resources.iter() {
+        // `dask worker --resources` takes `A=1,B=2`.
+        let place = path.key("resources").key(name);
+        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '=' | ',')) {
+            let message = format!("`{name}` cannot be the name of a Dask resource");
+            say(message, vec![(place, "")], "a name has no blanks, no `=` and no `,`");
+        } else if !amount.is_finite() || *amount < 0.0 {
+            let message = format!("`{place}` is not an amount: {amount}");
+            say(message, vec![(place, "")], "give a number that is not negative");
+        }
+    }
+    for (name, _) in process.variables().iter().filter(|(name, _)| keys.env.contains_key(name)) {
+        let message = format!("`{}` sets what `nanny` sets", path.key("env").key(name));
+        let places = vec![(path.key("env").key(name), ""), (nanny.clone(), "and here")];
+        say(message, places, "remove one of them");
+    }
+    for (key, place) in [("interface", &process.interface), ("local_directory", &process.local_directory)] {
+        let Some(text) = place else { continue };
+        if text.is_empty() || text.starts_with('-') {
+            let message = format!("`{}` is not a value for it: `{text}`", path.key(key));
+            say(message, vec![(path.key(key), "")], "give a name, or remove it");
+        }
+    }
+}
+
+fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
+    let Workers { path, process, keys, args: _, resources: _ } = workers;
+    if let (Some(threads), Some(cpu)) = (process.threads, keys.cpu.as_deref())
+        && threads_of(cpu).is_some_and(|known| known != u64::from(threads))
+    {
+        findings.push(Finding {
+            message: format!("`{path}` has two numbers of threads: on a host `cpu` is one, too"),
+            places: vec![(path.key("threads"), "threads"), (path.key("cpu"), "threads, on a host")],
+            help: "remove one of them, or give the same number in both".to_owned(),
+        });
+    }
+    if let Some(folder) = &process.local_directory
+        && !folder.starts_with('/')
+        && !folder.starts_with("~/")
+    {
+        not_whole(folder, path, "begin it with `/` or with `~/`", findings);
+    }
+    for (key, text) in process.port_keys() {
+        let place = path.key(key);
+        let processes = process.processes.unwrap_or(1);
+        let (message, help) = match ports(text) {
+            // `dask cuda worker` has no such option. Source: `cli.py` of dask-cuda 26.10.
+            _ if keys.gpus() > 0 => (
+                format!("`{place}` cannot be used with `gpus`: `dask cuda worker` has no option for it"),
+                "remove it, or let the ports of `/proc/sys/net/ipv4/ip_local_port_range` through the firewall",
+            ),
+            None => (
+                format!("`{}` is neither a port nor a range of ports", text.escape_debug()),
+                "write `\"40000\"`, or the first and the last of several: `\"40000:40099\"`",
+            ),
+            Some((first, last)) if u32::from(last - first) + 1 < processes => (
+                format!("`{place}` has fewer ports than the {processes} processes of a worker"),
+                "each process of each worker on the host needs one: give a longer range",
+            ),
+            Some(_) => continue,
+        };
+        findings.push(Finding { message, places: vec![(place, "")], help: help.to_owned() });
+    }
+}
+
+fn not_whole(folder: &str, path: &FieldPath, help: &str, findings: &mut Vec<Finding>) {
+    findings.push(Finding {
+        message: format!("`{folder}` is not a whole path"),
+        places: vec![(path.key("local_directory"), "relative to what?")],
+        help: help.to_owned(),
+    });
+}
+
+fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
+    let Workers { path, process, keys: _, args, resources: _ } = workers;
+    if process.processes.is_some_and(|processes| processes > 1) {
+        findings.push(Finding {
+            message: format!(
+                "`{}` cannot be used on Kubernetes: the Dask operator retires a worker by the name of its Pod, and \
+                 several processes have names of their own",
+                path.key("processes")
+            ),
+            places: vec![(path.key("processes"), "for hosts")],
+            help: "raise `replicas` instead: one process a Pod".to_owned(),
+        });
+    }
+    for (key, _) in process.port_keys() {
+        findings.push(Finding {
+            message: format!(
+                "`{}` cannot be used on Kubernetes: each Pod has an address of its own",
+                path.key(key)
+            ),
+            places: vec![(path.key(key), "for hosts")],
+            help: "remove it; a NetworkPolicy says who may reach a Pod".to_owned(),
+        });
+    }
+    if let Some(folder) = process.local_directory.as_deref().filter(|folder| !folder.starts_with('/')) {
+        not_whole(folder, path, "begin it with `/`: in a container there is no home to begin with", findings);
+    }
+    let given = |option: &str| {
+        let with_value = format!("{option}=");
+        args.iter().any(|arg| arg == option || arg.starts_with(&with_value))
+    };
+    for (key, option, _) in process.options().into_iter().filter(|(_, option, _)| given(option)) {
+        findings.push(Finding {
+            message: format!("`{}` sets `{option}`, and so does `{}`", path.key(key), path.key("args")),
+            places: vec![(path.key(key), ""), (path.key("args"), "and here")],
+            help: "remove one of them".to_owned(),
+        });
+    }
+}
+
+fn of_protocol(protocol: &str, place: &FieldPath, on_hosts: bool, findings: &mut Vec<Finding>) {
+    let mut say = |message: String, help: &str| {
+        findings.push(Finding { message, places: vec![(place.clone(), "")], help: help.to_owned() });
+    };
+    let is_word = protocol.starts_with(|c: char| c.is_ascii_lowercase())
+        && protocol.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if !is_word {
+        say(format!("`{protocol}` is not a protocol of Dask"), "`tls`, `tcp` and `ucx` are");
+    } else if !on_hosts && protocol != TCP {
+        let why = "the Dask operator gives workers a `tcp://` address";
+        say(
+            format!("`{place}` cannot be `{protocol}` on Kubernetes: {why}"),
+            "remove it, or put it into the stack of a host",
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! References are read where they stand.
+
+use super::Context;
+use model::diag::{Code, Diagnostic};
+
+/// No word that is a reference elsewhere is applied as the text that it is, unless that is allowed with a reason.
+pub(super) fn words_are_read(context: &mut Context<'_>) {
+    for word in context.words {
+        if context.allows(&word.place) {
+            continue;
+        }
+        let what =
+            format!("`{}` is read {}; `{}` would get it as text", word.text, word.read_in(), word.name);
+        let help = format!(
+            "{}; if the text itself is meant, allow it: `[allow.literal_secrets]` `{} = \"why\"`",
+            word.instead(),
+            super::secrets::quoted(&word.place)
+        );
+        context.say_of_value(
+            Diagnostic::error(Code::EnvironmentNotHere, what).at_value(word.place.clone(), "").help(help),
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! Writing TOML: headers, keys, values in one line.
+
+use serde_json::Value;
+
+use model::address::{FieldPath, Segment};
+
+/// `node_pool.a."b.c"`, as TOML writes headers.
+pub fn header(path: &FieldPath) -> String {
+    let words = path.segments().iter().map(|segment| match segment {
+        Segment::Key(key) => word(key),
+        Segment::Index(index) => index.to_string(),
+    });
+    words.collect::<Vec<_>>().join(".")
+}
+
+/// A key, in quotes where TOML needs them.
+pub fn word(key: &str) -> String {
+    if is_bare(key) { key.to_owned() } else { quoted(key) }
+}
+
+/// Returns true for a key that needs no quotes: letters, digits, `_` and `-`. Source: "Keys" of TOML 1.0.
+pub fn is_bare(key: &str) -> bool {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !key.is_empty() && key.chars().all(bare)
+}
+
+/// Text in one line: control characters are escaped.
+fn quoted(text: &str) -> String {
+    // JSON's escapes are TOML's, but for one character that JSON leaves as it is.
+    Value::from(text).to_string().replace('\u{7f}', "\\u007F")
+}
+
+/// Text that holds no references to variables: the characters that begin one are themselves.
+pub fn escaped(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+/// A value in one line; `escape` makes text what a stack reads back as that text.
+pub fn inline(value: &Value, escape: fn(&str) -> String) -> String {
+    match value {
+        Value::String(text) => quoted(&escape(text)),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(|item| inline(item, escape)).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(table) if table.is_empty() => "{}".to_owned(),
+        Value::Object(table) => {
+            let pairs = table.iter().map(|(key, value)| format!("{} = {}", word(key), inline(value, escape)));
+            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
