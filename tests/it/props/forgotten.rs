@@ -5,9 +5,10 @@ use proptest::prelude::*;
 
 use super::cases::check;
 use super::laws::{self, Tally};
+use super::oracle::Look;
 use super::player::{Player, paused};
 use super::script::{Adopt, Command, Kill, Scale, Script, Step, Wait};
-use super::stacks::{self, Change, Deed, Spec};
+use super::stacks::{self, Change, Deed, Section, Slot, Spec};
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -115,6 +116,53 @@ fn render(mut spec: Spec, events: &[Event]) -> Script {
         }
     }
     Script { steps, ..Script::default() }
+}
+
+/// Others clear who wrote which field of Dask clusters of ours. `destroy` deletes them all the same, with consent to each.
+#[test]
+fn what_others_unmark_goes_with_a_destroy() {
+    let tally = Tally::default();
+    let spec = (stacks::spec(), 0..2usize).prop_map(|(mut spec, namespace)| {
+        let wanted = [Slot::Operator, Slot::Dask(0), Slot::Dask(1)];
+        spec.sections.retain(|section| !wanted.contains(&section.slot));
+        let dask = |slot| Section { namespace, ..Section::of(slot) };
+        spec.sections.extend(wanted.map(dask));
+        let steps = [Step::Edit(spec.render()), Step::Apply(Command::default())];
+        let platform = stacks::platform(&spec).into_iter().map(Step::Others);
+        Script { steps: platform.chain(steps).collect(), ..Script::default() }
+    });
+    let cases = (spec, 0..2usize, 0..2usize, proptest::bool::weighted(0.3));
+    let cases = cases.prop_map(|(script, which, namespace, edited)| {
+        let mut script = script;
+        script.steps.push(Step::Others(stacks::unmark(which, namespace)));
+        if edited {
+            script.steps.push(Step::Apply(Command::default()));
+            script.steps.push(Step::Others(stacks::unmark(which, namespace)));
+        }
+        script
+    });
+    check("unmarked", 4, cases.boxed(), |script| {
+        paused(async {
+            let mut player = Player::new();
+            for step in &script.steps {
+                let done = player.step(step).await;
+                tally.step(step, &done);
+            }
+            let ours = |look: &Look| {
+                let daskclusters = look.things.values().filter(|thing| thing.kind == "DaskCluster");
+                daskclusters.map(ToString::to_string).collect::<Vec<_>>()
+            };
+            let before = ours(&Look::at(&player.bench.sandbox));
+            player.stack = Some(player.unprotected());
+            let step = Step::Destroy(Command::default());
+            let done = player.step(&step).await;
+            let left = ours(&done.after);
+            match done.is_whole() && left.is_empty() {
+                true => Ok(()),
+                false => Err(format!("of {before:?} are left {left:?}: {:?}", done.refused)),
+            }
+        })
+    });
 }
 
 #[test]

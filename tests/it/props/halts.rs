@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::bench::Stack;
 use super::cases::check;
 use super::laws::{self, Tally};
+use super::oracle::{Look, Maker, Thing, Uid};
 use super::player::{Done, Player, paused};
 use super::script::{Adopt, Command, Kill, Run, Scale, Step, Within};
 use super::stacks::{self, Change, Section, Slot, Spec, Tweak};
@@ -29,11 +30,15 @@ enum Typed {
     Run(usize),
     /// `apply` after an edit.
     Apply(Change),
+    /// An edit that is not applied.
+    Edit(Change),
 }
 
 #[derive(Clone, Debug)]
 struct Case {
     spec: Spec,
+    /// True if nothing has been applied before the first command.
+    fresh: bool,
     /// Commands, and the write at which each dies.
     commands: Vec<(Typed, Kill)>,
 }
@@ -45,13 +50,17 @@ impl fmt::Display for Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let commands = prop::collection::vec((typed(), kill()), 2..4);
-    (spec(), proptest::bool::weighted(0.3), commands).prop_map(|(spec, stopped, mut commands)| {
-        if stopped {
+    let commands = prop::collection::vec((typed(), kill()), 3..5);
+    let begins = (proptest::bool::weighted(0.15), 0..4usize);
+    (spec(), begins, commands).prop_map(|(spec, (fresh, stopped), mut commands)| {
+        if stopped > 0 {
             commands[0].0 = Typed::Stop;
-            commands[1].0 = Typed::Start;
         }
-        Case { spec, commands }
+        if stopped > 1 {
+            // Between them, or after them, an edit.
+            commands[stopped - 1].0 = Typed::Start;
+        }
+        Case { spec, fresh, commands }
     })
 }
 
@@ -88,7 +97,8 @@ fn typed() -> impl Strategy<Value = Typed> {
         2 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
         1 => (0..16usize).prop_map(Typed::Adopt),
         2 => (0..2usize).prop_map(Typed::Run),
-        2 => stacks::change().prop_map(Typed::Apply),
+        3 => stacks::change().prop_map(Typed::Apply),
+        1 => stacks::change().prop_map(Typed::Edit),
     ]
 }
 
@@ -125,17 +135,107 @@ async fn step_of(
             }
             Step::Apply(command)
         }
+        Typed::Edit(change) => {
+            if edits {
+                spec.edit(change);
+            }
+            Step::Edit(spec.render())
+        }
     }
 }
 
-async fn begun(spec: &Spec) -> Player {
+async fn unbegun(spec: &Spec) -> Player {
     let mut player = Player::new();
     for request in stacks::platform(spec) {
         player.step(&Step::Others(request)).await;
     }
     player.step(&Step::Edit(spec.render())).await;
+    player
+}
+
+async fn begun(spec: &Spec) -> Player {
+    let mut player = unbegun(spec).await;
     player.step(&Step::Apply(Command::default())).await;
     player
+}
+
+/// What costs: pools, and what makes workers.
+fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
+    let costs = |thing: &Thing| {
+        ["pool", "DaskCluster", "DaskWorkerGroup", "DaskJob"].contains(&thing.kind.as_str())
+            && thing.maker != Maker::Machine
+    };
+    look.things.iter().filter(|(_, thing)| costs(thing)).collect()
+}
+
+/// A `stop` makes nothing, and while a section is stopped an edit of it neither makes anything nor changes its pool.
+#[derive(Default)]
+struct Stopped {
+    /// What was in the file when the stack was stopped.
+    slots: BTreeSet<Slot>,
+    pools: BTreeMap<String, Value>,
+}
+
+impl Stopped {
+    /// # Errors
+    /// What was made or changed.
+    async fn judge(
+        &mut self,
+        player: &Player,
+        spec: &Spec,
+        typed: &Typed,
+        done: &Done,
+    ) -> Result<(), String> {
+        if !done.is_begun() {
+            return Ok(());
+        }
+        let waits = match typed {
+            Typed::Stop => true,
+            Typed::Apply(Change::Tweak(slot, _)) => self.slots.contains(slot),
+            Typed::Start | Typed::Adopt(_) => {
+                *self = Self::default();
+                return Ok(());
+            }
+            _ => false,
+        };
+        let (before, after) = (costly(&done.before), costly(&done.after));
+        let made: Vec<String> = after
+            .iter()
+            .filter(|(uid, _)| !before.contains_key(*uid))
+            .map(|(_, thing)| thing.to_string())
+            .collect();
+        if waits && !made.is_empty() {
+            return Err(format!("{typed:?} while it is stopped makes {}", made.join(", ")));
+        }
+        let pools = self.stopped_pools(player).await;
+        if let Typed::Apply(Change::Tweak(..)) = typed {
+            for (name, pool) in &self.pools {
+                if pools.get(name).is_some_and(|now| now != pool) {
+                    return Err(format!(
+                        "{typed:?} changes {name}, which is stopped: {pool} {}",
+                        pools[name]
+                    ));
+                }
+            }
+        }
+        if matches!(typed, Typed::Stop) {
+            self.slots.extend(spec.sections.iter().map(|section| section.slot));
+        }
+        self.pools = pools;
+        Ok(())
+    }
+
+    /// The live configuration of the pools that the record calls stopped.
+    async fn stopped_pools(&self, player: &Player) -> BTreeMap<String, Value> {
+        let mut pools = BTreeMap::new();
+        for identity in noted(player).await.stopped.keys() {
+            if let Identity::NodePool { cluster, pool } = identity {
+                let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
+                pools.insert(pool.clone(), live["config"].clone());
+            }
+        }
+        pools
+    }
 }
 
 /// The record without times and counts, and without what may have been made and was not.
@@ -182,14 +282,20 @@ pub async fn differ(calm: &Player, other: &Player) -> Result<(), String> {
 #[test]
 fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
     let tally = Tally::default();
-    check("killed commands", 4, case().boxed(), |Case { spec, commands }| {
+    check("killed commands", 4, case().boxed(), |Case { spec, fresh, commands }| {
         paused(async {
-            let (mut calm, mut killed) = (begun(spec).await, begun(spec).await);
+            let (mut calm, mut killed) = match fresh {
+                true => (unbegun(spec).await, unbegun(spec).await),
+                false => (begun(spec).await, begun(spec).await),
+            };
             let (mut spec, mut same) = (spec.clone(), spec.clone());
+            let mut stopped = Stopped::default();
             for (number, (typed, kill)) in commands.iter().enumerate() {
                 let step = step_of(&mut calm, &mut spec, typed, None, true).await;
                 let done = calm.step(&step).await;
                 tally.step(&step, &done);
+                let judged = stopped.judge(&calm, &spec, typed, &done).await;
+                judged.map_err(|why| format!("{number}: {why}"))?;
                 let dies = step_of(&mut killed, &mut same, typed, Some(*kill), true).await;
                 let first = killed.step(&dies).await;
                 tally.step(&dies, &first);
@@ -214,46 +320,45 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
     });
 }
 
-/// A second person acts between plan and lock.
+/// A second person acts between plan and lock: in the end it is as if they had typed before the first.
 #[test]
 fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
     let tally = Tally::default();
-    let cases = (stacks::spec(), stacks::change(), any::<bool>());
-    let cases = cases.prop_map(|(spec, edit, starts)| Second { spec, edit, starts });
+    let edit = prop_oneof![
+        2 => Just(Change::Put(Section::of(Slot::Namespace(2)))),
+        1 => stacks::change(),
+    ];
+    let cases = (stacks::spec(), edit, any::<bool>());
+    let cases = cases.prop_map(|(mut spec, edit, starts)| {
+        (spec.own_cluster, spec.autopilot) = (true, false);
+        Second { spec, edit, starts }
+    });
     check("second person", 4, cases.boxed(), |Second { spec, edit, starts }| {
         paused(async {
-            let mut player = begun(spec).await;
+            let (mut calm, mut player) = (begun(spec).await, begun(spec).await);
             let plain = Command::default;
-            if *starts {
-                player.step(&Step::Stop(plain())).await;
-            }
             let mut spec = spec.clone();
             spec.edit(edit);
-            player.step(&Step::Edit(spec.render())).await;
+            for player in [&mut calm, &mut player] {
+                if *starts {
+                    player.step(&Step::Stop(plain())).await;
+                }
+                player.step(&Step::Edit(spec.render())).await;
+            }
             let second = if *starts { Step::Start(plain()) } else { Step::Stop(plain()) };
-            let first = Step::Apply(Command { during: vec![second], process: 1, ..plain() });
+            let apply = |during: Vec<Step>| Step::Apply(Command { during, process: 1, ..plain() });
+            calm.step(&second).await;
+            calm.step(&apply(Vec::new())).await;
+            let first = apply(vec![second]);
             let done = player.step(&first).await;
             tally.step(&first, &done);
-            let Some(second) = done.others.first().map(|(plan, _)| plan) else { return Ok(()) };
             laws::honest(&player, &first, &done)?;
-            let stopped = noted(&player).await.stopped;
-            let wanted = second.halts.stopped.len();
-            if *starts && !stopped.is_empty() || !*starts && stopped.is_empty() && wanted > 0 {
-                return Err(format!("the second person wanted {wanted} stopped, the record has {stopped:?}"));
+            if !done.is_whole() {
+                player.step(&apply(Vec::new())).await;
             }
-            let first = done.plan.as_ref().filter(|_| done.is_begun());
-            let takes = |field: &model::resource::FieldChange| {
-                field.path.to_string() == "nodeCount" && field.after == Some(serde_json::json!(0))
-            };
-            let empties = first
-                .into_iter()
-                .flat_map(|plan| &plan.changes)
-                .filter(|change| change.fields.iter().any(takes));
-            let empties: Vec<&str> = empties.map(|change| change.address.as_str()).collect();
-            match *starts && !empties.is_empty() {
-                true => Err(format!("it takes the nodes of what was started: {empties:?}")),
-                false => Ok(()),
-            }
+            differ(&calm, &player)
+                .await
+                .map_err(|why| format!("one after the other, and one within the other: {why}"))
         })
     });
 }

@@ -170,6 +170,7 @@ impl Player {
         let method = match method.as_str() {
             "POST" => Method::Post,
             "PATCH" => Method::Patch,
+            "MERGE" => Method::Merge,
             "DELETE" => Method::Delete,
             other => panic!("{other} is no verb of others"),
         };

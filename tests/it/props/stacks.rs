@@ -639,6 +639,10 @@ pub enum Deed {
     Queue(usize),
     /// They put something into the namespace of records.
     Records,
+    /// They put something into a namespace of the system.
+    System,
+    /// They make a namespace that is called as if it were of the system, with an object in it.
+    Monitoring,
     /// They delete a Dask cluster of ours.
     DeleteOurs(usize, usize),
     /// They delete our job.
@@ -663,6 +667,8 @@ pub fn deed() -> impl Strategy<Value = Deed> {
         Just(Deed::Pool),
         place().prop_map(Deed::Queue),
         Just(Deed::Records),
+        Just(Deed::System),
+        Just(Deed::Monitoring),
     ]
 }
 
@@ -686,13 +692,9 @@ impl Deed {
             format!("/apis/kubernetes.dask.org/v1/namespaces/{}/{kind}/{name}", NAMESPACES[namespace])
         };
         match self {
-            Self::Namespace => vec![
-                apply(
-                    "/api/v1/namespaces/theirs",
-                    &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } }),
-                ),
-                config_map("theirs"),
-            ],
+            Self::Namespace => home("theirs"),
+            Self::Monitoring => home("kube-monitoring"),
+            Self::System => vec![config_map("kube-system")],
             Self::Object(namespace) => vec![config_map(NAMESPACES[namespace])],
             Self::Group(which, namespace) => {
                 let name = format!("{}-theirs", CLUSTERS[which]);
@@ -755,9 +757,24 @@ fn worker() -> Value {
     json!({ "containers": [{ "name": "worker", "image": IMAGES[0], "args": ["dask", "worker"] }] })
 }
 
+/// A namespace of others with an object in it.
+fn home(name: &str) -> Vec<Others> {
+    let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    vec![apply(&format!("/api/v1/namespaces/{name}"), &body), config_map(name)]
+}
+
 fn config_map(namespace: &str) -> Others {
     let body = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "theirs" }, "data": { "a": "b" } });
     apply(&format!("/api/v1/namespaces/{namespace}/configmaps/theirs"), &body)
+}
+
+/// Others clear who wrote which field of a Dask cluster.
+pub fn unmark(which: usize, namespace: usize) -> Others {
+    let path = format!(
+        "/apis/kubernetes.dask.org/v1/namespaces/{}/daskclusters/{}",
+        NAMESPACES[namespace], CLUSTERS[which]
+    );
+    Others::request("MERGE", path, &json!({ "metadata": { "managedFields": [{}] } }))
 }
 
 /// A server-side apply of others.
