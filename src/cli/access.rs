@@ -1,7 +1,7 @@
 //! What stands in the way when something cannot be read: the cause in one line, the place in the stack file that
 //! leads there, and the command that mends it. Pure: an error in, a diagnostic out.
 
-use super::rights::{grant, role};
+use crate::cli::rights::{grant, role};
 use apply::failure::code_of;
 use live::cause::Cause;
 use live::{ApiError, CURE, Class, SOMETHING_ELSE};

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, IsTerminal as _};
 
-use super::settings::{Failure, Format};
+use crate::cli::settings::{Failure, Format};
 use crate::report::human::plan_text::{approval_needed, consent_text};
 use model::address::Address;
 use model::diag::{Code, Diagnostic};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use apply::{Outcome, Stopped, Summary};
 use model::diag::{Code, Diagnostic, Severity};
 
-use super::stop::Signal;
+use crate::cli::signals::Signal;
 
 macro_rules! exits {
     ($($name:ident $code:literal $meaning:literal)*) => {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use super::Exit;
-use super::settings::{Access, ENDPOINT_VARIABLE, Format, Settings};
+use crate::cli::Exit;
+use crate::cli::settings::{Access, ENDPOINT_VARIABLE, Format, Settings};
 use model::diag::{Code, Diagnostic};
 
 macro_rules! files {

@@ -7,44 +7,23 @@ use std::path::PathBuf;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod access;
-mod adopt;
-mod apply;
-mod completions;
-mod connect;
+mod commands;
+mod completion_values;
 mod consent;
-mod doctor;
-mod effective;
 mod exit;
-mod explain;
 mod first_hour;
 mod gcloud;
-mod graph;
-mod habits;
-mod halts;
 pub mod helm;
-mod holder;
-mod import;
-mod import_hosts;
-mod init;
-mod logs;
-mod looks;
-mod offered;
-mod permissions;
-mod plan;
+mod lock_holder;
+pub mod plan_file;
 mod preflight;
+mod readiness;
 mod rights;
-mod run;
-mod sandbox;
-pub mod saved;
-mod scale;
-mod served;
+mod sandbox_folder;
 mod session;
 mod settings;
-mod status;
-mod stop;
-mod validate;
-mod when_capacity;
-mod why;
+mod signals;
+mod terraform_habits;
 
 pub use exit::Exit;
 
@@ -117,84 +96,84 @@ struct Global {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Write a stack file to start from
-    #[command(after_help = init::EXAMPLES)]
-    Init(init::Args),
+    #[command(after_help = commands::init::EXAMPLES)]
+    Init(commands::init::Args),
     /// Write a stack file from an existing cluster
-    #[command(after_help = import::EXAMPLES)]
-    Import(import::Args),
+    #[command(after_help = commands::import::EXAMPLES)]
+    Import(commands::import::Args),
     /// Adopt existing resources into the stack
-    #[command(after_help = adopt::EXAMPLES)]
-    Adopt(adopt::Args),
+    #[command(after_help = commands::adopt::EXAMPLES)]
+    Adopt(commands::adopt::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
         Reports all errors that can be told apart in one run, each with its line; `dask-infra explain CODE` explains one. Writes \
         nothing.")]
-    Validate(validate::Args),
+    Validate(commands::validate::Args),
     /// Show what apply would do
-    #[command(after_help = plan::EXAMPLES)]
-    Plan(plan::Args),
+    #[command(after_help = commands::plan::EXAMPLES)]
+    Plan(commands::plan::Args),
     /// Make live resources match the stack, or apply a saved plan
-    #[command(after_help = apply::EXAMPLES)]
-    Apply(apply::Args),
+    #[command(after_help = commands::apply::EXAMPLES)]
+    Apply(commands::apply::Args),
     /// Delete everything the stack owns
-    #[command(after_help = apply::DESTROY_EXAMPLES)]
-    Destroy(apply::DestroyArgs),
+    #[command(after_help = commands::apply::DESTROY_EXAMPLES)]
+    Destroy(commands::apply::DestroyArgs),
     /// Take away what costs money, and keep the stack file as it is
-    #[command(after_help = halts::STOP_EXAMPLES)]
-    Stop(halts::StopArgs),
+    #[command(after_help = commands::stop::STOP_EXAMPLES)]
+    Stop(commands::stop::StopArgs),
     /// Bring back what is stopped
-    #[command(after_help = halts::START_EXAMPLES)]
-    Start(halts::StartArgs),
+    #[command(after_help = commands::stop::START_EXAMPLES)]
+    Start(commands::stop::StartArgs),
     /// Show live resources and why pods are pending
-    #[command(after_help = status::EXAMPLES)]
-    Status(status::Args),
+    #[command(after_help = commands::status::EXAMPLES)]
+    Status(commands::status::Args),
     /// Explain why something is pending, not ready or would be replaced, and how to fix it
-    #[command(after_help = why::EXAMPLES)]
-    Why(why::Args),
+    #[command(after_help = commands::why::EXAMPLES)]
+    Why(commands::why::Args),
     /// Connect to a Dask cluster or a notebook
-    #[command(after_help = connect::EXAMPLES)]
-    Connect(connect::Args),
+    #[command(after_help = commands::connect::EXAMPLES)]
+    Connect(commands::connect::Args),
     /// Print the logs of a section's pods
-    #[command(after_help = logs::EXAMPLES)]
-    Logs(logs::Args),
+    #[command(after_help = commands::logs::EXAMPLES)]
+    Logs(commands::logs::Args),
     /// Run a job or a check again
-    #[command(after_help = run::EXAMPLES)]
-    Run(run::Args),
+    #[command(after_help = commands::run::EXAMPLES)]
+    Run(commands::run::Args),
     /// Change the live number of workers, nodes or pods
-    #[command(after_help = scale::EXAMPLES)]
-    Scale(scale::Args),
+    #[command(after_help = commands::scale::EXAMPLES)]
+    Scale(commands::scale::Args),
     /// Show a saved plan, or the stack with files and variables resolved
     #[command(after_help = "Examples:\n  \
         dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
         dask-infra show --effective            the stack, with the place of every value\n  \
         dask-infra show --effective -v         and the objects that it produces\n\n\
         Writes nothing.")]
-    Show(plan::ShowArgs),
+    Show(commands::plan::ShowArgs),
     /// Show the order of changes
-    #[command(after_help = graph::EXAMPLES)]
-    Graph(graph::Args),
+    #[command(after_help = commands::graph::EXAMPLES)]
+    Graph(commands::graph::Args),
     /// Explain a code of a message, or a key of the stack file
-    #[command(after_help = explain::EXAMPLES)]
-    Explain(explain::Args),
+    #[command(after_help = commands::explain::EXAMPLES)]
+    Explain(commands::explain::Args),
     /// Check for missing credentials, permissions, APIs and tools
-    #[command(after_help = doctor::EXAMPLES)]
-    Doctor(doctor::Args),
+    #[command(after_help = commands::doctor::EXAMPLES)]
+    Doctor(commands::doctor::Args),
     /// Print the permissions that the stack needs, and the least roles that hold them
-    #[command(after_help = permissions::EXAMPLES)]
-    Permissions(permissions::Args),
+    #[command(after_help = commands::permissions::EXAMPLES)]
+    Permissions(commands::permissions::Args),
     /// Print the JSON Schema of stack files, for editors
     #[command(after_help = "Example: dask-infra schema > stack.schema.json\n\
         and as the first line of stack.toml: #:schema ./stack.schema.json")]
     Schema,
     /// Serve and reset the embedded GKE and Kubernetes
-    #[command(subcommand, after_help = sandbox::EXAMPLES)]
-    Sandbox(sandbox::Command),
+    #[command(subcommand, after_help = commands::sandbox::EXAMPLES)]
+    Sandbox(commands::sandbox::Command),
     /// Print a shell completion script
-    #[command(after_help = completions::EXAMPLES)]
-    Completions(completions::Args),
+    #[command(after_help = commands::completions::EXAMPLES)]
+    Completions(commands::completions::Args),
     /// Print the version
     #[command(hide = true)]
-    Version(validate::VersionArgs),
+    Version(commands::validate::VersionArgs),
 }
 
 const START: &str = "Start here, without a cloud:\n  \
@@ -232,13 +211,13 @@ pub fn page() -> String {
 /// Runs the program with these arguments, its own name first.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if completions::answer(&arguments) {
+    if commands::completions::answer(&arguments) {
         return Exit::Done;
     }
     match parse(arguments.clone()) {
         Ok((cli, matches)) => dispatch(cli, &matches),
         Err(error) => {
-            let error = habits::with_tip(error, &arguments, &Cli::command());
+            let error = terraform_habits::with_tip(error, &arguments, &Cli::command());
             let text = told(&error);
             // There is nowhere left to say that this failed.
             if error.use_stderr() {
@@ -256,7 +235,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 pub fn misread(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let error = parse(arguments.clone()).err()?;
-    Some(told(&habits::with_tip(error, &arguments, &Cli::command())))
+    Some(told(&terraform_habits::with_tip(error, &arguments, &Cli::command())))
 }
 
 /// The words of the parser, which repeat what was typed or pasted: it must not steer the terminal.
@@ -272,33 +251,33 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, ArgMatch
 fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
     let settings = Settings::new(global, matches);
     match command {
-        Command::Init(args) => init::init(&settings, &args),
-        Command::Import(args) => import::import(&settings, &args),
-        Command::Adopt(args) => adopt::adopt(&settings, &args),
-        Command::Validate(args) => validate::validate(&settings, &args),
-        Command::Plan(args) => plan::plan(&settings, &args),
+        Command::Init(args) => commands::init::init(&settings, &args),
+        Command::Import(args) => commands::import::import(&settings, &args),
+        Command::Adopt(args) => commands::adopt::adopt(&settings, &args),
+        Command::Validate(args) => commands::validate::validate(&settings, &args),
+        Command::Plan(args) => commands::plan::plan(&settings, &args),
         Command::Apply(args) => match args.stays() {
-            Some((making, agreed, force)) => when_capacity::apply(&settings, making, agreed, force),
-            None => apply::apply(&settings, &args),
+            Some((making, agreed, force)) => commands::when_capacity::apply(&settings, making, agreed, force),
+            None => commands::apply::apply(&settings, &args),
         },
-        Command::Destroy(args) => apply::destroy(&settings, &args),
-        Command::Stop(args) => halts::stop(&settings, &args),
-        Command::Start(args) => halts::start(&settings, &args),
-        Command::Status(args) => status::status(&settings, &args),
-        Command::Why(args) => why::why(&settings, &args),
-        Command::Connect(args) => connect::connect(&settings, &args),
-        Command::Logs(args) => logs::logs(&settings, &args),
-        Command::Run(args) => run::run(&settings, &args),
-        Command::Scale(args) => scale::scale(&settings, &args),
-        Command::Show(args) => plan::show(&settings, &args),
-        Command::Graph(args) => graph::graph(&settings, &args),
-        Command::Explain(args) => explain::explain(&settings, &args),
-        Command::Doctor(args) => doctor::doctor(&settings, &args),
-        Command::Permissions(args) => permissions::permissions(&settings, &args),
-        Command::Schema => validate::schema(&settings),
-        Command::Sandbox(command) => sandbox::run(&settings, &command),
-        Command::Completions(args) => completions::completions(&settings, &args),
-        Command::Version(args) => validate::version(&settings, &args),
+        Command::Destroy(args) => commands::apply::destroy(&settings, &args),
+        Command::Stop(args) => commands::stop::stop(&settings, &args),
+        Command::Start(args) => commands::stop::start(&settings, &args),
+        Command::Status(args) => commands::status::status(&settings, &args),
+        Command::Why(args) => commands::why::why(&settings, &args),
+        Command::Connect(args) => commands::connect::connect(&settings, &args),
+        Command::Logs(args) => commands::logs::logs(&settings, &args),
+        Command::Run(args) => commands::run::run(&settings, &args),
+        Command::Scale(args) => commands::scale::scale(&settings, &args),
+        Command::Show(args) => commands::plan::show(&settings, &args),
+        Command::Graph(args) => commands::graph::graph(&settings, &args),
+        Command::Explain(args) => commands::explain::explain(&settings, &args),
+        Command::Doctor(args) => commands::doctor::doctor(&settings, &args),
+        Command::Permissions(args) => commands::permissions::permissions(&settings, &args),
+        Command::Schema => commands::validate::schema(&settings),
+        Command::Sandbox(command) => commands::sandbox::run(&settings, &command),
+        Command::Completions(args) => commands::completions::completions(&settings, &args),
+        Command::Version(args) => commands::validate::version(&settings, &args),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::rights::{self, Needs};
-use super::settings::Failure;
+use crate::cli::rights::{self, Needs};
+use crate::cli::settings::Failure;
 use crate::report::Reporter;
 use live::cause::Cause;
 use live::credentials::adc;
@@ -13,7 +13,7 @@ use live::{ApiError, Class, LiveApi, ask};
 use model::diag::{Code, Diagnostic, Severity};
 use model::source::Sources;
 use plan::Plan;
-use plan::preflight::{Answers, Preflight, Question};
+use plan::review::preflight::{Answers, Preflight, Question};
 
 /// Whether it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

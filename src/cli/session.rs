@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::access::{self, Words};
-use super::looks::look_at;
-use super::served;
-use super::settings::{Access, Failure, Settings};
+use crate::cli::access::{self, Words};
+use crate::cli::readiness::look_at;
+use crate::cli::sandbox_folder;
+use crate::cli::settings::{Access, Failure, Settings};
 use live::along::read_scope;
 use live::connection::{Connection, InProcess, Options as Connect};
 use live::gke::GkeAccess;
@@ -21,8 +21,8 @@ use model::resource::{Owner, Resource, Target, World};
 use model::secrets::Secrets;
 use model::secrets::given::{Given, VARIABLE};
 use model::source::Sources;
+use plan::review::readiness;
 use plan::scale::Wish;
-use plan::unready;
 use plan::{Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
 use sandbox::{Sandbox, SandboxError};
 use stack::charts::Render;
@@ -93,7 +93,7 @@ impl Session {
     /// Everything that is wrong with the file and with those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
-        let helm = |asked: &Render| super::helm::render(&settings.helm, asked);
+        let helm = |asked: &Render| crate::cli::helm::render(&settings.helm, asked);
         let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&helm) };
         let loaded = stack::load_with(&settings.stack, &options, instead, settings.trust);
         let sources = loaded.as_ref().map_or_else(|failed| &failed.sources, |loaded| &loaded.sources);
@@ -189,9 +189,9 @@ impl Session {
             read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
-        let waits = unready::kept(&plan, &read.world);
+        let waits = readiness::kept(&plan, &read.world);
         let found = look_at(&*link.connection, &read.world, &waits, ask.parallelism).await;
-        unready::tell(&mut plan, found);
+        readiness::tell(&mut plan, found);
         drop_aside(read.world);
         Ok(plan)
     }
@@ -229,7 +229,7 @@ impl Session {
     pub fn find(&self, typed: &str) -> Result<Vec<&Resource>, Failure> {
         let all: Vec<&Resource> = self.resources().collect();
         let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
-        match plan::select::meant_one(typed, &addresses) {
+        match plan::propose::select::meant_one(typed, &addresses) {
             Ok(places) => Ok(places.into_iter().map(|place| all[place]).collect()),
             Err(problem) => Err(Failure::new(vec![problem], self.sources.clone())),
         }
@@ -441,7 +441,7 @@ fn drop_aside(world: World) {
 /// The addresses of the stack that are typed or ended so: one, or all of a section.
 fn known(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
     let addresses: Vec<&Address> = resources.iter().map(|resource| &resource.address).collect();
-    let places = plan::select::meant_one(typed, &addresses)?;
+    let places = plan::propose::select::meant_one(typed, &addresses)?;
     Ok(places.into_iter().map(|place| addresses[place].clone()).collect())
 }
 
@@ -511,7 +511,7 @@ impl Link {
         match &settings.access {
             Access::Google => {}
             Access::Endpoint(url) => {
-                link.gke = loopback(url)?.with_token(served::token_named().as_deref());
+                link.gke = loopback(url)?.with_token(sandbox_folder::token_named().as_deref());
             }
             Access::Sandbox(_) if target.is_on_hosts() => return Err(needs_no_sandbox().into()),
             Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
@@ -593,8 +593,8 @@ fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
     let sandbox = match Sandbox::open(options) {
         Ok(sandbox) => sandbox,
         Err(error @ SandboxError::InUse { .. }) => {
-            let Some(url) = served::served(dir) else { return Err(error.into()) };
-            let gke = loopback(&url)?.with_token(served::token_in(dir).as_deref());
+            let Some(url) = sandbox_folder::served(dir) else { return Err(error.into()) };
+            let gke = loopback(&url)?.with_token(sandbox_folder::token_in(dir).as_deref());
             return Ok(Opened { gke, in_process: None, task: None });
         }
         Err(error) => return Err(error.into()),

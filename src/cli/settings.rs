@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::{Exit, Global};
+use crate::cli::{Exit, Global};
 use crate::report::human::Detail;
 pub use crate::report::quoted;
 use crate::report::{ColourChoice, Human, Json, Masks, Reporter, Screen, Stream};

@@ -11,7 +11,7 @@ use kinds::gke::compare::Compared;
 use model::address::{FieldPath, Segment};
 use model::resource::Effect;
 use model::schema::{self, List, Schema, Type};
-use plan::diff::{compare, set_by_others};
+use plan::observe::diff::{compare, set_by_others};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use sandbox::{Clock, Options, Sandbox, Scale};

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use dask_infra::cli::saved;
+use dask_infra::cli::plan_file;
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
 use kinds::kubernetes::check;
@@ -758,11 +758,11 @@ fn a_saved_plan_comes_back_and_a_changed_file_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan");
     let made = ready_plan(&World::empty());
-    saved::save(&path, &made).unwrap();
-    assert_eq!(saved::load(&path).unwrap(), made);
+    plan_file::save(&path, &made).unwrap();
+    assert_eq!(plan_file::load(&path).unwrap(), made);
     let text = fs::read_to_string(&path).unwrap().replace("us-central1-c", "us-central1-a");
     fs::write(&path, text).unwrap();
-    assert!(saved::load(&path).unwrap_err().message.contains("digest"));
+    assert!(plan_file::load(&path).unwrap_err().message.contains("digest"));
     let settled = ready_plan(&settled(&ready().0));
     assert!(!plan::file::moved(&made, &settled).is_empty());
     assert_eq!(plan::file::moved(&made, &made), Vec::<String>::new());

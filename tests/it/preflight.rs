@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use model::diag::{self, Look};
-use plan::preflight::{Answers, Preflight, Question};
+use plan::review::preflight::{Answers, Preflight, Question};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dask_infra::cli::saved;
+use dask_infra::cli::plan_file;
 use model::resource::{Api, Call, Method, Step};
 use plan::{Action, Mode, Plan};
 use proptest::prelude::*;
@@ -105,9 +105,9 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
     write(&user, "m.yaml", &config("second"));
     user.run(&["plan", "--out", "good"]).expect(0);
     for (what, tamper) in TAMPERS {
-        let mut plan = saved::load(&user.path().join("good")).unwrap();
+        let mut plan = plan_file::load(&user.path().join("good")).unwrap();
         tamper(&mut plan);
-        saved::save(&user.path().join("bad"), &plan).unwrap();
+        plan_file::save(&user.path().join("bad"), &plan).unwrap();
         let Said { code, err, .. } = user.run(&["apply", "bad"]);
         assert_eq!(code, 4, "{what}: {err}");
         assert_eq!(served.code(THEIRS), 200, "{what}");
@@ -306,8 +306,8 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
             let mut value = text.clone();
             mutations.iter().for_each(|mutation| mutate(&mut value, mutation));
             let Ok(plan) = serde_json::from_value::<Plan>(value) else { continue };
-            saved::save(&path, &plan).map_err(|problem| problem.message)?;
-            let Ok(plan) = saved::load(&path) else { continue };
+            plan_file::save(&path, &plan).map_err(|problem| problem.message)?;
+            let Ok(plan) = plan_file::load(&path) else { continue };
             for world in &worlds {
                 let now = plan::plan(plan::file::again(&plan, world, &sources));
                 now.map(|now| plan::file::moved(&plan, &now)).ok();
@@ -318,11 +318,11 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
         let at = mutations.iter().map(|mutation| usize::from(mutation.way[0]) * 97 % bytes.len());
         for at in at {
             std::fs::write(&path, &bytes[..at]).unwrap();
-            saved::load(&path).err().ok_or("half a plan is read")?;
+            plan_file::load(&path).err().ok_or("half a plan is read")?;
             let mut other = bytes.clone();
             other[at] ^= 0x55;
             std::fs::write(&path, other).unwrap();
-            saved::load(&path).err().ok_or("no digest, and read")?;
+            plan_file::load(&path).err().ok_or("no digest, and read")?;
         }
         Ok(())
     });
@@ -339,7 +339,7 @@ fn a_saved_plan_is_its_owners_alone() {
     // What was at the predictable place before was followed and cut.
     let beside = folder.path().join(format!(".plan.{}", std::process::id()));
     symlink(&victim, &beside).unwrap();
-    saved::save(&path, &plan_cases::ready_plan(&model::resource::World::empty())).unwrap();
+    plan_file::save(&path, &plan_cases::ready_plan(&model::resource::World::empty())).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "theirs");
 }

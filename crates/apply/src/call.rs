@@ -24,7 +24,7 @@ use live::{ApiError, Class, Request, served};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
 use model::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method, Packed};
-use plan::still::{Still, still};
+use plan::observe::recheck::{Still, still};
 
 /// How often what has moved is looked at again before one change of it.
 const LOOKS: usize = 3;

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::dask;
-use super::diff;
-use super::given::{self, is_given};
-use super::halt;
-use super::inputs::Inputs;
-use super::observe::Observed;
-use super::planner::Planner;
-use super::zones::is_surge;
+use crate::observe::Observed;
+use crate::observe::diff;
+use crate::observe::env_secrets::{self, is_given};
+use crate::observe::inputs::Inputs;
+use crate::planner::Planner;
+use crate::propose::dask;
+use crate::propose::zones::is_surge;
+use crate::stop;
 use kinds::gke;
 use kinds::gke::compare::Compared;
 use kinds::kind::Compare;
@@ -77,7 +77,7 @@ impl Drifted {
 /// # Errors
 /// A place that could not be read, or an unknown address among the targets.
 pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
-    let inputs = &halt::settled(inputs)?;
+    let inputs = &stop::settled(inputs)?;
     let mut planner = Planner::new(inputs);
     planner.readable();
     planner.select();
@@ -181,7 +181,7 @@ fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -
     let live = inputs.world.find(&resource.identity)?;
     let manager = inputs.owner.field_manager();
     let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else { return None };
-    Some(given::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect))
+    Some(env_secrets::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect))
 }
 
 /// Fields that we want and that another field manager wrote last, and what else others set.
@@ -202,7 +202,7 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
         Some(FieldChange { drift: Some(drift), ..field })
     };
     let mut external = diff::set_by_others(&resource.body, &resource.create_only, live, &manager, schema);
-    given::veil(&resource.body, &mut external);
+    env_secrets::veil(&resource.body, &mut external);
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
     let external = external.into_iter().filter(|field| !known(field)).collect();
     let mut fields: Vec<FieldChange> = compared.changes.clone().into_iter().filter_map(with_owner).collect();

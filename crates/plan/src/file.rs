@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Action, Change, Inputs, Plan};
+use crate::{Action, Change, Inputs, Plan};
 use model::diag::{Code, Diagnostic};
 use model::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Packed, Resource, Step, World};
 use model::source::Sources;

@@ -5,62 +5,30 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub mod adopt;
-pub mod along;
-mod booked;
-pub mod cascade;
-mod dask;
-mod definitions;
-pub mod diff;
-mod doubt;
-mod drained;
 pub mod drift;
+mod external_effects;
 pub mod file;
-mod frozen;
-mod given;
-pub mod graph;
-pub mod halt;
-mod hosts;
-mod inputs;
 pub mod make;
-mod mentions;
-mod named;
-mod observe;
-mod order;
-mod outside;
+pub mod observe;
+pub mod order;
 mod planner;
-pub mod preflight;
-mod prune;
-mod queued;
-mod queues;
-pub mod read;
+pub mod propose;
 mod reason;
-mod relations;
-mod requested;
 pub mod review;
 pub mod scale;
-pub mod select;
-mod shapes;
 mod steps;
-pub mod still;
-mod stopped;
-mod system;
-mod time;
-pub mod unready;
-mod want;
-pub mod ways;
-mod zones;
+pub mod stop;
 
-pub use along::deletion_scope;
-pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, What, drift};
-pub use inputs::{InFile, Inputs, Partial, Selection};
 pub use make::{plan, read_set, spare};
+pub use observe::inputs::{InFile, Inputs, Partial, Selection};
+pub use observe::stop_state::{Before, Halting, Halts};
+pub use order::duration::LongestWay;
+pub use propose::desired::disturbs;
+pub use propose::impact::deletion_scope;
+pub use propose::target_check::SEE_FIRST;
 pub use reason::Reason;
 pub use steps::inline_pool;
-pub use stopped::{Before, Halting, Halts};
-pub use time::LongestWay;
-pub use want::disturbs;
 
 use model::address::{Address, FieldPath};
 use model::diag::Code;
@@ -545,7 +513,7 @@ impl Plan {
     fn moves_pods_for_marks(&self, change: &Change) -> bool {
         let changes_hands = change.action == Action::Forget || change.taken.is_some();
         let noted = |note: &Note| note.code == Code::NodesDrained.as_str() && note.address == change.address;
-        changes_hands && along::rolls(change) && self.notes.iter().any(noted)
+        changes_hands && propose::impact::rolls(change) && self.notes.iter().any(noted)
     }
 
     /// Definitions in a cluster that stays: they go only with a consent of their own, as every object of their kinds

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::inputs::{InFile, Inputs};
-use super::planner::Planner;
-use super::{Action, Barrier, Change, Mode, Plan, Read, graph, halt, review, ways};
+use crate::observe::inputs::{InFile, Inputs};
+use crate::planner::Planner;
+use crate::{Action, Barrier, Change, Mode, Plan, Read, order::graph, propose::fallback, review, stop};
 use kinds::confined;
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
@@ -75,9 +75,9 @@ pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
 /// The plan, or everything that stands against making one, in order of the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
-    ways::settle(&mut inputs);
+    fallback::settle(&mut inputs);
     as_made(&mut inputs);
-    let mut inputs = halt::settled(inputs)?;
+    let mut inputs = stop::settled(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
         inputs.in_file = InFile::of(&file, hourly, &inputs);
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::inputs::Inputs;
-use super::observe::Observed;
-use super::{Change, Note};
+use crate::observe::Observed;
+use crate::observe::inputs::Inputs;
+use crate::{Change, Note};
 use kinds::kind::Amiss;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
@@ -14,21 +14,21 @@ use model::resource::{Identity, Resource};
 
 /// Which addresses a plan is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Selected {
+pub(crate) enum Selected {
     #[default]
     All,
     Only(BTreeSet<Address>),
 }
 
 impl Selected {
-    pub(super) fn has(&self, address: &Address) -> bool {
+    pub(crate) fn has(&self, address: &Address) -> bool {
         match self {
             Self::All => true,
             Self::Only(addresses) => addresses.contains(address),
         }
     }
 
-    pub(super) fn add(&mut self, address: &Address) {
+    pub(crate) fn add(&mut self, address: &Address) {
         match self {
             Self::All => {}
             Self::Only(addresses) => drop(addresses.insert(address.clone())),
@@ -37,25 +37,25 @@ impl Selected {
 }
 
 /// A plan on its way.
-pub(super) struct Planner<'a> {
-    pub(super) seen: Observed<'a>,
-    pub(super) changes: Vec<Change>,
-    pub(super) problems: Vec<Diagnostic>,
-    pub(super) notes: Vec<Note>,
+pub(crate) struct Planner<'a> {
+    pub(crate) seen: Observed<'a>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) problems: Vec<Diagnostic>,
+    pub(crate) notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
-    pub(super) renewed: bool,
+    pub(crate) renewed: bool,
     /// Live things that go because their owner does, and are made again.
-    pub(super) with_owner: BTreeSet<Identity>,
+    pub(crate) with_owner: BTreeSet<Identity>,
     /// Things that are wanted, not there, and not made.
-    pub(super) gone: BTreeSet<Identity>,
+    pub(crate) gone: BTreeSet<Identity>,
     /// What the plan is about.
-    pub(super) selected: Selected,
+    pub(crate) selected: Selected,
     /// What is done about what is amiss with things.
-    pub(super) amiss: BTreeMap<Address, Amiss>,
+    pub(crate) amiss: BTreeMap<Address, Amiss>,
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(inputs: &'a Inputs<'a>) -> Self {
+    pub(crate) fn new(inputs: &'a Inputs<'a>) -> Self {
         Self {
             seen: Observed::of(inputs),
             changes: Vec::new(),
@@ -71,12 +71,12 @@ impl<'a> Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn live(&self, identity: &Identity) -> Option<&'a Value> {
+    pub(crate) fn live(&self, identity: &Identity) -> Option<&'a Value> {
         let inside = !matches!(identity, Identity::Cluster(_));
         if inside && self.renewed { None } else { self.seen.inputs.world.find(identity) }
     }
 
-    pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
+    pub(crate) fn protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
             let what = format!("{} is protected, but the plan would {verb} it", resource.address);
             let section: FieldPath = resource.address.section().parse().unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::inputs::{Inputs, Partial};
-use super::observe::{Standing, fingerprint};
-use super::planner::{Planner, Selected};
-use super::steps::{chosen, wait_to_the_end};
-use super::{Action, Change, Note, Plan};
+use crate::observe::inputs::{Inputs, Partial};
+use crate::observe::{Standing, fingerprint};
+use crate::planner::{Planner, Selected};
+use crate::steps::{chosen, wait_to_the_end};
+use crate::{Action, Change, Note, Plan};
 use kinds::dask;
 use kinds::dask::scale::{holders, is_autoscaler_of};
 use kinds::gke::compare::Relied;

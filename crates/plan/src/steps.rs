@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::cascade;
-use super::inputs::Inputs;
-use super::planner::Planner;
-use super::reason::Reason;
-use super::{Action, Barrier, Change, Note, given};
+use crate::observe::cascade;
+use crate::observe::inputs::Inputs;
+use crate::planner::Planner;
+use crate::reason::Reason;
+use crate::{Action, Barrier, Change, Note, observe::env_secrets};
 use kinds::json::is_going;
 use kinds::kind::ChangeContext;
 use model::address::Address;
@@ -44,7 +44,7 @@ struct Program {
 
 impl Planner<'_> {
     /// The programs of all that is not kept.
-    pub(super) fn steps(&mut self) {
+    pub(crate) fn steps(&mut self) {
         let zones = self.zones_of_pools();
         let undivided = self.undivided(&zones);
         let others = Others::of(self, &zones);
@@ -62,7 +62,7 @@ impl Planner<'_> {
     }
 
     /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
-    pub(super) fn looks(&mut self, barriers: &[Barrier]) {
+    pub(crate) fn looks(&mut self, barriers: &[Barrier]) {
         let inputs = self.seen.inputs;
         let followed = followed(&self.changes, barriers);
         let desired = resource::by_identity(&inputs.desired);
@@ -169,7 +169,7 @@ impl<'a> Others<'a> {
             ..ChangeContext::of(action, &change.identity, &inputs.owner)
         };
         let mut steps = (kind.program)(&context);
-        given::leave_open(&inputs.world.given, &mut steps);
+        env_secrets::leave_open(&inputs.world.given, &mut steps);
         let mut reasons = match is_inline && change.action == Action::Create {
             true => vec![Reason::CreatedWithCluster],
             false => change.reasons.clone(),
@@ -209,7 +209,7 @@ fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
 }
 
 /// The note on workers that the plan chooses to go.
-pub(super) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
+pub(crate) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
     let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
     let message = format!(
         "these workers are deleted, so that the scheduler does not choose workers of another group: {}; Dask \
@@ -233,7 +233,7 @@ fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identit
 }
 
 /// What is looked at is waited for instead.
-pub(super) fn wait_to_the_end(steps: &mut [Step]) {
+pub(crate) fn wait_to_the_end(steps: &mut [Step]) {
     for step in steps {
         if let Step::Await(wait) = step
             && wait.until == Until::Still

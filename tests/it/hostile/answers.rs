@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use apply::{ApplyOptions, Outcome};
-use dask_infra::cli::saved;
+use dask_infra::cli::plan_file;
 use dask_infra::report::human::printable;
 use dask_infra::report::{Next, Reporter as _, View, document};
 use futures::FutureExt as _;
@@ -35,7 +35,7 @@ pub fn plans() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p");
     let saved = |plan: &Plan| {
-        saved::save(&path, plan).unwrap();
+        plan_file::save(&path, plan).unwrap();
         fs::read(&path).unwrap()
     };
     WORLD.plans.iter().map(saved).collect()
@@ -63,7 +63,7 @@ pub fn saved(bytes: &[u8], folder: &Path) -> Result<(), String> {
 pub fn saved_bytes(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = folder.join("p");
     fs::write(&path, bytes).unwrap();
-    match saved::load(&path) {
+    match plan_file::load(&path) {
         Ok(plan) => look_at(&plan),
         Err(why) => {
             if !why.message.contains("/p") {

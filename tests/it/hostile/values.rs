@@ -4,7 +4,7 @@ use std::path::Path;
 
 use model::address::{FieldPath, Segment};
 use model::resource::Effect;
-use plan::diff;
+use plan::observe::diff;
 use serde_json::{Value, json};
 
 pub fn pairs() -> Vec<Vec<u8>> {

@@ -71,7 +71,7 @@ impl Stack {
 
     /// Addresses of what `start` would bring back.
     pub fn startable(&self, world: &World) -> Vec<&model::address::Address> {
-        plan::halt::startable(&self.lowered.resources, &self.lowered.external, world)
+        plan::stop::startable(&self.lowered.resources, &self.lowered.external, world)
     }
 
     /// What others own, as the file says: also what was the stack's before.

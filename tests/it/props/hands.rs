@@ -11,7 +11,7 @@ use kinds::{dask, kubernetes};
 use live::survey;
 use model::address::Address;
 use model::resource::{ClusterName, Endpoint, Identity, Owner};
-use plan::adopt::{self, Agreed};
+use plan::propose::adopt::{self, Agreed};
 use plan::{Action, Mode, Selection};
 use proptest::prelude::*;
 use serde_json::Value;

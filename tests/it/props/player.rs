@@ -10,7 +10,7 @@ use dask_infra::cli::Exit;
 use live::Request;
 use model::record::Stop;
 use model::resource::{Api as Which, Identity, Method, Resource};
-use plan::adopt::{self, Agreed};
+use plan::propose::adopt::{self, Agreed};
 use plan::{Action, Consent, Halting, Mode, Plan, Selection};
 use serde_json::Value;
 

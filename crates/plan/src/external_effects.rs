@@ -1,0 +1,96 @@
+//! What need not be deleted before its GKE cluster: what serves custom kinds goes with it, so that all that its controllers
+//! still have to do is done. Things with effects outside of the cluster go before it: they would stay and cost.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::observe::cascade::is_namespace;
+use crate::order::relations::{is_custom, serving};
+use crate::planner::Planner;
+use crate::{Action, Change};
+use kinds::kind::Held;
+use kinds::kubernetes::manifest::pod_specs;
+use model::address::FieldPath;
+use model::resource::{Identity, ObjectId, World};
+
+impl Planner<'_> {
+    /// What is deleted and would never go without an operator, which alone lets Dask's things go, where none is left.
+    pub(crate) fn held_up(&self) -> BTreeSet<Identity> {
+        let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
+        let held = |change: &Change| kinds::of(change.kind).held;
+        if operator_runs(self.seen.inputs.world) || !deleted().any(|change| held(change) == Held::ByOperator)
+        {
+            return BTreeSet::new();
+        }
+        let held_up = deleted().filter(|change| held(change) != Held::Free);
+        held_up.map(|change| change.identity.clone()).collect()
+    }
+
+    /// Definitions, and the controllers of custom kinds with their rights and namespaces: without them objects that wait for
+    /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
+    pub(crate) fn goes_with_cluster(&self) -> BTreeSet<Identity> {
+        let world = self.seen.inputs.world;
+        let sections = serving(&self.changes, world);
+        let deleted = |change: &&Change| change.action == Action::Delete && !change.foreign;
+        let served = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {
+            Identity::Object(object) if sections.contains(change.address.section()) => Some(object),
+            _ => None,
+        });
+        let stays_outside = |object: &ObjectId| {
+            let live = world.find(&Identity::Object(object.clone())).unwrap_or(&Value::Null);
+            is_custom(object) || reaches_outside(object, live)
+        };
+        let mut along: BTreeSet<&ObjectId> = served.filter(|object| !stays_outside(object)).collect();
+        let homes: BTreeSet<&str> = along.iter().filter_map(|object| object.namespace.as_deref()).collect();
+        // What others have outside goes only when their objects do.
+        let holds_outside = |namespace: &str| {
+            let mut inside = world.inside.live().into_iter().flatten();
+            inside.any(|(object, live)| {
+                object.namespace.as_deref() == Some(namespace) && reaches_outside(object, live)
+            })
+        };
+        let namespaces = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {
+            Identity::Object(object) if is_namespace(object) => Some(object),
+            _ => None,
+        });
+        along.retain(|object| !is_namespace(object));
+        along.extend(namespaces.filter(|object| {
+            let name = object.name.as_str();
+            homes.contains(name) && !holds_outside(name)
+        }));
+        along.into_iter().map(|object| Identity::Object(object.clone())).collect()
+    }
+}
+
+/// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.
+fn operator_runs(world: &World) -> bool {
+    let Some(objects) = world.inside.live() else { return true };
+    let operator =
+        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::scope::OPERATOR_NAME;
+    let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
+    let found = objects.iter().find(|(object, _)| operator(object));
+    match found {
+        Some((_, live)) => kinds::json::count(&live["status"]["availableReplicas"]) > 0,
+        None => !asked,
+    }
+}
+
+/// Whether something outside of the cluster hangs on an object, or on what it holds: load balancers and disks.
+/// Source: <https://cloud.google.com/kubernetes-engine/docs/how-to/deleting-a-cluster>: external load balancers and
+/// persistent disks are not deleted with a cluster; a claim goes when no Pod uses it any more.
+fn reaches_outside(object: &ObjectId, live: &Value) -> bool {
+    match object.gvk.kind.as_str() {
+        "Service" => live["spec"]["type"] == "LoadBalancer",
+        "Ingress" | "Gateway" | "PersistentVolume" | "PersistentVolumeClaim" => true,
+        _ => {
+            let mut specs = Vec::new();
+            pod_specs(live, &FieldPath::root(), &mut specs);
+            let claims = |spec: &Value| {
+                let volumes = spec["volumes"].as_array().into_iter().flatten();
+                volumes.into_iter().any(|volume| !volume["persistentVolumeClaim"].is_null())
+            };
+            live["spec"]["volumeClaimTemplates"].is_array() || specs.iter().any(|(_, spec)| claims(spec))
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What a server takes along when a thing goes: a GKE cluster everything in it, a node pool the Pods that nothing makes
+//! anew, a namespace its objects, a definition the objects of its kind, an owner what belongs to it, a DaskCluster its
+//! groups and autoscalers. The same for what is ours and what is others', whatever a plan is limited to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::observe::diff;
+use kinds::dask;
+use kinds::scope::POOL_LABEL;
+use model::resource::{ClusterName, Identity, ObjectId, World};
+
+/// How a thing goes along with another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is in a GKE cluster.
+    Cluster,
+    /// It is a Pod on a node of a pool, and has no controller that makes it anew elsewhere.
+    Pool,
+    Namespace,
+    /// It is of the kind of a definition.
+    Definition,
+    /// All its owners go. Source: the garbage collector, <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>.
+    Owner,
+    /// It is attached to a DaskCluster.
+    DaskCluster,
+}
+
+/// How a thing goes along with another one, as far as their names tell.
+pub fn holds(home: &Identity, thing: &Identity) -> Option<Way> {
+    match (home, thing) {
+        (Identity::Cluster(_), Identity::Cluster(_)) => None,
+        (Identity::Cluster(_), _) => Some(Way::Cluster),
+        (Identity::Object(home), Identity::Object(thing)) => {
+            let inside = is_namespace(home) && thing.namespace.as_ref() == Some(&home.name);
+            let defined = || defines(home) == Some((thing.gvk.plural.as_str(), thing.gvk.group.as_str()));
+            if inside { Some(Way::Namespace) } else { defined().then_some(Way::Definition) }
+        }
+        (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => None,
+    }
+}
+
+/// Whether an object is a namespace.
+pub fn is_namespace(object: &ObjectId) -> bool {
+    object.gvk.kind == "Namespace" && object.gvk.group.is_empty()
+}
+
+/// Plural and group of the kind that a definition defines: they are its name.
+pub fn defines(object: &ObjectId) -> Option<(&str, &str)> {
+    let definition = object.gvk.kind == "CustomResourceDefinition";
+    definition.then(|| object.name.split_once('.')).flatten()
+}
+
+/// What takes a thing along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Along {
+    /// What goes by itself, at the beginning of the chain.
+    pub root: Identity,
+    /// How the thing goes along with its neighbour in the chain.
+    pub way: Way,
+}
+
+/// What live things could go along with.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Home<'w> {
+    Namespace(&'w str),
+    /// Plural and group.
+    Definition(&'w str, &'w str),
+    /// A uid.
+    Owner(&'w str),
+    /// Namespace and name.
+    DaskCluster(&'w str, &'w str),
+    Pool(&'w str),
+}
+
+/// A world's things by what they could go along with.
+pub struct Cascade<'w> {
+    world: &'w World,
+    cluster: Option<&'w ClusterName>,
+    at: BTreeMap<Home<'w>, Vec<&'w ObjectId>>,
+    uids: BTreeMap<&'w str, &'w ObjectId>,
+}
+
+impl<'w> Cascade<'w> {
+    /// Of what is live. `manager` is the stack's field manager.
+    pub fn of(world: &'w World, cluster: Option<&'w ClusterName>, manager: &str) -> Self {
+        let inside = || world.inside.live().into_iter().flatten();
+        let pools = pools_of_nodes(world);
+        let mut at: BTreeMap<Home<'w>, Vec<&'w ObjectId>> = BTreeMap::new();
+        let mut uids = BTreeMap::new();
+        for (object, live) in inside() {
+            uids.extend(live["metadata"]["uid"].as_str().map(|uid| (uid, object)));
+            let namespace = object.namespace.as_deref();
+            let mut homes: Vec<Home<'w>> = namespace.map(Home::Namespace).into_iter().collect();
+            if !object.gvk.group.is_empty() {
+                homes.push(Home::Definition(&object.gvk.plural, &object.gvk.group));
+            }
+            homes.extend(owners(live).map(Home::Owner));
+            let owned = owners(live).next().is_some();
+            let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
+            // The operator makes the cluster their owner; what others have just attached will be its, too.
+            if attached && (owned || !diff::applied_by(live, manager)) {
+                let cluster = live["spec"]["cluster"].as_str();
+                homes.extend(cluster.map(|name| Home::DaskCluster(namespace.unwrap_or_default(), name)));
+            }
+            if is_pod(object) && !owned {
+                homes.extend(pool_of(live, &pools).map(Home::Pool));
+            }
+            for home in homes {
+                at.entry(home).or_default().push(object);
+            }
+        }
+        Self { world, cluster, at, uids }
+    }
+
+    /// What goes along with a thing, without what goes along with that.
+    pub fn direct(&self, goes: &Identity) -> Vec<(Identity, Way)> {
+        let found = |home: Home<'_>, way: Way| {
+            let objects = self.at.get(&home).into_iter().flatten();
+            objects.map(move |object| (Identity::Object((*object).clone()), way)).collect::<Vec<_>>()
+        };
+        match goes {
+            Identity::Cluster(_) => {
+                let pools = self.world.pools.keys().filter_map(|pool| {
+                    Some(Identity::NodePool { cluster: self.cluster?.clone(), pool: pool.clone() })
+                });
+                let objects = self.world.inside.live().into_iter().flatten();
+                let objects = objects.map(|(object, _)| Identity::Object(object.clone()));
+                pools.chain(objects).map(|thing| (thing, Way::Cluster)).collect()
+            }
+            Identity::NodePool { pool, .. } => found(Home::Pool(pool), Way::Pool),
+            Identity::Object(object) => {
+                let mut along = Vec::new();
+                if is_namespace(object) {
+                    along.extend(found(Home::Namespace(&object.name), Way::Namespace));
+                }
+                if let Some((plural, group)) = defines(object) {
+                    along.extend(found(Home::Definition(plural, group), Way::Definition));
+                }
+                if object.gvk == dask::api::cluster() {
+                    let namespace = object.namespace.as_deref().unwrap_or_default();
+                    along.extend(found(Home::DaskCluster(namespace, &object.name), Way::DaskCluster));
+                }
+                let uid = self.world.find(goes).and_then(|live| live["metadata"]["uid"].as_str());
+                along.extend(uid.into_iter().flat_map(|uid| found(Home::Owner(uid), Way::Owner)));
+                along
+            }
+            Identity::Check(_) => Vec::new(),
+        }
+    }
+
+    /// Everything that goes along when these go, in chains.
+    pub fn all(&self, goes: &[Identity]) -> BTreeMap<Identity, Along> {
+        let mut going: BTreeSet<Identity> = goes.iter().cloned().collect();
+        let mut open: Vec<(Identity, Identity)> =
+            goes.iter().rev().map(|one| (one.clone(), one.clone())).collect();
+        let mut along = BTreeMap::new();
+        while let Some((one, root)) = open.pop() {
+            for (thing, way) in self.direct(&one) {
+                let stays = way == Way::Owner && !self.loses_all_owners(&thing, &going);
+                if stays || !going.insert(thing.clone()) {
+                    continue;
+                }
+                along.insert(thing.clone(), Along { root: root.clone(), way });
+                open.push((thing, root.clone()));
+            }
+        }
+        along
+    }
+
+    /// Whether no owner of a thing stays. One that was not read may be gone already.
+    fn loses_all_owners(&self, thing: &Identity, going: &BTreeSet<Identity>) -> bool {
+        let Some(live) = self.world.find(thing) else { return false };
+        let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
+        known.all(|owner| going.contains(&Identity::Object((*owner).clone())))
+    }
+
+    /// Whether one of a thing's owners is among these.
+    pub fn has_owner(&self, live: &Value, is: impl Fn(&Identity) -> bool) -> bool {
+        let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
+        known.any(|owner| is(&Identity::Object((*owner).clone())))
+    }
+}
+
+impl Cascade<'_> {
+    /// Returns true if one of a thing's owners, or of theirs, is such an object: a controller made the thing for it.
+    pub fn made_for(&self, live: &Value, is: &impl Fn(&ObjectId, &Value) -> bool) -> bool {
+        let mut open: Vec<&ObjectId> = owners(live).filter_map(|uid| self.uids.get(uid).copied()).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(owner) = open.pop() {
+            let live = self.world.inside.live().and_then(|inside| inside.get(owner));
+            let Some(live) = live.filter(|_| seen.insert(owner)) else { continue };
+            if is(owner, live) {
+                return true;
+            }
+            open.extend(owners(live).filter_map(|uid| self.uids.get(uid).copied()));
+        }
+        false
+    }
+}
+
+/// The pools of nodes, by name.
+fn pools_of_nodes(world: &World) -> BTreeMap<&str, &str> {
+    let inside = world.inside.live().into_iter().flatten();
+    let nodes = inside.filter(|(object, _)| object.gvk.kind == "Node" && object.namespace.is_none());
+    nodes
+        .filter_map(|(object, live)| {
+            Some((object.name.as_str(), live["metadata"]["labels"][POOL_LABEL].as_str()?))
+        })
+        .collect()
+}
+
+pub(crate) fn is_pod(object: &ObjectId) -> bool {
+    object.gvk.kind == "Pod" && object.gvk.group.is_empty()
+}
+
+/// The pool of the node that a Pod runs on.
+fn pool_of<'w>(pod: &Value, pools: &BTreeMap<&str, &'w str>) -> Option<&'w str> {
+    pod["spec"]["nodeName"].as_str().and_then(|node| pools.get(node).copied())
+}
+
+/// The Pods on the nodes of a pool.
+pub(crate) fn pods_of_pool<'w>(world: &'w World, pool: &str) -> Vec<(&'w ObjectId, &'w Value)> {
+    let pools = pools_of_nodes(world);
+    let inside = world.inside.live().into_iter().flatten();
+    inside.filter(|(object, live)| is_pod(object) && pool_of(live, &pools) == Some(pool)).collect()
+}
+
+/// The uids of an object's owners.
+pub(crate) fn owners(live: &Value) -> impl Iterator<Item = &str> {
+    let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    // Those without a uid are nobody's.
+    owners.map(|owner| owner["uid"].as_str().unwrap_or_default())
+}

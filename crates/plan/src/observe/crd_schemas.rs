@@ -1,0 +1,60 @@
+//! The shapes of custom kinds, as the definitions say them that the stack makes or that are live.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::observe::inputs::Inputs;
+use model::resource::Resource;
+use model::schema::Schema;
+
+/// Of the custom kinds among what is wanted, by `apiVersion` and kind.
+#[derive(Default)]
+pub(crate) struct Shapes(BTreeMap<(String, String), Schema>);
+
+impl Shapes {
+    /// What live definitions say, as the server has filled in defaults after them; else those of the stack.
+    pub fn of(inputs: &Inputs<'_>) -> Self {
+        let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";
+        let live = inputs.world.inside.live().into_iter().flatten().map(|(_, live)| live);
+        let wanted = inputs.desired.iter().map(|resource| &resource.body);
+        let definitions: Vec<&Value> = live.chain(wanted).filter(is_definition).collect();
+        let mut shapes = BTreeMap::new();
+        if definitions.is_empty() {
+            return Self(shapes);
+        }
+        for resource in inputs.desired.iter() {
+            if kinds::kubernetes::object::object_schema(&resource.identity).is_some() {
+                continue;
+            }
+            let key = key(&resource.body);
+            if !shapes.contains_key(&key)
+                && let Some(schema) = definitions.iter().find_map(|definition| shape(definition, &key))
+            {
+                shapes.insert(key, schema);
+            }
+        }
+        Self(shapes)
+    }
+
+    /// The shape of an object.
+    pub fn schema(&self, resource: &Resource) -> Option<Schema> {
+        kinds::kubernetes::object::object_schema(&resource.identity)
+            .or_else(|| self.0.get(&key(&resource.body)).cloned())
+    }
+}
+
+fn key(body: &Value) -> (String, String) {
+    let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+    (text("apiVersion"), text("kind"))
+}
+
+fn shape(definition: &Value, (api_version, kind): &(String, String)) -> Option<Schema> {
+    let (group, version) = api_version.split_once('/')?;
+    let spec = &definition["spec"];
+    if spec["group"] != group || spec["names"]["kind"] != kind.as_str() {
+        return None;
+    }
+    let version = spec["versions"].as_array()?.iter().find(|found| found["name"] == version)?;
+    Some(Schema::from_crd(&version["schema"]["openAPIV3Schema"]))
+}

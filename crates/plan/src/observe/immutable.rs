@@ -1,0 +1,65 @@
+//! Changes that the API server refuses of live objects, although no field alone tells: of a ConfigMap or Secret with
+//! `immutable: true`, and of a claim that would get smaller.
+
+use serde_json::Value;
+
+use kinds::json::text;
+use kinds::kubernetes::same::quantity;
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic};
+use model::resource::{Effect, FieldChange, Resource};
+
+const IMMUTABLE: &str = "it has `immutable: true`";
+/// Source: `ValidateConfigMapUpdate`, `ValidateSecretUpdate` in `pkg/apis/core/validation/validation.go`.
+const FROZEN: [&str; 4] = ["data", "binaryData", "stringData", "immutable"];
+
+fn is_core(resource: &Resource, kinds: &[&str]) -> bool {
+    let object = resource.identity.object();
+    object.is_some_and(|object| object.gvk.group.is_empty() && kinds.contains(&object.gvk.kind.as_str()))
+}
+
+/// Has changes of what cannot be changed replace the object.
+pub(crate) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChange]) {
+    if live["immutable"] != true || !is_core(resource, &["ConfigMap", "Secret"]) {
+        return;
+    }
+    for change in changes {
+        if FROZEN.iter().any(|field| FieldPath::keys([*field]).contains(&change.path)) {
+            (change.effect, change.note) = (Effect::Replace, Some(IMMUTABLE.to_owned()));
+        }
+    }
+}
+
+/// The error of a claim that would get smaller. Kubernetes lets a claim grow, and shrink only down to what its volume has not
+/// reached yet.
+/// Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and later.
+pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
+    let place = FieldPath::keys(["spec", "resources", "requests", "storage"]);
+    let change = changes.iter().find(|change| change.path == place)?;
+    if !is_core(resource, &["PersistentVolumeClaim"]) {
+        return None;
+    }
+    let (before, after) = change.before.as_ref().zip(change.after.as_ref())?;
+    let capacity = &live["status"]["capacity"]["storage"];
+    let least = if capacity.is_null() { before } else { capacity };
+    let fits =
+        |floor: &Value| quantity(after).zip(quantity(floor)).is_none_or(|(after, floor)| after > floor);
+    let grows = quantity(after).zip(quantity(before)).is_none_or(|(after, before)| after >= before);
+    if grows || fits(least) {
+        return None;
+    }
+    let what = format!(
+        "{} cannot shrink from {} to {}: Kubernetes does not make a volume smaller",
+        resource.identity,
+        text(before),
+        text(after)
+    );
+    let help = format!(
+        "keep {}; for a smaller volume create a claim of another name and copy the data, or delete this one with its \
+         data: --replace {}",
+        text(before),
+        resource.address
+    );
+    let problem = Diagnostic::error(Code::ClaimShrinks, what);
+    Some(problem.at_value(resource.origin_of(&place), "requested here").help(help))
+}

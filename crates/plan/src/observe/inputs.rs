@@ -1,0 +1,219 @@
+//! What a plan is made of.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::observe::stop_state::{Before, Halts};
+use crate::{Change, Consent, Mode, Note, Plan, Read};
+use model::address::Address;
+use model::resource::{
+    External, Hourly, Identity, Ladder, Lowered, ObjectId, Owner, Resource, Target, World,
+};
+use model::source::Sources;
+
+/// What a plan is limited to, as it was typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Only these and what they need; everything when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// Not these and what needs them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excludes: Vec<String>,
+}
+
+impl Selection {
+    /// Whether the plan is about the whole stack.
+    pub fn is_all(&self) -> bool {
+        self.targets.is_empty() && self.excludes.is_empty()
+    }
+}
+
+/// A plan of a part of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Partial {
+    /// What it was limited to.
+    pub selection: Selection,
+    /// What is in the stack, or live and ours, and not in the plan. The record keeps what it knows of it.
+    pub left_out: Vec<(Address, Identity)>,
+    /// Objects among them that are live and ours and that no record names: it was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrecorded: Vec<(Address, ObjectId)>,
+    /// The number that the target alone gets, against what the stack file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+}
+
+/// The stack file's word where a plan compares something else: pools that are stopped have no nodes in it, and pools with
+/// several ways are on one of them. A plan that is made again begins here, as both follow from what is live.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFile {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) resources: Vec<Resource>,
+    /// The price of all of it, where that of the plan is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hourly: Option<Hourly>,
+}
+
+impl InFile {
+    /// Returns true where the plan compares exactly what the file says.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.hourly.is_none()
+    }
+
+    /// Keeps what differs between the file and what is compared.
+    pub(crate) fn of(file: &[Resource], hourly: Option<Hourly>, compared: &Inputs<'_>) -> Self {
+        let pairs = file.iter().zip(compared.desired.iter());
+        let differ = pairs.filter(|(file, compared)| file.body != compared.body);
+        Self {
+            resources: differ.map(|(file, _)| file.clone()).collect(),
+            hourly: hourly.filter(|hourly| compared.hourly.as_ref() != Some(hourly)),
+        }
+    }
+
+    /// Gives back the desired state and its price as the file has them.
+    pub(crate) fn restored(
+        &self,
+        compared: &Arc<[Resource]>,
+        hourly: Option<&Hourly>,
+    ) -> (Arc<[Resource]>, Option<Hourly>) {
+        let mut desired = Arc::clone(compared);
+        for resource in &self.resources {
+            let place = desired.iter().position(|one| one.identity == resource.identity);
+            if let Some(place) = place {
+                Arc::make_mut(&mut desired)[place] = resource.clone();
+            }
+        }
+        (desired, self.hourly.as_ref().or(hourly).cloned())
+    }
+}
+
+/// All that a plan is made of.
+pub struct Inputs<'a> {
+    /// What is wanted.
+    pub desired: Arc<[Resource]>,
+    /// What others own and the stack reads.
+    pub external: Vec<External>,
+    /// Node pools with `capacity`, each with all its ways.
+    pub ladders: Vec<Ladder>,
+    /// What is live.
+    pub world: &'a World,
+    pub target: Target,
+    pub owner: Owner,
+    pub mode: Mode,
+    /// Whether the world is empty because nothing was read.
+    pub offline: bool,
+    /// Consents given.
+    pub allowed: Vec<Consent>,
+    /// Addresses to replace although nothing forces it.
+    pub replace: Vec<Address>,
+    /// Whether what has several ways to be had begins with the first again.
+    pub retry_capacity: bool,
+    /// What the plan is limited to.
+    pub selection: Selection,
+    /// Whether another target than the last one is meant.
+    pub retarget: bool,
+    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
+    pub when_idle: Option<u32>,
+    /// What stops, starts, or is stopped.
+    pub halts: Halts,
+    /// Where values stand in the stack file.
+    pub sources: &'a Sources,
+    pub hourly: Option<Hourly>,
+    /// The stops before this plan.
+    pub before: Before,
+    /// The file's word on what is compared otherwise.
+    pub in_file: InFile,
+}
+
+impl<'a> Inputs<'a> {
+    /// Of a stack as a whole, without flags.
+    pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
+        let Lowered { owner, target, resources, external, ladders, hourly } = stack;
+        let record = world.record.as_ref();
+        let stopped = record.map(|record| record.stopped.clone()).unwrap_or_default();
+        let starting = record.map(|record| record.starting.clone()).unwrap_or_default();
+        let halts = Halts { stopped, starting, ..Halts::default() };
+        Self {
+            desired: resources,
+            external,
+            ladders,
+            world,
+            target,
+            owner,
+            mode,
+            offline: false,
+            allowed: Vec::new(),
+            replace: Vec::new(),
+            retry_capacity: false,
+            selection: Selection::default(),
+            retarget: false,
+            when_idle: None,
+            halts,
+            sources,
+            hourly,
+            before: Before::default(),
+            in_file: InFile::default(),
+        }
+    }
+
+    /// The plan that these changes make of them.
+    pub fn into_plan(
+        self,
+        changes: Vec<Change>,
+        reads: Vec<Read>,
+        notes: Vec<Note>,
+        partial: Option<Partial>,
+    ) -> Plan {
+        // Where nothing of the stack is, nothing was forgotten: that is a first apply.
+        let incomplete = !self.world.unlisted.is_empty() && self.has_things();
+        let Self {
+            desired,
+            external,
+            ladders,
+            world,
+            target,
+            owner,
+            mode,
+            offline,
+            allowed,
+            replace,
+            retry_capacity,
+            selection: _,
+            retarget,
+            when_idle,
+            halts,
+            sources: _,
+            hourly,
+            before: _,
+            in_file,
+        } = self;
+        let kept = world.record.is_some() || world.only_locked || world.home_left;
+        let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
+        Plan {
+            record_left,
+            incomplete,
+            target,
+            owner,
+            mode,
+            offline,
+            changes,
+            barriers: Vec::new(),
+            desired,
+            in_file,
+            ladders,
+            external,
+            reads,
+            notes,
+            hourly,
+            allowed,
+            partial,
+            retarget,
+            replace,
+            retry_capacity,
+            when_idle,
+            halts,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What a plan sees: what is wanted, what is live, whose that is, and what people call it. Nothing here changes while a plan
+//! is made.
+
+pub(crate) mod address_match;
+pub mod cascade;
+pub(crate) mod crd_schemas;
+pub mod diff;
+pub(crate) mod env_secrets;
+pub(crate) mod immutable;
+pub(crate) mod inputs;
+pub mod recheck;
+pub(crate) mod stop_state;
+pub(crate) mod system;
+pub(crate) mod text_index;
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use crate::observe::cascade::defines;
+use crate::observe::crd_schemas::Shapes;
+use crate::observe::inputs::Inputs;
+use crate::reason::Users;
+use crate::{Action, Change};
+use kinds::gke;
+use kinds::gke::compare::{Compared, Relied};
+use kinds::kind::{Amiss, ChangeContext, Compare, Kind};
+use kinds::kubernetes::object::kind_of;
+use kinds::kubernetes::{check, marks};
+use model::address::{Address, FieldPath};
+use model::record::Record;
+use model::resource::{
+    self, ByIdentity, Effect, FieldChange, Identity, KindId, LABEL_STACK, ObjectId, Resource,
+};
+
+/// All that is seen.
+pub(crate) struct Observed<'a> {
+    pub(crate) inputs: &'a Inputs<'a>,
+    /// The stack's field manager.
+    manager: String,
+    /// The shapes of custom kinds.
+    pub(crate) shapes: Shapes,
+    /// What is wanted, by what it is to the API.
+    pub(crate) wanted: ByIdentity<'a>,
+    /// Wanted definitions, by plural and group of their kind.
+    definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
+    /// What people call things.
+    pub(crate) known: Known<'a>,
+}
+
+impl<'a> Observed<'a> {
+    pub(crate) fn of(inputs: &'a Inputs<'a>) -> Self {
+        Self {
+            inputs,
+            manager: inputs.owner.field_manager(),
+            shapes: Shapes::of(inputs),
+            wanted: resource::by_identity(&inputs.desired),
+            definitions: definitions(&inputs.desired),
+            known: Known::of(&inputs.desired, inputs.world.record.as_ref()),
+        }
+    }
+
+    /// A cluster that is being deleted, or was never whole, takes with it what nobody can read any more.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let status = self.inputs.world.cluster.live().and_then(|cluster| cluster["status"].as_str());
+        matches!(status, Some("STOPPING" | "ERROR"))
+    }
+
+    /// Whether the stack has the definition of an object's kind, with the version that the object is asked for in.
+    pub(crate) fn will_serve(&self, resource: &Resource) -> bool {
+        let Identity::Object(object) = &resource.identity else { return false };
+        let definition = self.definition_of(object);
+        definition.is_some_and(|other| served(&other.body).any(|version| version == object.gvk.version))
+    }
+
+    /// The wanted definition of an object's kind.
+    pub(crate) fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
+        self.definitions.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
+    }
+
+    /// An object that goes while its definition stops serving the version that it was read in: a version that is served
+    /// before and after.
+    pub(crate) fn in_lasting_version(&self, identity: Identity) -> Identity {
+        let Identity::Object(mut object) = identity else { return identity };
+        let later = (!object.gvk.group.is_empty()).then(|| self.definition_of(&object)).flatten();
+        if let Some(later) = later
+            && !served(&later.body).any(|version| version == object.gvk.version)
+        {
+            let now = self.inputs.world.find(&later.identity).unwrap_or(&Value::Null);
+            let mut both = served(&later.body).filter(|version| served(now).any(|other| other == *version));
+            if let Some(version) = both.next() {
+                object.gvk.version = version.to_owned();
+            }
+        }
+        Identity::Object(object)
+    }
+
+    /// What is wanted beside what is live; `None` for actions.
+    pub(crate) fn compared(&self, resource: &Resource, kind: &Kind, live: &Value) -> Option<Compared> {
+        match kind.compare {
+            Compare::Gke(message, rows) => {
+                let record = self.inputs.world.record.as_ref();
+                let last = record.and_then(|record| record.last_set(&resource.identity));
+                Some(gke::api::compared(message, rows, &resource.body, live, last))
+            }
+            Compare::Kubernetes(effect) => {
+                let schema = self.shapes.schema(resource);
+                let given = &self.inputs.world.given;
+                let mut compared =
+                    env_secrets::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
+                compared.changes.extend(other_version(&resource.body, live, &self.manager));
+                immutable::freeze(resource, live, &mut compared.changes);
+                Some(compared)
+            }
+            Compare::Action => None,
+        }
+    }
+
+    /// What is amiss with something, whatever its fields say.
+    pub(crate) fn looked_over(
+        &self,
+        resource: &Resource,
+        kind: &Kind,
+        live: &Value,
+        action: Action,
+    ) -> Option<Amiss> {
+        (kind.amiss)(&ChangeContext {
+            resource: Some(resource),
+            live: Some(live),
+            inside: self.inputs.world.inside.live(),
+            ..ChangeContext::of(action, &resource.identity, &self.inputs.owner)
+        })
+    }
+
+    /// Whether the stack has applied a live object.
+    pub(crate) fn has_applied(&self, live: &Value) -> bool {
+        diff::applied_by(live, &self.manager)
+    }
+
+    /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
+    /// made is theirs.
+    pub(crate) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
+        if matches!(kind.compare, Compare::Gke(..)) {
+            let labels = gke_labels(&resource.identity, live);
+            if gke::compare::is_ours(labels, &self.inputs.owner) {
+                return Standing::Ours;
+            }
+            return Standing::Others(match labels[LABEL_STACK].as_str() {
+                Some(stack) => format!("its label names the stack `{stack}`"),
+                None => "it has no stack label".to_owned(),
+            });
+        }
+        if self.has_applied(live) {
+            return Standing::Ours;
+        }
+        let stacks = diff::other_stacks(live, &self.manager);
+        if kind.shared && !stacks.is_empty() {
+            return Standing::Shared(stacks.into_iter().map(stack_of).collect());
+        }
+        let makers = live["metadata"]["managedFields"].as_array();
+        let maker = makers.and_then(|list| list.first()).and_then(|entry| entry["manager"].as_str());
+        Standing::Others(match maker {
+            Some(maker) => format!("its field manager is `{maker}`"),
+            None => "it has no field manager".to_owned(),
+        })
+    }
+
+    /// Field managers whose hold on an object ends with a change: those of other stacks when it is taken from them, ours
+    /// when it is handed over. What stacks share keeps them all, and the agent of a host edits no entries.
+    pub(crate) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
+        let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
+        let managers = match change.action {
+            Action::Update if change.taken.is_some() && !kind.shared => {
+                marks::other_stacks(live, &self.manager)
+            }
+            Action::Forget if self.is_theirs(&change.identity) => marks::own(live, &self.manager),
+            _ => Vec::new(),
+        };
+        managers.into_iter().map(str::to_owned).collect()
+    }
+
+    /// "stack other uses it too".
+    pub(crate) fn users_of(&self, identity: &Identity) -> Users {
+        let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
+        Users(diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect())
+    }
+
+    /// What happens to something that is wanted, at the place of the first field that asks for it.
+    pub(crate) fn proposed(&self, resource: &Resource, action: Action, fields: Vec<FieldChange>) -> Change {
+        let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
+        let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
+        let Resource { address, identity, kind, .. } = resource;
+        Change {
+            fields,
+            location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
+            origin,
+            ..Change::of(address.clone(), identity.clone(), *kind, action)
+        }
+    }
+
+    /// What people call a thing, and its kind.
+    pub(crate) fn name_of(&self, identity: &Identity) -> (Address, KindId) {
+        self.known.find(identity)
+    }
+
+    /// The record and its namespace are not things of the stack: apply keeps them.
+    pub(crate) fn is_record(&self, object: &ObjectId) -> bool {
+        let namespace = kinds::kubernetes::namespace::object(model::record::NAMESPACE);
+        *object == Record::object(&self.inputs.owner.stack) || *object == namespace
+    }
+
+    /// Whether others own it, as the file says.
+    pub(crate) fn is_theirs(&self, identity: &Identity) -> bool {
+        self.inputs.external.iter().any(|external| external.resource.identity == *identity)
+    }
+}
+
+fn definitions(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
+    let mut definitions = BTreeMap::new();
+    for resource in desired {
+        if let Identity::Object(object) = &resource.identity
+            && let Some(name) = defines(object)
+        {
+            definitions.entry(name).or_insert(resource);
+        }
+    }
+    definitions
+}
+
+/// The versions that a definition serves.
+fn served(definition: &Value) -> impl Iterator<Item = &str> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str())
+}
+
+/// An object that we have applied in another version of its API is applied once in the wanted one: which fields are ours
+/// is noted under a version, and the note goes with it when the server no longer knows that version.
+/// Source: `merge/update.go` of structured-merge-diff (recalled): managers of versions that cannot be converted are dropped.
+fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
+    let applied = diff::applied_in(live, manager)?;
+    let now = wanted["apiVersion"].as_str().filter(|now| *now != applied)?;
+    Some(FieldChange {
+        path: FieldPath::keys(["apiVersion"]),
+        before: Some(applied.into()),
+        after: Some(now.into()),
+        effect: Effect::InPlace,
+        note: Some("the same object in another API version".to_owned()),
+        drift: None,
+        secret: false,
+    })
+}
+
+/// Whose a live thing is.
+pub(crate) enum Standing {
+    /// This stack's.
+    Ours,
+    /// Other stacks', of a kind that several stacks may have.
+    Shared(Vec<String>),
+    /// Somebody else's; how that is known.
+    Others(String),
+}
+
+/// `stack rapids` of the field manager `dask-infra/rapids`.
+pub(crate) fn stack_of(manager: &str) -> String {
+    let stack = manager.trim_start_matches("dask-infra/");
+    format!("stack {}", stack.split(':').next().unwrap_or(stack))
+}
+
+/// The labels of a cluster or pool, as Google Cloud has them.
+pub(crate) fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
+    labels_path(identity).find(live).unwrap_or(&Value::Null)
+}
+
+/// The place of these labels.
+pub(crate) fn labels_path(identity: &Identity) -> FieldPath {
+    match identity {
+        Identity::NodePool { .. } => FieldPath::keys(["config", "resourceLabels"]),
+        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => {
+            FieldPath::keys(["resourceLabels"])
+        }
+    }
+}
+
+/// Returns true for objects of an API server; those of hosts are kept by an agent.
+pub(crate) fn is_in_kubernetes(identity: &Identity) -> bool {
+    identity.object().is_some_and(|object| object.gvk.group != kinds::scope::HOSTS_GROUP)
+}
+
+/// GKE gives a pool no id, and its link is its name; the instance groups behind it are new with each pool.
+pub(crate) fn which_pool(live: &Value) -> Option<(&'static str, &Value)> {
+    // A cluster has an id, and lists the groups of all its pools.
+    let groups = live.get("instanceGroupUrls").filter(|_| live["id"].is_null())?;
+    Some(("instanceGroupUrls", groups))
+}
+
+/// A digest of what a change relies on: which thing it is, and the live values that were compared.
+pub(crate) fn fingerprint(live: &Value, relied: &Relied) -> String {
+    let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(uid.unwrap_or_default().as_bytes()).update(relied.as_bytes());
+    hasher.finalize().to_hex().as_str()[..16].to_owned()
+}
+
+/// The addresses of what is wanted and of what the record knows, by identity.
+pub(crate) struct Known<'a> {
+    wanted: HashMap<&'a Identity, (&'a Address, KindId)>,
+    /// The pods that the checks of the file run, and the checks.
+    pods: HashMap<Identity, &'a Address>,
+}
+
+impl<'a> Known<'a> {
+    fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
+        let recorded = record.into_iter().flat_map(|record| &record.inventory);
+        let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.id())));
+        let wanted = desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind)));
+        let checks = desired.iter().filter(|wanted| wanted.kind == KindId::Check);
+        let pods = checks.map(|wanted| (Identity::Object(check::pod(&wanted.body)), &wanted.address));
+        Self { wanted: recorded.chain(wanted).collect(), pods: pods.collect() }
+    }
+
+    /// The check of the file whose pod a thing is.
+    pub(crate) fn check_of(&self, identity: &Identity) -> Option<&'a Address> {
+        self.pods.get(identity).copied()
+    }
+
+    pub(crate) fn find(&self, identity: &Identity) -> (Address, KindId) {
+        if let Some((address, kind)) = self.wanted.get(identity) {
+            return ((*address).clone(), *kind);
+        }
+        match identity {
+            Identity::Cluster(_) => (Address::new("cluster"), KindId::Cluster),
+            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), KindId::NodePool),
+            Identity::Check(address) => (address.clone(), KindId::Check),
+            Identity::Object(object) => {
+                let kind = kind_of(object);
+                let address = match self.check_of(identity) {
+                    Some(check) => check::address_of(check, object),
+                    None => (kinds::of(kind).address)(object),
+                };
+                (address, kind)
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Whether a live object is still what its change was planned for, when its version has moved: a status or a label of
+//! others moves it, too.
+
+use serde_json::Value;
+
+use crate::{Change, observe::diff, observe::env_secrets};
+use kinds::kind::Compare;
+use model::address::FieldPath;
+use model::resource::{Owner, Resource};
+use model::secrets::given::Given;
+
+/// What a live object is to its planned change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Still {
+    /// As it is wanted already, and ours.
+    ReadSet,
+    /// What the change was planned for: whatever moved, the plan does not rely on it.
+    Planned,
+    /// Something else.
+    Moved,
+}
+
+/// Compares again what the plan compared.
+pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given, live: &Value) -> Still {
+    let Compare::Kubernetes(effect) = &kinds::of(change.kind).compare else {
+        return Still::Moved;
+    };
+    let (schema, manager) =
+        (kinds::kubernetes::object::object_schema(&resource.identity), owner.field_manager());
+    let compared = env_secrets::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
+    if compared.changes.is_empty() && diff::applied_by(live, &manager) {
+        return Still::ReadSet;
+    }
+    let planned = compared.changes.iter().all(|now| {
+        let same = change.fields.iter().find(|field| field.path == now.path);
+        same.is_some_and(|field| (&field.before, &field.after) == (&now.before, &now.after))
+    });
+    let taken = |path: &FieldPath| {
+        change.taken.as_ref().is_some_and(|taken| taken.fields.is_empty() || taken.fields.contains(path))
+    };
+    let agreed = compared.others.iter().all(|(path, _)| taken(path));
+    if planned && agreed { Still::Planned } else { Still::Moved }
+}

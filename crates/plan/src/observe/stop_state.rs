@@ -1,0 +1,77 @@
+//! What a plan is told and tells of what is stopped.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use model::record::{Stop, Stopped, as_list};
+use model::resource::Identity;
+
+/// What is asked of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Halting {
+    /// What is stopped stays so.
+    #[default]
+    Leave,
+    /// What the selection names stops; everything that can, when it names nothing.
+    Stop(Stop),
+    /// What the plan is about and is stopped, or has gone by itself, is brought back.
+    Start,
+}
+
+/// What is stopped once a plan is applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halts {
+    pub asked: Halting,
+    #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
+    pub stopped: Stopped,
+    /// The things that are being started: each no longer counts as stopped, and the record names it until an apply has seen it there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub starting: BTreeSet<Identity>,
+    /// Whether the record says otherwise, so that it is written even where nothing else changes.
+    #[serde(default)]
+    pub news: bool,
+}
+
+impl Halts {
+    /// Whether there is nothing to say of it.
+    pub fn is_none(&self) -> bool {
+        self.asked == Halting::Leave && self.stopped.is_empty() && self.starting.is_empty()
+    }
+
+    /// Returns true for what is stopped, and for what is being started.
+    pub fn has(&self, identity: &Identity) -> bool {
+        self.stopped.contains_key(identity) || self.starting.contains(identity)
+    }
+
+    /// Returns true for a plan of `start` or `--start`.
+    pub fn is_start(&self) -> bool {
+        self.asked == Halting::Start
+    }
+
+    /// Returns true where this command stops all that is stopped, so that a plain `start` restores nothing else.
+    pub fn is_all_of_stop(&self) -> bool {
+        let Halting::Stop(asked) = &self.asked else { return false };
+        self.stopped.values().all(|stop| (&stop.by, &stop.since) == (&asked.by, &asked.since))
+    }
+
+    /// Whether it is what `stop` asked for.
+    pub fn is_stop(&self) -> bool {
+        matches!(self.asked, Halting::Stop(_))
+    }
+}
+
+/// The things that were stopped, and those that were being started, when a plan was begun.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    pub(crate) stopped: Stopped,
+    pub(crate) starting: BTreeSet<Identity>,
+}
+
+impl Before {
+    /// Returns true for what is stopped, or was and is not there again yet.
+    pub(crate) fn has(&self, identity: &Identity) -> bool {
+        self.stopped.contains_key(identity) || self.starting.contains(identity)
+    }
+}

@@ -1,0 +1,87 @@
+//! Which of many names a text speaks of, without looking for each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// Whether a letter may stand within a word of a name.
+fn is_part(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '-'
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter| !is_part(letter)).filter(|word| !word.is_empty())
+}
+
+/// Whether a text in a value has a name as a word of its own.
+pub(crate) fn has_word(value: &Value, name: &str) -> bool {
+    match value {
+        Value::String(text) => text
+            .match_indices(name)
+            .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part)),
+        Value::Array(items) => items.iter().any(|item| has_word(item, name)),
+        Value::Object(fields) => fields.values().any(|value| has_word(value, name)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The words of all texts in a value.
+fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
+    match value {
+        Value::String(text) => found.extend(words(text)),
+        Value::Array(items) => items.iter().for_each(|item| words_of(item, found)),
+        Value::Object(fields) => fields.values().for_each(|value| words_of(value, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What of a live object speaks of others.
+pub(crate) fn speaking(live: &Value) -> impl Iterator<Item = &Value> {
+    let fields = live.as_object().into_iter().flatten();
+    fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).map(|(_, value)| value)
+}
+
+/// Places by the name of what is there, and by the namespace that it can be spoken of in; everywhere without one.
+#[derive(Default)]
+pub(crate) struct Names<'a> {
+    /// By the rarest word of the name: whoever has the name as a word has that one.
+    places: BTreeMap<(Option<&'a str>, &'a str), Vec<usize>>,
+    /// Names without a word.
+    wordless: Vec<usize>,
+}
+
+impl<'a> Names<'a> {
+    /// Of these: place, namespace, name.
+    pub fn of(named: &[(usize, Option<&'a str>, &'a str)]) -> Self {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for word in named.iter().flat_map(|(_, _, name)| words(name)) {
+            *counts.entry(word).or_default() += 1;
+        }
+        let mut names = Self::default();
+        for (place, namespace, name) in named {
+            match words(name).min_by_key(|word| counts.get(word)) {
+                Some(word) => names.places.entry((*namespace, word)).or_default().push(*place),
+                None => names.wordless.push(*place),
+            }
+        }
+        names
+    }
+
+    /// The places of all that an object in a namespace may speak of, and of few others.
+    pub fn perhaps_in(&self, live: &Value, namespace: Option<&str>) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut said = BTreeSet::new();
+        if self.places.is_empty() && self.wordless.is_empty() {
+            return found;
+        }
+        speaking(live).for_each(|value| words_of(value, &mut said));
+        found.extend(&self.wordless);
+        for word in said {
+            found.extend(self.places.get(&(None, word)).into_iter().flatten());
+            if namespace.is_some() {
+                found.extend(self.places.get(&(namespace, word)).into_iter().flatten());
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,109 @@
+//! How long an apply of a plan usually takes: along the changes that wait for each other, the longest way through them.
+
+use crate::{Change, Plan};
+use model::resource::Usual;
+
+/// The longest way through what takes long, and how long it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongestWay<'p> {
+    /// Of the whole way, when all on it goes fast and when all on it goes slowly.
+    pub usual: Usual,
+    /// What takes long on it, in the order of doing.
+    pub changes: Vec<&'p Change>,
+}
+
+impl Plan {
+    /// The longest way through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
+    pub fn longest_way(&self) -> Option<LongestWay<'_>> {
+        let own: Vec<Option<Usual>> = self.changes.iter().map(|change| change.usual).collect();
+        let (usual, places) = longest(&own, |place| self.before(&self.changes[place]).collect())?;
+        Some(LongestWay { usual, changes: places.into_iter().map(|place| &self.changes[place]).collect() })
+    }
+}
+
+/// The longest way up to a change, it included.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    usual: Usual,
+    /// The last on it that takes long.
+    last: Option<usize>,
+    /// The one before that.
+    earlier: Option<usize>,
+}
+
+fn longest(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Option<(Usual, Vec<usize>)> {
+    let ways = ways(own, before);
+    let ends = ways.iter().filter_map(|way| Some((way.usual, way.last?)));
+    let (usual, last) = ends.max_by_key(|(usual, _)| usual.most)?;
+    let mut places: Vec<usize> =
+        std::iter::successors(Some(last), |place| ways.get(*place)?.earlier).collect();
+    places.reverse();
+    Some((usual, places))
+}
+
+fn ways(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Way> {
+    let mut ways: Vec<Option<Way>> = vec![None; own.len()];
+    let mut open: Vec<usize> = (0..own.len()).rev().collect();
+    // Each is looked at again after all that it waits for; a plan has no circles.
+    while let Some(place) = open.last().copied() {
+        let before = before(place);
+        let ahead: Vec<usize> = before.iter().copied().filter(|place| ways[*place].is_none()).collect();
+        if ways[place].is_some() || ahead.is_empty() {
+            open.pop();
+            let reached = before.into_iter().filter_map(|place| ways[place]);
+            let reached = reached.max_by_key(|way| way.usual.most).unwrap_or_default();
+            ways[place].get_or_insert_with(|| own[place].map_or(reached, |own| reached.and(place, own)));
+        }
+        open.extend(ahead);
+    }
+    ways.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+impl Way {
+    fn and(self, place: usize, own: Usual) -> Self {
+        let Usual { least, most } = self.usual;
+        let usual = Usual { least: least.saturating_add(own.least), most: most.saturating_add(own.most) };
+        Self { usual, last: Some(place), earlier: self.last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn time(seconds: u32) -> Usual {
+        Usual { least: seconds / 2, most: seconds }
+    }
+
+    #[test]
+    fn what_is_quick_between_two_that_take_long_is_passed_over() {
+        let own = [Some(time(300)), None, Some(time(100)), Some(time(200)), None];
+        let before = |place: usize| [vec![], vec![0], vec![1], vec![1], vec![2, 3]][place].clone();
+        let usual = Usual { least: 250, most: 500 };
+        assert_eq!(longest(&own, before), Some((usual, vec![0, 3])));
+        assert_eq!(longest(&[None, None], |_| Vec::new()), None);
+    }
+
+    proptest! {
+        /// No way is longer, and the one that is told is a way.
+        #[test]
+        fn none_is_longer(drawn in prop::collection::vec((prop::option::of(1_u32..1000), any::<u16>()), 1..12)) {
+            let own: Vec<Option<Usual>> = drawn.iter().map(|(seconds, _)| seconds.map(time)).collect();
+            // Those whose bit is set, of those before it.
+            let before = |place: usize| (0..place).filter(|other| drawn[place].1 & (1 << other) != 0).collect::<Vec<_>>();
+            fn most(place: usize, own: &[Option<Usual>], before: &dyn Fn(usize) -> Vec<usize>) -> u32 {
+                let reached = before(place).into_iter().map(|place| most(place, own, before)).max();
+                reached.unwrap_or(0) + own[place].map_or(0, |own| own.most)
+            }
+            let expected = (0..own.len()).map(|place| most(place, &own, &before)).max().unwrap();
+            let found = longest(&own, before);
+            prop_assert_eq!(found.as_ref().map_or(0, |(usual, _)| usual.most), expected);
+            if let Some((usual, places)) = found {
+                prop_assert_eq!(places.iter().filter_map(|place| own[*place]).map(|own| own.most).sum::<u32>(), usual.most);
+                prop_assert!(places.is_sorted());
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! An order among the changes of a plan: pairs of them, and groups of which every one comes before every one of another.
+//! A group of pairs that would be long to write out becomes a barrier.
+
+pub(crate) mod duration;
+pub mod graph;
+pub(crate) mod relations;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::algo::{tarjan_scc, toposort};
+use petgraph::graphmap::DiGraphMap;
+
+use crate::{Barrier, Change};
+
+/// Up to so many pairs of a group are written out, so that each change says itself what it waits for: at most sixteen for
+/// each that is in the group. More become a barrier.
+const PAIRS: usize = 1024;
+
+/// What comes before what, as places among the changes.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pairs: Vec<(usize, usize)>,
+    groups: Vec<Group>,
+    /// Pairs of a group that are written out.
+    limit: usize,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self::up_to(PAIRS)
+    }
+}
+
+/// All of the first come before all of the second.
+#[derive(Debug)]
+struct Group {
+    before: Vec<usize>,
+    after: Vec<usize>,
+}
+
+impl Order {
+    /// One comes before another.
+    pub fn pair(&mut self, before: usize, after: usize) {
+        self.pairs.push((before, after));
+    }
+
+    /// Empty; longer groups than these become barriers.
+    pub fn up_to(limit: usize) -> Self {
+        Self { pairs: Vec::new(), groups: Vec::new(), limit }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty() && self.groups.is_empty()
+    }
+
+    /// Whether a group of so many before so many has too many pairs to write them out.
+    pub fn is_long(&self, before: usize, after: usize) -> bool {
+        before.saturating_mul(after) > self.limit
+    }
+
+    /// Every one comes before every one of the others; none before itself.
+    pub fn all(&mut self, before: &[usize], after: &[usize]) {
+        if !self.is_long(before.len(), after.len()) {
+            for after in after {
+                let others = before.iter().filter(|before| *before != after);
+                self.pairs.extend(others.map(|before| (*before, *after)));
+            }
+            return;
+        }
+        let later: BTreeSet<usize> = after.iter().copied().collect();
+        let (both, before): (Vec<usize>, Vec<usize>) =
+            before.iter().copied().partition(|place| later.contains(place));
+        match both.as_slice() {
+            [] => self.group(before, after.to_vec()),
+            [one] => {
+                let others = after.iter().filter(|after| *after != one);
+                self.pairs.extend(others.map(|after| (*one, *after)));
+                self.group(before, after.to_vec());
+            }
+            // They are in a circle, whatever else they follow.
+            [..] => self.group(before.into_iter().chain(both).collect(), after.to_vec()),
+        }
+    }
+
+    fn group(&mut self, before: Vec<usize>, after: Vec<usize>) {
+        if !before.is_empty() && !after.is_empty() {
+            self.groups.push(Group { before, after });
+        }
+    }
+
+    /// Leaves out what comes before what stands in one circle with it.
+    pub fn cut(&mut self, circles: &[Vec<usize>]) {
+        if circles.is_empty() {
+            return;
+        }
+        let circle_of: BTreeMap<usize, usize> = circles
+            .iter()
+            .enumerate()
+            .flat_map(|(number, circle)| circle.iter().map(move |place| (*place, number)))
+            .collect();
+        let circle = |place: &usize| circle_of.get(place);
+        self.pairs.retain(|(before, after)| circle(before).is_none() || circle(before) != circle(after));
+        for Group { before, after } in std::mem::take(&mut self.groups) {
+            // In one circle at most: what is before all in one is before all in another.
+            let ahead: BTreeSet<&usize> = before.iter().filter_map(circle).collect();
+            let Some(met) = after.iter().filter_map(circle).find(|number| ahead.contains(number)) else {
+                self.group(before, after);
+                continue;
+            };
+            let (inside, outside) = before.into_iter().partition(|place| circle(place) == Some(met));
+            let later: Vec<usize> =
+                after.iter().copied().filter(|place| circle(place) != Some(met)).collect();
+            self.group(outside, after);
+            self.group(inside, later);
+        }
+    }
+}
+
+/// Those that follow each other in circles.
+pub(crate) fn circles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
+    let mut graph = DiGraphMap::<usize, ()>::new();
+    for place in 0..count {
+        graph.add_node(place);
+    }
+    for (before, after) in orders.iter().flat_map(|order| &order.pairs) {
+        graph.add_edge(*before, *after, ());
+    }
+    for (barrier, Group { before, after }) in (count..).zip(orders.iter().flat_map(|order| &order.groups)) {
+        for before in before {
+            graph.add_edge(*before, barrier, ());
+        }
+        for after in after {
+            graph.add_edge(barrier, *after, ());
+        }
+    }
+    if toposort(&graph, None).is_ok() {
+        return Vec::new();
+    }
+    let mut circles = tarjan_scc(&graph);
+    circles.iter_mut().for_each(|circle| circle.retain(|place| *place < count));
+    circles.retain(|circle| circle.len() > 1);
+    circles
+}
+
+/// Writes the orders into the changes, and gives the barriers of their groups.
+pub(crate) fn inscribe<const N: usize>(orders: [Order; N], changes: &mut [Change]) -> Vec<Barrier> {
+    let count = changes.len();
+    let mut barriers = Vec::new();
+    for Order { pairs, groups, limit: _ } in orders {
+        for (before, after) in pairs {
+            changes[after].follows.push(before);
+        }
+        for Group { before: follows, after } in groups {
+            for after in after {
+                changes[after].follows.push(count + barriers.len());
+            }
+            barriers.push(Barrier { follows });
+        }
+    }
+    for change in changes {
+        change.follows.sort_unstable();
+        change.follows.dedup();
+    }
+    barriers
+}
+
+#[cfg(test)]
+impl Order {
+    /// Every pair, those of groups too.
+    pub fn written_out(&self) -> BTreeSet<(usize, usize)> {
+        let of_group = |group: &Group| {
+            let Group { before, after } = group;
+            let pairs = before.iter().flat_map(|before| after.iter().map(|after| (*before, *after)));
+            pairs.collect::<Vec<(usize, usize)>>()
+        };
+        self.pairs.iter().copied().chain(self.groups.iter().flat_map(of_group)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Sides = (BTreeSet<usize>, BTreeSet<usize>);
+
+    /// Two orders: one that stands, and one that gives way to it. In each no place stands on both sides of a group.
+    fn drawn() -> impl Strategy<Value = (Vec<Sides>, Vec<Sides>)> {
+        let side = || prop::collection::btree_set(0_usize..9, 1..5);
+        let sides = (side(), side()).prop_map(|(before, after)| {
+            let after = after.difference(&before).copied().collect();
+            (before, after)
+        });
+        let sides = || prop::collection::vec(sides.clone(), 0..4);
+        (sides(), sides())
+    }
+
+    fn order(limit: usize, sides: &[Sides]) -> Order {
+        let mut order = Order::up_to(limit);
+        for (before, after) in sides {
+            let list = |side: &BTreeSet<usize>| side.iter().copied().collect::<Vec<usize>>();
+            order.all(&list(before), &list(after));
+        }
+        order
+    }
+
+    fn sorted(mut circles: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+        circles.iter_mut().for_each(|circle| circle.sort_unstable());
+        circles.sort();
+        circles
+    }
+
+    proptest! {
+        /// A barrier says what the pairs say: the same circles, and the same left when what closes them is cut.
+        #[test]
+        fn groups_are_pairs_in_short((stands, gives) in drawn()) {
+            let (mut short, mut long) = (order(0, &gives), order(usize::MAX, &gives));
+            prop_assert_eq!(short.written_out(), long.written_out());
+            let (before, plain) = (order(0, &stands), order(usize::MAX, &stands));
+            let met = circles(9, &[&before, &short]);
+            prop_assert_eq!(sorted(met.clone()), sorted(circles(9, &[&plain, &long])));
+            short.cut(&met);
+            long.cut(&met);
+            prop_assert_eq!(short.written_out(), long.written_out());
+            prop_assert!(short.groups.iter().all(|group| !group.before.is_empty() && !group.after.is_empty()));
+        }
+    }
+
+    #[test]
+    fn what_follows_itself_among_many_waits_for_the_others() {
+        for limit in [0, usize::MAX] {
+            let mut order = Order::up_to(limit);
+            order.all(&[0, 1, 2], &[2, 3]);
+            let pairs = BTreeSet::from([(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
+            assert_eq!(order.written_out(), pairs, "{limit}");
+            assert!(circles(4, &[&order]).is_empty());
+        }
+        for limit in [0, usize::MAX] {
+            let mut order = Order::up_to(limit);
+            order.all(&[0, 1], &[0, 1]);
+            assert_eq!(sorted(circles(2, &[&order])), [[0, 1]], "{limit}");
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! What relates two changes of a plan, one of which deletes. A delete waits for what lives on the thing that goes, and for
+//! what leaves it; it does not wait for everything that is made: what has nothing to do with a failure is done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::Value;
+
+use crate::observe::address_match::Named;
+use crate::observe::text_index::{Names, has_word, speaking};
+use crate::order::Order;
+use crate::{Action, Change};
+use kinds::json::text;
+use kinds::kind::Room;
+use kinds::kubernetes::manifest::{node_labels, pod_specs};
+use kinds::pod::gpus;
+use model::address::{Address, FieldPath};
+use model::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
+
+/// Where pods of a thing run.
+#[derive(Default)]
+struct Pods {
+    /// Names of pools that they must or would rather run on.
+    pools: BTreeSet<String>,
+    /// Whether some may run on any node.
+    loose: bool,
+    /// Whether some of these ask for GPUs.
+    loose_gpus: bool,
+}
+
+impl Pods {
+    fn of(body: &Value) -> Self {
+        let mut specs = Vec::new();
+        pod_specs(body, &FieldPath::root(), &mut specs);
+        let mut pods = Self::default();
+        for (path, spec) in specs {
+            let labels = node_labels(spec, &path);
+            let own = labels.iter().filter(|label| label.key == kinds::scope::POOL_LABEL);
+            let own: Vec<String> =
+                own.flat_map(|label| &label.values).map(|name| (*name).to_owned()).collect();
+            if own.is_empty() {
+                pods.loose = true;
+                pods.loose_gpus |= gpus(spec) > 0;
+            }
+            pods.pools.extend(own);
+        }
+        pods
+    }
+
+    /// Whether some may run on a pool. Nodes with GPUs keep away pods that ask for none: GKE taints them.
+    fn may_run_on(&self, pool: &str, has_gpus: bool) -> bool {
+        self.pools.contains(pool) || self.loose && (!has_gpus || self.loose_gpus)
+    }
+
+    /// Whether some of two things may run on one node.
+    fn may_meet(&self, other: &Self) -> bool {
+        let any = |pods: &Self| pods.loose || !pods.pools.is_empty();
+        any(self) && any(other) && (self.loose || other.loose || !self.pools.is_disjoint(&other.pools))
+    }
+}
+
+/// A change with what is known of its thing.
+struct Thing<'a> {
+    change: &'a Change,
+    rank: u32,
+    live: &'a Value,
+    wanted: Option<&'a Resource>,
+    live_pods: Pods,
+    wanted_pods: Pods,
+}
+
+impl<'a> Thing<'a> {
+    fn object(&self) -> Option<&'a ObjectId> {
+        self.change.identity.object()
+    }
+
+    fn pool(&self) -> Option<&'a str> {
+        match &self.change.identity {
+            Identity::NodePool { pool, .. } => Some(pool),
+            Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => None,
+        }
+    }
+
+    /// Whether it is written or run. What others go on using is given up then.
+    fn makes(&self) -> bool {
+        !matches!(self.change.action, Action::Delete | Action::Keep)
+    }
+
+    fn deletes(&self) -> bool {
+        self.change.action == Action::Delete
+    }
+
+    /// What is live of it may use what goes until it is written or given up.
+    fn uses(&self) -> bool {
+        matches!(self.change.action, Action::Update | Action::Replace | Action::Forget)
+    }
+
+    /// Whether others may be waiting for the room that it leaves.
+    fn gives_room(&self) -> bool {
+        self.object().is_none() || self.room() != Room::Nothing
+    }
+
+    fn room(&self) -> Room {
+        kinds::of(self.change.kind).room
+    }
+
+    fn goes_itself(&self) -> bool {
+        self.deletes() && !self.goes_along()
+    }
+
+    /// What has no steps of its own is gone when what takes it along is.
+    fn goes_along(&self) -> bool {
+        self.deletes() && self.change.steps.is_empty()
+    }
+
+    /// The GPUs of a pool that is live, or wanted.
+    fn gpu(&self) -> Option<&'a str> {
+        self.pool()?;
+        let body = self.wanted.map_or(self.live, |wanted| &wanted.body);
+        body["config"]["accelerators"][0]["acceleratorType"].as_str()
+    }
+
+    fn waits_until_idle(&self) -> bool {
+        matches!(self.change.steps.first(), Some(Step::Await(Await { until: Until::Idle, .. })))
+    }
+}
+
+/// The changes of a plan, and what comes before what where one of two deletes.
+pub(crate) struct Relations<'a> {
+    things: Vec<Thing<'a>>,
+    /// Sections that go and hold a controller of an API group, or its definitions: by group.
+    served: BTreeMap<&'a str, BTreeSet<&'a str>>,
+}
+
+/// What comes before what.
+#[derive(Default)]
+pub(crate) struct Edges {
+    /// Deletes after what lives on their thing.
+    pub of_deletes: Order,
+    /// Deletes before what takes their room.
+    pub giving: Order,
+    /// Deletes after what leaves their thing, or still needs it while it goes. Where they would close a circle, they are
+    /// the ones to go.
+    pub leaving: Order,
+}
+
+impl<'a> Relations<'a> {
+    pub fn of(changes: &'a [Change], desired: &'a [Resource], world: &'a World) -> Self {
+        let wanted: HashMap<&Identity, &Resource> =
+            desired.iter().map(|resource| (&resource.identity, resource)).collect();
+        let any_delete = changes.iter().any(|change| change.action == Action::Delete);
+        let thing = |change: &'a Change| {
+            let live = world.find(&change.identity).unwrap_or(&Value::Null);
+            debug_assert!(change.before.is_null() || !live.is_null(), "what goes was read");
+            let wanted = wanted.get(&change.identity).copied();
+            let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
+            Thing {
+                rank: kinds::of(change.kind).rank,
+                live_pods: pods(live),
+                wanted_pods: wanted.map(|wanted| pods(&wanted.body)).unwrap_or_default(),
+                change,
+                live,
+                wanted,
+            }
+        };
+        let things: Vec<Thing> = changes.iter().map(thing).collect();
+        let served = served(things.iter().map(|thing| (thing.change, thing.live)));
+        Self { things, served }
+    }
+
+    /// Objects are found by what relates them, not by asking each pair: there may be ten thousand. Clusters, pools and what
+    /// has workers are few, and are held against everything.
+    pub fn edges(&self) -> Edges {
+        self.add_to(Edges::default())
+    }
+
+    fn add_to(&self, mut edges: Edges) -> Edges {
+        if !self.things.iter().any(Thing::deletes) {
+            return edges;
+        }
+        self.along(&mut edges);
+        for (goes, thing) in self.places(Thing::goes_itself) {
+            for (place, other) in self.places(Thing::makes).filter(|_| thing.gives_room()) {
+                if self.gives_way(thing, other) {
+                    edges.giving.pair(goes, place);
+                } else if self.leaves(other, thing) {
+                    edges.leaving.pair(place, goes);
+                }
+            }
+            let objects = thing.object().is_some();
+            for (place, other) in
+                self.places(Thing::goes_itself).filter(|(place, _)| !objects && *place != goes)
+            {
+                if self.lives_on(other, thing) {
+                    edges.of_deletes.pair(place, goes);
+                }
+            }
+        }
+        self.of_emptied(&mut edges);
+        self.of_sections(&mut edges);
+        self.of_served(&mut edges);
+        self.of_insides(&mut edges);
+        self.of_followed(&mut edges);
+        self.of_mentioned(&mut edges);
+        edges
+    }
+
+    /// What is stopped goes before the nodes of pools do: the operator that lets it go may run on any of them.
+    fn of_emptied(&self, edges: &mut Edges) {
+        let going: Vec<usize> = self.places(Thing::goes_itself).map(|(place, _)| place).collect();
+        let emptied: Vec<usize> =
+            self.places(|thing| thing.change.empties()).map(|(place, _)| place).collect();
+        edges.of_deletes.all(&going, &emptied);
+    }
+
+    fn places(&self, which: impl Fn(&Thing<'a>) -> bool) -> impl Iterator<Item = (usize, &Thing<'a>)> {
+        self.things.iter().enumerate().filter(move |(_, thing)| which(thing))
+    }
+
+    /// What goes along is gone when what takes it along is: a cluster everything in it, a namespace and a Dask cluster what
+    /// is in one namespace.
+    fn along(&self, edges: &mut Edges) {
+        let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.places(Thing::goes_along) {
+            let namespace = thing.object().and_then(|object| object.namespace.as_deref());
+            along.entry(namespace).or_default().push(place);
+        }
+        let mut takers: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        let goes = |thing: &Thing<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
+        for (place, thing) in self.places(|thing: &Thing<'a>| goes(thing) && !thing.goes_along()) {
+            match &thing.change.identity {
+                Identity::Cluster(_) => {
+                    let all: Vec<usize> = along.values().flatten().copied().collect();
+                    edges.of_deletes.all(&[place], &all);
+                }
+                Identity::Object(object) if object.gvk.kind == "Namespace" => {
+                    takers.entry(Some(&object.name)).or_default().push(place);
+                }
+                Identity::Object(object) if object.gvk.kind == "DaskCluster" => {
+                    takers.entry(object.namespace.as_deref()).or_default().push(place);
+                }
+                Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => {}
+            }
+        }
+        for (namespace, takers) in takers {
+            let objects = along.get(&namespace).into_iter().flatten().copied();
+            let objects: Vec<usize> =
+                objects.filter(|place| self.things[*place].object().is_some()).collect();
+            edges.of_deletes.all(&takers, &objects);
+        }
+    }
+
+    /// Every one of `before` that has to do with every one of `goes`: what is made or given up leaves before, what was made
+    /// later goes before.
+    fn relate(&self, before: &[usize], goes: &[usize], edges: &mut Edges) {
+        let goes: Vec<usize> = goes
+            .iter()
+            .copied()
+            .filter(|place| self.things[*place].goes_itself() && self.things[*place].object().is_some())
+            .collect();
+        let object = |place: &&usize| self.things[**place].object().is_some();
+        let (mut made, mut ranks) = (Vec::new(), BTreeMap::<u32, Vec<usize>>::new());
+        for place in before.iter().filter(object) {
+            let thing = &self.things[*place];
+            if thing.makes() {
+                made.push(*place);
+            } else if thing.goes_itself() {
+                ranks.entry(thing.rank).or_default().push(*place);
+            }
+        }
+        // Later made, earlier deleted: so no two wait for each other.
+        for (rank, before) in ranks {
+            let below: Vec<usize> =
+                goes.iter().copied().filter(|place| self.things[*place].rank < rank).collect();
+            edges.of_deletes.all(&before, &below);
+        }
+        let plain: Vec<usize> = goes.into_iter().filter(|place| !self.things[*place].gives_room()).collect();
+        edges.leaving.all(&made, &plain);
+    }
+
+    /// Objects of one section.
+    fn of_sections(&self, edges: &mut Edges) {
+        let mut sections: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.things.iter().enumerate() {
+            sections.entry(thing.change.address.section()).or_default().push(place);
+        }
+        for places in sections.values() {
+            self.relate(places, places, edges);
+        }
+    }
+
+    /// Objects of custom kinds, and the sections that serve their group.
+    fn of_served(&self, edges: &mut Edges) {
+        for (group, sections) in &self.served {
+            let of_group =
+                |thing: &Thing<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
+            let objects: Vec<usize> = self.places(of_group).map(|(place, _)| place).collect();
+            let serves =
+                |thing: &Thing<'a>| sections.contains(thing.change.address.section()) && !of_group(thing);
+            let serving: Vec<usize> = self.places(serves).map(|(place, _)| place).collect();
+            self.relate(&objects, &serving, edges);
+            self.of_taken(&objects, &serving, edges);
+        }
+    }
+
+    /// Namespaces that take objects along, and what serves those: their controller ends them, so it goes later. What runs
+    /// in such a namespace itself cannot, and what speaks of the namespace goes before it.
+    fn of_taken(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
+        let inside = |place: &usize, name: &str| {
+            let object = self.things[*place].object();
+            object.is_some_and(|object| object.namespace.as_deref() == Some(name))
+        };
+        for (place, thing) in self.places(Thing::goes_itself) {
+            let Some(object) = thing.object().filter(|object| object.gvk.kind == "Namespace") else {
+                continue;
+            };
+            let taken = |other: &usize| self.things[*other].goes_along() && inside(other, &object.name);
+            let home = serving.iter().any(|other| *other == place || inside(other, &object.name));
+            if !home && objects.iter().any(taken) {
+                let later: Vec<usize> =
+                    serving.iter().copied().filter(|other| self.things[*other].goes_itself()).collect();
+                edges.leaving.all(&[place], &later);
+            }
+        }
+    }
+
+    /// What is in a namespace that goes, or of a kind whose definition goes.
+    fn of_insides(&self, edges: &mut Edges) {
+        let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.things.iter().enumerate() {
+            let Some(object) = thing.object() else { continue };
+            if let Some(namespace) = &object.namespace {
+                namespaces.entry(namespace).or_default().push(place);
+            }
+            let definition = format!("{}.{}", object.gvk.plural, object.gvk.group);
+            definitions.entry(definition).or_default().push(place);
+        }
+        for (place, thing) in self.places(Thing::goes_itself) {
+            let inside = match thing.object() {
+                Some(object) if object.gvk.kind == "Namespace" => namespaces.get(object.name.as_str()),
+                Some(object) if object.gvk.kind == "CustomResourceDefinition" => {
+                    definitions.get(&object.name)
+                }
+                Some(_) | None => None,
+            };
+            self.relate(inside.map_or(&[], Vec::as_slice), &[place], edges);
+        }
+    }
+
+    /// What goes and is said to follow something else that goes.
+    fn of_followed(&self, edges: &mut Edges) {
+        let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
+        let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.places(Thing::goes_itself) {
+            for wanted in thing.wanted.iter().flat_map(|resource| &resource.follows) {
+                followers.entry(wanted).or_default().push(place);
+            }
+        }
+        for (wanted, followers) in followers {
+            self.relate(&followers, named.by(wanted), edges);
+        }
+    }
+
+    /// What speaks of an object that goes, as long as it does.
+    fn of_mentioned(&self, edges: &mut Edges) {
+        let named = self.places(Thing::goes_itself).filter_map(|(place, thing)| {
+            let ObjectId { namespace, name, .. } = thing.object()?;
+            Some((place, namespace.as_deref(), name.as_str()))
+        });
+        let known = Names::of(&named.collect::<Vec<_>>());
+        for (place, thing) in self.places(|thing: &Thing<'a>| thing.goes_itself() || thing.uses()) {
+            let Some(by) = thing.object() else { continue };
+            for goes in known.perhaps_in(thing.live, by.namespace.as_deref()) {
+                let is_named = self.things[goes].object().is_some_and(|object| names(thing.live, by, object));
+                if is_named && goes != place {
+                    self.relate(&[place], &[goes], edges);
+                }
+            }
+        }
+    }
+
+    /// Whether something that goes lives on a cluster or a pool that goes.
+    fn lives_on(&self, other: &Thing, goes: &Thing) -> bool {
+        match (goes.pool(), other.object()) {
+            (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, goes.gpu().is_some()),
+            (Some(_), None) => false,
+            (None, _) => matches!(goes.change.identity, Identity::Cluster(_)),
+        }
+    }
+
+    /// Whether something that is written, run or given up has to do with a thing that goes until then.
+    fn leaves(&self, other: &Thing, goes: &Thing) -> bool {
+        if matches!(goes.change.identity, Identity::Cluster(_)) {
+            return true;
+        }
+        if let Some(pool) = goes.pool() {
+            let moves = matches!(other.change.action, Action::Update | Action::Replace);
+            return match other.pool() {
+                // What ran on the last pool without GPUs, the system's pods among it, has to have a place.
+                Some(_) => goes.gpu().is_none() && other.gpu().is_none() && self.is_last_plain(goes),
+                None => moves && other.live_pods.pools.contains(pool),
+            };
+        }
+        let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
+        goes.change.address.section() == other.change.address.section()
+            || is_inside(inside, object)
+            || self.is_served(inside, goes)
+            || other.uses() && names(other.live, inside, object)
+    }
+
+    /// Whether no pool without GPUs stays as it is.
+    fn is_last_plain(&self, goes: &Thing) -> bool {
+        let stays = |thing: &&Thing| matches!(thing.change.action, Action::Keep | Action::Update);
+        let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
+        goes.gpu().is_none() && !plain.any(|thing| stays(&thing))
+    }
+
+    /// Whether a thing that goes leaves its room to another: GPUs of a sort to pools with GPUs of that sort, as quotas count
+    /// them and full ones are the rule; workers, and checks that were cut short, their GPUs to the checks and clusters that
+    /// come; an autoscaler the number of workers.
+    fn gives_way(&self, goes: &Thing, other: &Thing) -> bool {
+        if let (Some(pool), Some(_)) = (goes.pool(), other.pool()) {
+            let takes = match other.change.action {
+                Action::Create | Action::Replace => true,
+                Action::Update => {
+                    let size = FieldPath::keys(["nodeCount"]);
+                    let autoscaling = FieldPath::keys(["autoscaling"]);
+                    other
+                        .change
+                        .fields
+                        .iter()
+                        .any(|field| size == field.path || autoscaling.contains(&field.path))
+                }
+                Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
+            };
+            // Work that is waited for must not lose its nodes before.
+            let held = |thing: &Thing| {
+                thing.makes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
+            };
+            return takes
+                && goes.gpu().is_some()
+                && goes.gpu() == other.gpu()
+                && !self.things.iter().any(held);
+        }
+        if other.rank < kinds::kubernetes::check::KIND.rank {
+            return false;
+        }
+        let same = goes.change.address.section() == other.change.address.section();
+        // The pod of a check that was cut short may hold the GPU that its next run asks for.
+        let left = kinds::kubernetes::check::is_pod(&goes.change.identity, &goes.change.address);
+        if left || goes.room() == Room::Nodes {
+            return same || goes.live_pods.may_meet(&other.wanted_pods);
+        }
+        let of_it = |object: &ObjectId| {
+            let (of, beside) =
+                (text(&goes.live["spec"]["cluster"]), goes.object().map(|goes| &goes.namespace));
+            let group = other.wanted.map_or("", |wanted| text(&wanted.body["spec"]["cluster"]));
+            beside == Some(&object.namespace) && (object.name == of || group == of)
+        };
+        goes.room() == Room::Number && (same || other.object().is_some_and(of_it))
+    }
+
+    /// Whether a thing that goes is part of what serves the kind of an object: its definition, or the section of its
+    /// controller.
+    fn is_served(&self, object: &ObjectId, goes: &Thing) -> bool {
+        let sections = self.served.get(object.gvk.group.as_str());
+        let own = goes.object().is_some_and(|goes| goes.gvk.group == object.gvk.group);
+        !own && sections.is_some_and(|sections| sections.contains(goes.change.address.section()))
+    }
+}
+
+/// By API group of custom kinds, the sections in which something that goes speaks of it: a definition, or a role of the
+/// controller that lets its objects go.
+fn served<'a>(
+    changes: impl Iterator<Item = (&'a Change, &'a Value)> + Clone,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let objects = changes.filter_map(|(change, live)| Some((change, change.identity.object()?, live)));
+    let moving = objects.clone().filter(|(change, ..)| change.action != Action::Keep);
+    let custom = moving.filter(|(_, object, _)| is_custom(object));
+    let groups: BTreeSet<&str> = custom.map(|(_, object, _)| object.gvk.group.as_str()).collect();
+    let mut served: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (change, object, live) in objects.filter(|(change, ..)| change.action == Action::Delete) {
+        let speaks = matches!(object.gvk.kind.as_str(), "CustomResourceDefinition" | "ClusterRole" | "Role");
+        for group in groups.iter().filter(|group| speaks && has_word(live, group)) {
+            served.entry(group).or_default().insert(change.address.section());
+        }
+    }
+    served
+}
+
+/// Whether an object is of a kind that the API server does not bring itself.
+pub(crate) fn is_custom(object: &ObjectId) -> bool {
+    model::schema::api(&object.gvk.group, &object.gvk.version, &object.gvk.kind).is_none()
+}
+
+/// Sections of what goes that serve a custom kind: with a definition, or with the controller of objects that go.
+pub(crate) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
+    let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&Value::Null));
+    let defined =
+        changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Definition);
+    let defined = defined.map(|change| change.address.section());
+    served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
+}
+
+/// Whether an object is in a namespace, or of the kind of a definition.
+fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
+    match object.gvk.kind.as_str() {
+        "Namespace" => inside.namespace.as_ref() == Some(&object.name),
+        "CustomResourceDefinition" => object.name == format!("{}.{}", inside.gvk.plural, inside.gvk.group),
+        _ => false,
+    }
+}
+
+/// Whether a live object speaks of another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
+fn names(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
+    let reaches = object.namespace.is_none() || object.namespace == by.namespace;
+    reaches && speaking(live).any(|value| has_word(value, &object.name))
+}
+
+#[cfg(test)]
+#[path = "relations_tests.rs"]
+mod tests;

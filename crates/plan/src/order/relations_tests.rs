@@ -1,0 +1,299 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::json;
+
+use super::*;
+use kinds::kubernetes::object::gvk;
+use model::resource::{ClusterName, Facts, KindId, Seen};
+
+/// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
+/// what its live text speaks of, and what its resource is said to follow.
+#[derive(Clone, Debug)]
+struct Drawn {
+    what: &'static str,
+    section: &'static str,
+    name: &'static str,
+    namespace: Option<&'static str>,
+    action: Action,
+    has_steps: bool,
+    speaks_of: Vec<&'static str>,
+    follows: Vec<Index>,
+}
+
+const NAMES: [&str; 5] = ["a", "b-c", "system:a", "widgets.example.com", "a.b-c"];
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let whats = [
+        "Namespace",
+        "CustomResourceDefinition",
+        "ConfigMap",
+        "ConfigMap",
+        "Deployment",
+        "ClusterRole",
+        "Widget",
+        "DaskCluster",
+        "pool",
+        "check",
+        "cluster",
+    ];
+    let actions = [
+        Action::Delete,
+        Action::Delete,
+        Action::Delete,
+        Action::Delete,
+        Action::Create,
+        Action::Update,
+        Action::Replace,
+        Action::Keep,
+        Action::Forget,
+    ];
+    (
+        (select(whats.to_vec()), select(vec!["one", "two", "three"]), select(NAMES.to_vec())),
+        (prop::option::of(select(vec!["a", "b-c"])), select(actions.to_vec()), prop::bool::weighted(0.8)),
+        prop::collection::vec(select([NAMES.as_slice(), &["example.com", "x a y"]].concat()), 0..3),
+        prop::collection::vec(any::<Index>(), 0..2),
+    )
+        .prop_map(|((what, section, name), (namespace, action, has_steps), speaks_of, follows)| Drawn {
+            what,
+            section,
+            name,
+            namespace,
+            action,
+            has_steps,
+            speaks_of,
+            follows,
+        })
+}
+
+fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
+    let cluster = || ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() };
+    let everywhere = |group, plural| (gvk(group, "v1", drawn.what, plural), None);
+    let within = |group, plural| {
+        (gvk(group, "v1", drawn.what, plural), Some(drawn.namespace.unwrap_or("default").to_owned()))
+    };
+    let ((gvk, namespace), kind) = match drawn.what {
+        "pool" => {
+            let pool = format!("p{}", place % 3);
+            return (Identity::NodePool { cluster: cluster(), pool }, KindId::NodePool);
+        }
+        "check" => return (Identity::Check(Address::of("check", &place.to_string())), KindId::Check),
+        "cluster" => return (Identity::Cluster(cluster()), KindId::Cluster),
+        "Namespace" => (everywhere("", "namespaces"), KindId::Namespace),
+        "CustomResourceDefinition" => {
+            (everywhere("apiextensions.k8s.io", "customresourcedefinitions"), KindId::Definition)
+        }
+        "ClusterRole" => (everywhere("rbac.authorization.k8s.io", "clusterroles"), KindId::Object),
+        "Deployment" => (within("apps", "deployments"), KindId::Deployment),
+        "Widget" => (within("example.com", "widgets"), KindId::Object),
+        "DaskCluster" => (within(model::schema::DASK_GROUP, "daskclusters"), KindId::DaskCluster),
+        _ => (within("", "configmaps"), KindId::Object),
+    };
+    (Identity::Object(ObjectId { gvk, namespace, name: drawn.name.into() }), kind)
+}
+
+fn change(drawn: &Drawn, place: usize) -> Change {
+    let (identity, kind) = identity(drawn, place);
+    let pool = if drawn.speaks_of.len() > 1 { json!({ kinds::scope::POOL_LABEL: "p1" }) } else { json!({}) };
+    // Nothing of a check lives.
+    let before = match identity {
+        Identity::Check(_) => Value::Null,
+        Identity::Object(_) | Identity::NodePool { .. } | Identity::Cluster(_) => json!({
+            "metadata": { "labels": { "not": "a" } },
+            "spec": {
+                "texts": drawn.speaks_of,
+                "template": { "spec": { "nodeSelector": pool, "containers": [{ "name": "c" }] } },
+            },
+        }),
+    };
+    let step = Step::Await(Await {
+        kind,
+        identity: identity.clone(),
+        until: Until::Gone,
+        facts: Facts::None,
+        deadline: 60,
+    });
+    let address = Address::new(format!("{}/{place}", drawn.section));
+    Change {
+        steps: if drawn.has_steps { vec![step] } else { Vec::new() },
+        before: before.into(),
+        ..Change::of(address, identity, kind, drawn.action)
+    }
+}
+
+/// A world in which all of it is as it was before.
+fn live(changes: &[Change]) -> World {
+    let (mut world, mut inside) = (World::empty(), BTreeMap::new());
+    for change in changes {
+        let live = change.before.value();
+        match &change.identity {
+            Identity::Object(object) => drop(inside.insert(object.clone(), live)),
+            Identity::NodePool { pool, .. } => drop(world.pools.insert(pool.clone(), live)),
+            Identity::Cluster(_) => world.cluster = Seen::Live(live),
+            Identity::Check(_) => {}
+        }
+    }
+    world.inside = Seen::Live(inside);
+    world
+}
+
+/// What follows what is said of places in the list; of a wanted resource the rest does not matter here.
+fn wanted(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
+    let resource = |(drawn_one, change): (&Drawn, &Change)| {
+        let follows = drawn_one.follows.iter().map(|other| {
+            let other = &changes[other.index(drawn.len())].address;
+            if other.as_str().ends_with('2') { Address::new(other.section()) } else { other.clone() }
+        });
+        let follows: Vec<Address> = follows.collect();
+        let resource = json!({
+            "address": change.address, "identity": change.identity, "kind": change.kind, "body": change.before,
+            "origin": "", "origins": [], "follows": follows, "protect": false,
+        });
+        serde_json::from_value(resource).unwrap()
+    };
+    drawn.iter().zip(changes).map(resource).collect()
+}
+
+/// The same said plainly, of every pair.
+fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
+    let [mut of_deletes, mut giving, mut leaving] = [const { BTreeSet::new() }; 3];
+    for (goes, thing) in of.places(Thing::deletes) {
+        for (place, other) in of.places(|other| !other.goes_along()).filter(|(place, _)| *place != goes) {
+            if thing.goes_along() {
+                if matches!(other.change.action, Action::Delete | Action::Replace)
+                    && takes_along(other, thing)
+                {
+                    of_deletes.insert((place, goes));
+                }
+            } else if other.deletes() {
+                if of.lives_on(other, thing) || later_in(of, other, thing) {
+                    of_deletes.insert((place, goes));
+                }
+                if takes_what_is_served(of, other, thing) {
+                    leaving.insert((place, goes));
+                }
+            } else if other.makes() {
+                if of.gives_way(thing, other) {
+                    giving.insert((goes, place));
+                } else if of.leaves(other, thing) {
+                    leaving.insert((place, goes));
+                }
+            }
+        }
+    }
+    [of_deletes, giving, leaving]
+}
+
+fn takes_along(goes: &Thing, along: &Thing) -> bool {
+    match (&goes.change.identity, &along.change.identity) {
+        (Identity::Cluster(_), _) => true,
+        (Identity::Object(goes), Identity::Object(along)) if goes.gvk.kind == "Namespace" => {
+            along.namespace.as_ref() == Some(&goes.name)
+        }
+        (Identity::Object(goes), Identity::Object(along)) => {
+            goes.gvk.kind == "DaskCluster" && goes.namespace == along.namespace
+        }
+        (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
+    }
+}
+
+/// Whether a namespace takes objects along that something serves which goes, too, and is not in the namespace.
+fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bool {
+    let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
+    let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
+    let along = of.things.iter().filter(|thing| thing.goes_along()).filter_map(Thing::object);
+    along.filter(|object| inside(object) && of.is_served(object, serves)).any(|object| {
+        let mut serving = of.things.iter().filter(|thing| of.is_served(object, thing));
+        serves.object().is_some()
+            && !serving.any(|thing| {
+                thing.change.identity == namespace.change.identity || thing.object().is_some_and(inside)
+            })
+    })
+}
+
+/// Whether an object that goes was made after another one that goes, and has to do with it.
+fn later_in(of: &Relations, other: &Thing, goes: &Thing) -> bool {
+    let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
+    let follows = |resource: &Resource| {
+        resource
+            .follows
+            .iter()
+            .any(|wanted| crate::observe::address_match::names(wanted, &goes.change.address))
+    };
+    other.rank > goes.rank
+        && (goes.change.address.section() == other.change.address.section()
+            || is_inside(inside, object)
+            || of.is_served(inside, goes)
+            || other.wanted.is_some_and(follows)
+            || names(other.live, inside, object))
+}
+
+proptest! {
+    /// What is found by what relates two things is what asking every pair finds, be it written out or as groups.
+    #[test]
+    fn edges_are_those_of_every_pair(drawn in prop::collection::vec(drawn(), 1..14)) {
+        // A plan has one change of a thing.
+        let mut known = BTreeSet::new();
+        let changes = drawn.iter().enumerate().map(|(place, one)| (one.clone(), change(one, place)));
+        let (drawn, changes): (Vec<Drawn>, Vec<Change>) =
+            changes.filter(|(_, change)| known.insert(change.identity.clone())).unzip();
+        let desired = wanted(&drawn, &changes);
+        let world = live(&changes);
+        let relations = Relations::of(&changes, &desired, &world);
+        let plain = pairwise(&relations);
+        for limit in [usize::MAX, 3] {
+            let order = || Order::up_to(limit);
+            let empty = Edges { of_deletes: order(), giving: order(), leaving: order() };
+            let Edges { of_deletes, giving, leaving } = relations.add_to(empty);
+            prop_assert_eq!(&of_deletes.written_out(), &plain[0]);
+            prop_assert_eq!(&giving.written_out(), &plain[1]);
+            prop_assert_eq!(&leaving.written_out(), &plain[2]);
+        }
+    }
+}
+
+proptest! {
+    /// What lives on what, speaks of what and takes what along is drawn at random, and nothing waits for itself.
+    #[test]
+    fn what_goes_never_waits_in_a_circle(drawn in prop::collection::vec(drawn(), 1..14)) {
+        let mut changes: Vec<Change> = drawn.iter().enumerate().map(|(place, one)| change(one, place)).collect();
+        let mut known = BTreeSet::new();
+        changes.retain(|change| known.insert(change.identity.clone()));
+        let world = live(&changes);
+        let circle = super::super::graph::connect(&mut changes, &[], &world).err();
+        prop_assert_eq!(circle, None);
+    }
+}
+
+/// Edges, and barriers with theirs, of a section in which everything goes and as much is made: half of it uses the rest.
+fn edges(count: usize) -> usize {
+    let drawn = |place: usize| Drawn {
+        what: if place.is_multiple_of(2) { "ConfigMap" } else { "Deployment" },
+        section: "one",
+        name: "x",
+        namespace: Some("a"),
+        action: if place < count / 2 { Action::Delete } else { Action::Create },
+        has_steps: true,
+        speaks_of: Vec::new(),
+        follows: Vec::new(),
+    };
+    let mut changes: Vec<Change> = (0..count).map(|place| change(&drawn(place), place)).collect();
+    for (place, change) in changes.iter_mut().enumerate() {
+        if let Identity::Object(object) = &mut change.identity {
+            object.name = format!("x-{place}");
+        }
+    }
+    let world = live(&changes);
+    let barriers = super::super::graph::connect(&mut changes, &[], &world).unwrap();
+    let of_changes: usize = changes.iter().map(|change| change.follows.len()).sum();
+    let of_barriers: usize = barriers.iter().map(|barrier| barrier.follows.len()).sum();
+    of_changes + of_barriers
+}
+
+#[test]
+fn edges_grow_with_the_changes_and_not_with_their_square() {
+    let (one, two) = (edges(1_000), edges(2_000));
+    assert!(one < 4_000, "{one}");
+    assert!(two * 10 <= one * 24, "{one} edges of 1,000 changes, {two} of 2,000");
+}

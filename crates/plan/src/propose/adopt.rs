@@ -1,0 +1,150 @@
+//! Taking over what others made: which plans do that and nothing else. An adoption puts our marks on things; whatever
+//! else it would change is told, and what it would make anew is refused.
+
+use serde_json::Value;
+
+use crate::{Action, Change, Consent, Plan, Verb};
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic};
+use model::resource::{
+    Effect, FieldChange, Identity, LABEL_ID, LABEL_STACK, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Step,
+    World,
+};
+use model::source::Sources;
+
+/// What a person agreed to beyond the adoption itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed<'a> {
+    /// Changes of fields to what the stack file says.
+    pub changes: bool,
+    /// Consents; one to taking is needed for what another stack has.
+    pub consents: &'a [Consent],
+}
+
+/// What stands against adopting a section by a plan, in the order of the plan.
+pub fn against(
+    plan: &Plan,
+    section: &Address,
+    world: &World,
+    agreed: Agreed<'_>,
+    sources: &Sources,
+) -> Vec<Diagnostic> {
+    let place = sources.address_span(section);
+    let mut found = Vec::new();
+    for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
+        let problem = if change.address.section() == section.as_str() {
+            not_taken(change, world, agreed)
+        } else {
+            Some(beside(change, section))
+        };
+        found.extend(problem.map(|problem| problem.at(place, "to be adopted")));
+    }
+    found
+}
+
+/// Takes the waits away from things that only get marks: whether they are ready is not this adoption's doing.
+pub fn without_waits(plan: &mut Plan) {
+    let marked = |change: &&mut Change| {
+        matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_mark)
+    };
+    for change in plan.changes.iter_mut().filter(marked) {
+        change.steps.retain(|step| !matches!(step, Step::Await(_)));
+    }
+}
+
+/// Other work is not part of it.
+fn beside(change: &Change, section: &Address) -> Diagnostic {
+    let what = format!("{section} needs {}, which must be {} first", change.address, done(&change.action));
+    Diagnostic::error(Code::NotAdoptable, what)
+        .help("`dask-infra plan` shows it: apply that, or adopt it, and then this")
+}
+
+fn done(action: &Action) -> &'static str {
+    match action {
+        Action::Create => "made",
+        Action::Replace => "replaced",
+        Action::Delete | Action::Forget => "deleted",
+        Action::Run => "run",
+        Action::Update | Action::Keep => "changed",
+    }
+}
+
+fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
+    let thing = &change.identity;
+    if change.action == Action::Create {
+        let what = format!("{thing} does not exist, so it cannot be adopted");
+        let help = "`apply` creates what is missing; a resource with another name stays with its owner";
+        return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
+    }
+    let adopting = |consent: &Consent| {
+        let addresses = [change.address.as_str(), change.address.section()];
+        consent.verb == Verb::Take && addresses.contains(&consent.address.as_str())
+    };
+    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(adopting)) {
+        let what = format!("{thing} belongs to the stack {stack}");
+        let help = format!(
+            "two stacks would overwrite each other: set `manage = false` there, apply that, then adopt it \
+             here; if the stack {stack} no longer exists: --allow take:{}",
+            change.address
+        );
+        return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
+    }
+    let fields: Vec<&FieldChange> = change.fields.iter().filter(|field| !is_mark(field)).collect();
+    if fields.is_empty() && change.action == Action::Update {
+        return None;
+    }
+    let list = fields.iter().map(|field| format!("\n- {}", line(field))).collect::<String>();
+    if change.action != Action::Update {
+        let what = format!("{thing} would be replaced:{list}");
+        let help = "make the stack file match what is live, then adopt it";
+        return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
+    }
+    let what = format!("{thing} differs from the stack file, so adopting it would change:{list}");
+    let help = "make the stack file match what is live, or accept the changes with `--with-changes`";
+    (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
+}
+
+/// The other stack that has a thing which only one can have.
+fn other_stack(change: &Change, world: &World) -> Option<String> {
+    let shared = kinds::of(change.kind).shared;
+    change.taken.as_ref().filter(|_| !shared)?;
+    let live = world.find(&change.identity)?;
+    let labels = match &change.identity {
+        Identity::NodePool { .. } => &live["config"]["resourceLabels"],
+        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => &live["resourceLabels"],
+    };
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let applied = entries.filter(|entry| entry["operation"] == "Apply");
+    let mut stacks = applied.filter_map(|entry| entry["manager"].as_str()?.strip_prefix("dask-infra/"));
+    labels[LABEL_STACK].as_str().or(stacks.next()).map(str::to_owned)
+}
+
+/// Whether a field only says whose a thing is.
+fn is_mark(field: &FieldChange) -> bool {
+    let marks = [
+        FieldPath::keys(["metadata", "labels", OBJECT_LABEL_MANAGED_BY]),
+        FieldPath::keys(["metadata", "labels", OBJECT_LABEL_STACK]),
+        FieldPath::keys(["resourceLabels", LABEL_STACK]),
+        FieldPath::keys(["resourceLabels", LABEL_ID]),
+        FieldPath::keys(["config", "resourceLabels", LABEL_STACK]),
+        FieldPath::keys(["config", "resourceLabels", LABEL_ID]),
+    ];
+    // All labels at once, where there were none.
+    let of_marks = |value: &Value| {
+        let keys: Vec<&String> = value.as_object().into_iter().flatten().map(|(key, _)| key).collect();
+        !keys.is_empty() && keys.iter().all(|key| marks.contains(&field.path.key(key)))
+    };
+    marks.contains(&field.path)
+        || (field.before.as_ref().is_none_or(Value::is_null) && field.after.as_ref().is_some_and(of_marks))
+}
+
+fn line(field: &FieldChange) -> String {
+    let (before, after) = field.shown();
+    let shown = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
+    let effect = match field.effect {
+        Effect::Rolling => ", which recreates nodes or Pods",
+        Effect::Replace => ", which replaces it",
+        _ => "",
+    };
+    format!("{}: {} -> {}{effect}", field.path, shown(before), shown(after))
+}

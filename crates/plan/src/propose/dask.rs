@@ -1,0 +1,383 @@
+//! What plans know of Dask's things beyond their fields: whose number of workers counts, and what goes with a cluster.
+
+use std::collections::{BTreeSet, HashSet};
+
+use serde_json::Value;
+
+use crate::planner::Planner;
+use crate::reason::Unknown;
+use crate::{Change, Inputs, Note, observe::diff};
+use kinds::dask;
+use kinds::dask::reaper::Cause;
+use kinds::gke::cluster::autopilot;
+use kinds::gke::compare::Compared;
+use kinds::gke::node_pool;
+use kinds::json::{is_going, text};
+use kinds::kubernetes::{provisioning, request_stage};
+use kinds::scope::POOL_LABEL;
+use model::address::Address;
+use model::diag::Code;
+use model::resource::{self, Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource, World};
+
+/// A Job that Kueue has not let go may change its queue in place; afterwards Kueue's webhook refuses that. Source:
+/// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
+fn queue_of_job(live: &Value, compared: &mut Compared) {
+    let waits = live["spec"]["suspend"] == true;
+    let queue = |field: &&mut FieldChange| kinds::kubernetes::job::is_queue(&field.path);
+    for field in compared.changes.iter_mut().filter(|_| waits).filter(queue) {
+        field.effect = Effect::InPlace;
+        field.note = Some("it has not started, so it waits in the other queue from now on".to_owned());
+    }
+}
+
+/// The number of workers that counts: that of a cluster's default group. `KubeCluster.scale` and `kubectl scale` write it there,
+/// and the cluster's own number stays as it was.
+struct Counting<'w> {
+    group: ObjectId,
+    live: &'w Value,
+    number: Option<&'w Value>,
+}
+
+fn counting_number<'w>(world: &'w World, cluster: &ObjectId) -> Option<Counting<'w>> {
+    let group = dask::api::default_group(cluster);
+    let live = world.find(&Identity::Object(group.clone()))?;
+    Some(Counting { number: dask::api::replicas_path().find(live), group, live })
+}
+
+impl Counting<'_> {
+    /// How it differs from the wanted one. A changed number of the cluster is handed on by the operator.
+    fn differs(&self, wanted: &Value, cluster: &Value) -> Option<FieldChange> {
+        let path = dask::api::replicas_path();
+        let number = self.number.filter(|number| *number != wanted && path.find(cluster) == Some(wanted))?;
+        let unknown = || ("others".to_owned(), "an unknown time".to_owned());
+        Some(FieldChange {
+            before: Some(number.clone()),
+            after: Some(wanted.clone()),
+            effect: Effect::InPlace,
+            note: Some(format!("of {}, which decides", self.group)),
+            drift: Some(diff::written_by(self.live, &path).unwrap_or_else(unknown)),
+            path,
+            secret: false,
+        })
+    }
+}
+
+/// How the number of workers that counts differs from that of the file, where the file has one.
+pub(crate) fn number_changed(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
+    let cluster = resource.identity.object().filter(|object| object.gvk == dask::api::cluster())?;
+    let wanted = dask::api::replicas_path().find(&resource.body)?;
+    counting_number(world, cluster)?.differs(wanted, live)
+}
+
+/// The code of what is said of a cluster that a CronJob deletes.
+pub(crate) fn gone(cause: Cause) -> Code {
+    match cause {
+        Cause::Ttl => Code::TtlGone,
+        Cause::IdleStop => Code::IdleGone,
+    }
+}
+
+impl Planner<'_> {
+    /// Things whose number of workers others may write: a field that is given away says to whom, and a number of the
+    /// file's is held against the group that counts.
+    pub(crate) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        let Identity::Object(object) = &resource.identity else { return };
+        if resource.kind == KindId::Job {
+            queue_of_job(live, compared);
+        }
+        let is_job = matches!(resource.kind, KindId::DaskJob | KindId::HostJob);
+        if is_job || kinds::kubernetes::job::is_of_section(resource) {
+            return self.job(resource, live, compared);
+        }
+        if resource.kind == KindId::ProvisioningRequest {
+            return self.request(resource, live);
+        }
+        let of_cluster = object.gvk == dask::api::cluster();
+        if !of_cluster && object.gvk != dask::api::group() {
+            return;
+        }
+        let path = dask::api::replicas_path();
+        match path.find(&resource.body) {
+            Some(wanted) if of_cluster => {
+                self.default_group(object, wanted, live, compared);
+                self.two_writers(resource, object);
+            }
+            Some(_) => {}
+            None => self.given_away(resource, live, compared),
+        }
+    }
+
+    /// A number of the file's is compared with that of the group that counts, and what a plan shows depends on it.
+    fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
+        let Some(counts) = counting_number(self.seen.inputs.world, cluster) else { return };
+        let relied = dask::api::replicas_path().key("default group").to_string();
+        compared.relied.add(&relied, counts.number.unwrap_or(&Value::Null));
+        compared.changes.extend(counts.differs(wanted, live));
+    }
+
+    /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.
+    fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
+        let objects = self.seen.inputs.world.inside.live().into_iter().flatten();
+        let mut others = objects.filter(|(object, live)| {
+            object.gvk == dask::api::autoscaler()
+                && object.namespace == cluster.namespace
+                && live["spec"]["cluster"] == cluster.name.as_str()
+                && !self.seen.has_applied(live)
+        });
+        let Some((other, _)) = others.next() else { return };
+        self.notes.push(Note::of(
+            Code::TwoWriters,
+            &resource.address,
+            format!(
+                "{other}, which is not in this stack, sets the number of workers too, and the two overwrite \
+                 each other: delete it, or leave the number to it with `replicas = {{ start = 2 }}`"
+            ),
+        ));
+    }
+
+    fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        let path = dask::api::replicas_path();
+        let Some(start) = path.find(&resource.create_only) else { return };
+        let autoscaled = self.is_autoscaled(resource);
+        let to = if autoscaled { "the autoscaler" } else { "notebooks" };
+        for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {
+            field.note = Some(format!("unchanged, and left to {to} from now on"));
+        }
+        let set = self.seen.inputs.owner.initial_manager();
+        let now = path.find(live);
+        if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
+            self.notes.push(Note::of(
+                Code::StartHasNoEffect,
+                &resource.address,
+                format!(
+                    "`start = {start}` applies only at creation; the number now belongs to notebooks and is \
+                     not changed"
+                ),
+            ));
+        }
+    }
+
+    fn is_autoscaled(&self, resource: &Resource) -> bool {
+        let Identity::Object(cluster) = &resource.identity else { return false };
+        self.seen.inputs.desired.iter().any(|other| match &other.identity {
+            Identity::Object(object) => {
+                object.gvk == dask::api::autoscaler()
+                    && object.namespace == cluster.namespace
+                    && other.body["spec"]["cluster"] == cluster.name.as_str()
+            }
+            _ => false,
+        })
+    }
+
+    /// Drift never runs a job again: its text is taken back where it is, unless the file's text changed, too. Nor does a
+    /// change of the cluster that it copied. A job that failed is told of.
+    fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        let record = self.seen.inputs.world.record.as_ref();
+        let made = record.and_then(|record| record.passes.get(&resource.identity));
+        let edited = made.is_some_and(|made| !kinds::kubernetes::made::is(made, resource));
+        for field in &mut compared.changes {
+            if field.drift.is_some() && !edited {
+                field.effect = Effect::InPlace;
+                field.note = Some("the job does not run again because of it".to_owned());
+            } else if field.effect != Effect::InPlace
+                && !resource.origin.contains(&resource.origin_of(&field.path))
+            {
+                let note = match resource.kind {
+                    KindId::DaskJob => "the job copied its cluster when it started",
+                    KindId::HostJob => "the job has it as it was when it started",
+                    _ => continue,
+                };
+                field.effect = Effect::Ignored;
+                field.note = Some(note.to_owned());
+            }
+        }
+        if live["status"]["jobStatus"] == "Failed" || kinds::kubernetes::job::has_failed(live) {
+            self.notes.push(Note::of(
+                Code::JobEnded,
+                &resource.address,
+                format!("the job failed; `--replace {}` runs it again", resource.address),
+            ));
+        }
+    }
+
+    /// Whether the pool of a request was bought in a way that needs none.
+    fn is_needless(&self, request: &Value) -> bool {
+        let pool = provisioning::pool_with_ways(request);
+        let live = pool.and_then(|pool| self.seen.inputs.world.pools.get(pool));
+        live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
+    }
+
+    /// A request that has ended gives nodes to nobody, and asks for none.
+    fn request(&mut self, resource: &Resource, live: &Value) {
+        self.tell_end(resource, &resource.address, live);
+    }
+
+    /// Says that a request has ended, and what asks again.
+    pub(crate) fn tell_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
+        let Some(end) = request_stage::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
+        let address = &resource.address;
+        let anew = if again == address { "" } else { ", and recreates that" };
+        let message = format!("the request ended: {end}; `--replace {again}` asks for its nodes again{anew}");
+        self.notes.push(Note::of(Code::RequestEnded, address, message));
+    }
+
+    /// Whether a thing is wanted, not there, and rightly so: it was made once in its present text and has gone since,
+    /// or it goes with a cluster of that sort.
+    pub(crate) fn stays_gone(&mut self, resource: &Resource) -> bool {
+        let Inputs { world, mode: _, replace, .. } = self.seen.inputs;
+        let live = world.find(&resource.identity).filter(|_| !self.renewed);
+        if live.is_some_and(|live| !is_going(live)) || replace.contains(&resource.address) {
+            return false;
+        }
+        if self.cluster_of(resource).is_some_and(|cluster| self.gone.contains(&cluster)) {
+            return true;
+        }
+        let Life::Once { follow } = resource.life else { return false };
+        let of_cluster = matches!(resource.kind, KindId::DaskCluster | KindId::HostCluster);
+        let is_cluster = follow.is_none() && of_cluster;
+        if is_cluster && self.seen.inputs.is_started(&resource.identity) {
+            return false;
+        }
+        let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
+        if self.renewed || !passed.is_some_and(|made| kinds::kubernetes::made::is(made, resource)) {
+            return false;
+        }
+        let address = &resource.address;
+        if let Some(ends) =
+            kinds::hosts::cluster::ends(&resource.body).filter(|_| resource.kind == KindId::HostCluster)
+        {
+            let code = if resource.body["spec"]["ttl"].is_null() { Code::IdleGone } else { Code::TtlGone };
+            let message =
+                format!("it does not exist; `dask-infra start {address}` recreates it, and it ends {ends}");
+            self.notes.push(Note::of(code, address, message));
+            return true;
+        }
+        let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
+        let by_operator = |seconds: u64| format!("the operator deletes it after {seconds} s without work");
+        let reapers = dask::reaper::of(resource, &self.seen.inputs.desired);
+        let (code, message) = match (reapers.first(), idle) {
+            (Some((first, _)), idle) => {
+                let clause = |(cause, job): &(Cause, &Resource)| {
+                    Some(format!("its {} deletes it {}", cause.key(), cause.clause(job)?))
+                };
+                let why: Vec<String> =
+                    reapers.iter().filter_map(clause).chain(idle.map(by_operator)).collect();
+                let again = format!("`dask-infra start {address}` recreates it");
+                (gone(*first), format!("it does not exist; {again}, and {}", why.join(", and ")))
+            }
+            (None, Some(idle)) => (
+                Code::IdleGone,
+                format!("it does not exist; `--replace {address}` recreates it, and {}", by_operator(idle)),
+            ),
+            (None, None) if resource.kind == KindId::ProvisioningRequest => (
+                Code::RequestEnded,
+                format!(
+                    "the request was made and has been deleted since; `--replace {address}` asks for its nodes again"
+                ),
+            ),
+            (None, None) => (
+                Code::JobEnded,
+                format!("the job has run and was deleted since; `--replace {address}` runs it again"),
+            ),
+        };
+        self.notes.push(Note::of(code, address, message));
+        true
+    }
+
+    /// Warns of Dask clusters that this plan creates on nodes whose metadata server gives pods the nodes' service account.
+    pub(crate) fn tell_node_accounts(&mut self) {
+        let inputs = self.seen.inputs;
+        let wanted = resource::by_identity(&inputs.desired);
+        // Of what stays, what its section does not say counts, too.
+        let made = self.changes.iter().filter(|change| change.action.makes());
+        let made: HashSet<&Identity> = made.map(|change| &change.identity).collect();
+        let stays = |identity: &Identity| inputs.world.find(identity).filter(|_| !made.contains(identity));
+        let body = |identity: &Identity| stays(identity).or(wanted.get(identity).map(|own| &own.body));
+        let Some(cluster) = inputs.target.gke.clone().map(Identity::Cluster) else { return };
+        let Some(cluster) = body(&cluster).filter(|cluster| !autopilot::is_on(cluster)) else { return };
+        let edited = wanted.values().find(|resource| matches!(resource.identity, Identity::Cluster(_)));
+        let identity_pool =
+            |cluster: &Value| !text(&cluster["workloadIdentityConfig"]["workloadPool"]).is_empty();
+        let shields = identity_pool(cluster) || edited.is_some_and(|edited| identity_pool(&edited.body));
+        let exposed: BTreeSet<&str> = inputs
+            .desired
+            .iter()
+            .filter_map(|resource| match &resource.identity {
+                identity @ Identity::NodePool { pool, .. } => {
+                    Some((pool.as_str(), body(identity)?, stays(identity).is_some()))
+                }
+                Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => None,
+            })
+            // GKE says of pools that were created under Workload Identity that they have it.
+            .filter(|(_, pool, is_live)| node_pool::gives_its_account(pool, shields && !is_live))
+            .map(|(name, ..)| name)
+            .collect();
+        let made =
+            self.changes.iter().filter(|change| change.kind == KindId::DaskCluster && change.action.makes());
+        let notes = made.filter_map(|change| {
+            let spec = &wanted.get(&change.identity)?.body["spec"];
+            let own = ["scheduler", "worker"].map(|part| spec[part]["spec"]["nodeSelector"][POOL_LABEL].as_str());
+            let is_on = |pool: &&&str| own.iter().any(|own| own.is_none_or(|own| own == **pool));
+            let pools: Vec<String> = exposed.iter().filter(is_on).map(|pool| format!("node_pool.{pool}")).collect();
+            let message = format!(
+                "anyone who can connect to its scheduler can use the Google service account of its nodes ({}); `workload_identity \
+                 = true` in `[cluster]` prevents that",
+                pools.join(", ")
+            );
+            (!pools.is_empty()).then(|| Note::of(Code::NodeAccount, &change.address, message))
+        });
+        let notes: Vec<Note> = notes.collect();
+        self.notes.extend(notes);
+    }
+
+    /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
+    /// know is lost.
+    pub(crate) fn may_have_run(&self, resource: &Resource) -> Option<Unknown> {
+        let Inputs { world, replace, .. } = self.seen.inputs;
+        let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
+        // A Dask cluster does nothing by itself: to create it twice is no harm.
+        let comes = resource.kind == KindId::DaskCluster && self.seen.inputs.is_started(&resource.identity);
+        if !once || self.renewed || comes {
+            return None;
+        }
+        // A request stays when it has ended, so one that is not there was never made.
+        let stays = resource.kind == KindId::ProvisioningRequest;
+        match &world.record {
+            Some(record) if record.begun.contains(&resource.identity) && !stays => Some(Unknown::Interrupted),
+            None if self.has_things() => Some(Unknown::RecordMissing),
+            Some(_) | None => None,
+        }
+    }
+
+    /// The DaskCluster that a wanted group or autoscaler is attached to.
+    fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
+        let Identity::Object(object) = &resource.identity else { return None };
+        let of_host = object.gvk == kinds::hosts::api::group();
+        let attached = of_host || object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
+        let name = resource.body["spec"]["cluster"].as_str().filter(|_| attached)?.to_owned();
+        let gvk = if of_host { kinds::hosts::api::cluster() } else { dask::api::cluster() };
+        let namespace = object.namespace.clone();
+        Some(Identity::Object(ObjectId { gvk, namespace, name }))
+    }
+
+    /// The DaskCluster that takes a live group or autoscaler along when it goes in this plan: the operator has made it
+    /// their owner.
+    pub(crate) fn goes_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
+        let Identity::Object(object) = &resource.identity else { return None };
+        let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
+        let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        if !attached || owners == 0 || !self.seen.has_applied(live) {
+            return None;
+        }
+        let cluster = Identity::Object(ObjectId {
+            gvk: dask::api::cluster(),
+            namespace: object.namespace.clone(),
+            name: live["spec"]["cluster"].as_str()?.to_owned(),
+        });
+        let goes = |change: &&Change| {
+            change.identity == cluster
+                && matches!(change.action, crate::Action::Replace | crate::Action::Create)
+        };
+        self.changes.iter().find(goes).map(|change| change.address.clone())
+    }
+}

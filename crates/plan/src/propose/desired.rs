@@ -1,0 +1,354 @@
+//! What is proposed for each thing that is wanted: what happens to it, to which fields, and why.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::observe::{Standing, fingerprint, which_pool};
+use crate::planner::{Planner, Selected};
+use crate::reason::{Reason, Users};
+use crate::{
+    Action, Adopted, Change, Note, observe::address_match, observe::env_secrets, observe::immutable,
+    propose::hosts,
+};
+use kinds::gke;
+use kinds::gke::compare::Relied;
+use kinds::json::is_going;
+use kinds::kind::{Compare, Kind};
+use kinds::kubernetes::kueue::queue;
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic};
+use model::resource::{Effect, FieldChange, Identity, KindId, Resource};
+
+impl Planner<'_> {
+    /// All that is wanted, in the order of the file.
+    pub(crate) fn wants(&mut self) {
+        let inputs = self.seen.inputs;
+        // The cluster first: when it is made anew, everything in it is.
+        for resource in inputs.desired.iter() {
+            self.want(resource);
+        }
+        self.checks();
+        let places: HashMap<&Address, usize> =
+            inputs.desired.iter().map(|resource| &resource.address).zip(0..).collect();
+        self.changes.sort_by_cached_key(|change| places.get(&change.address).copied());
+    }
+
+    fn want(&mut self, resource: &Resource) {
+        let kind = kinds::of(resource.kind);
+        if matches!(kind.compare, Compare::Action) {
+            return;
+        }
+        if !self.selected.has(&resource.address) {
+            // What goes with its owner is in the plan whatever that is limited to.
+            let live = self.live(&resource.identity);
+            if live.is_none_or(|live| self.goes_with(resource, live).is_none()) {
+                return;
+            }
+            self.selected.add(&resource.address);
+        }
+        if !self.seen.inputs.offline {
+            env_secrets::is_given(self.seen.inputs, resource, &mut self.problems);
+        }
+        if let Some(stop) = self.seen.inputs.stop_of(&resource.identity) {
+            if kind.halt.goes() {
+                return self.halt(resource, stop);
+            }
+            if !self.renewed && self.live(&resource.identity).is_none() {
+                self.gone.insert(resource.identity.clone());
+                self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+                return;
+            }
+        }
+        if self.want_booked(resource) {
+            return;
+        }
+        let is_cluster = matches!(resource.identity, Identity::Cluster(_));
+        if self.stays_gone(resource) {
+            self.gone.insert(resource.identity.clone());
+            self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+            return;
+        }
+        let Some(live) = self.live(&resource.identity) else {
+            if self.renewed && self.seen.inputs.world.find(&resource.identity).is_some() {
+                self.protected(resource, "delete");
+            }
+            self.renewed |= is_cluster;
+            let reruns = self.may_have_run(resource);
+            let action = if reruns.is_some() { Action::Replace } else { Action::Create };
+            let change = self.seen.proposed(resource, action, Vec::new());
+            let reasons = Vec::from_iter(reruns.map(Reason::MayHaveRun));
+            self.changes.push(Change { reasons, ..change });
+            return;
+        };
+        if let Some(owner) = self.goes_with(resource, live) {
+            self.protected(resource, "delete");
+            self.with_owner.insert(resource.identity.clone());
+            self.recreate(resource, live, Reason::RecreatedWith(owner));
+            return;
+        }
+        if is_going(live) {
+            self.renewed |= is_cluster;
+            self.recreate(resource, live, Reason::BeingDeleted);
+            return;
+        }
+        self.want_of(resource, kind, live);
+    }
+
+    fn recreate(&mut self, resource: &Resource, live: &Value, reason: Reason) {
+        let change = self.seen.proposed(resource, Action::Create, Vec::new());
+        let fingerprint = Some(fingerprint(live, &Relied::default()));
+        self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
+    }
+
+    /// An object that was read in another version than the file asks for: the server has no such version (any more).
+    fn is_served(&mut self, resource: &Resource, live: &Value) {
+        let (Some(wanted), Some(served)) =
+            (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
+        else {
+            return;
+        };
+        if wanted == served || self.seen.will_serve(resource) {
+            return;
+        }
+        let what = format!("the cluster serves {} as `{served}`, not as `{wanted}`", resource.identity);
+        let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
+        let help = format!("use `apiVersion: {served}`, with the fields of that version");
+        let problem = Diagnostic::error(Code::VersionNotServed, what).at_value(place, "requested here");
+        self.problems.push(problem.about(resource.address.clone(), "").help(help));
+    }
+
+    /// What is wanted of something that is there and stays.
+    fn want_of(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
+        self.is_served(resource, live);
+        // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
+        let pool = matches!(resource.identity, Identity::NodePool { .. }).then(|| {
+            let live = self.with_size(resource, live.clone());
+            self.in_its_zones(resource, live)
+        });
+        let live = pool.as_ref().unwrap_or(live);
+        let standing = self.seen.standing(resource, kind, live);
+        let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
+        let Some(mut compared) = self.seen.compared(resource, kind, live) else { return };
+        if self.seen.inputs.stop_of(&resource.identity).is_some() {
+            // Edits of what is stopped wait until it is started.
+            compared.changes.retain(|field| gke::node_pool::is_emptied_by(&field.path));
+        }
+        self.number_of_workers(resource, live, &mut compared);
+        hosts::come_to(kind, live, &mut compared.changes);
+        self.tell_move(resource, &mut compared.changes);
+        if !self.seen.inputs.replace.contains(&resource.address) {
+            self.problems.extend(immutable::shrinks(resource, live, &compared.changes));
+        }
+        let (mut action, forced) = self.action(resource, live, &compared.changes);
+        let mut reasons = Vec::from_iter(forced);
+        if action != Action::Keep
+            && let Some((path, groups)) = which_pool(live)
+        {
+            compared.relied.add(path, groups);
+        }
+        let fingerprint = Some(fingerprint(live, &compared.relied));
+        let taken = match standing {
+            Standing::Ours => taken_fields(&compared.others),
+            Standing::Shared(stacks) => {
+                // Our entry on the object is what tells the others that we use it.
+                if reasons.is_empty() {
+                    reasons.push(Reason::Shared(Users(stacks)));
+                }
+                taken_fields(&compared.others)
+            }
+            Standing::Others(from) => Some(Adopted { from, fields: Vec::new() }),
+        };
+        if action == Action::Keep && joins {
+            action = Action::Update;
+        }
+        if matches!(action, Action::Keep | Action::Update)
+            && let Some(amiss) = self.seen.looked_over(resource, kind, live, action)
+            && !(amiss.replaces && resource.protect)
+        {
+            action = if amiss.replaces { Action::Replace } else { Action::Update };
+            reasons.push(Reason::Amiss(amiss.why.clone()));
+            self.amiss.insert(resource.address.clone(), amiss);
+        }
+        if taken.is_some() && reasons.is_empty() {
+            reasons.push(Reason::WouldBeAdopted);
+        }
+        if action == Action::Update && resource.kind == KindId::Definition {
+            self.keeps_what_is_stored(resource, live);
+        }
+        if action == Action::Replace {
+            if matches!(resource.identity, Identity::Cluster(_)) {
+                self.renewed = true;
+                // Nothing in it outlives it, so nothing in it can be left out.
+                self.selected = Selected::All;
+            }
+            if !reasons.iter().any(Reason::takes_nothing) {
+                self.protected(resource, "replace");
+            }
+        }
+        let change = self.seen.proposed(resource, action, compared.changes);
+        self.changes.push(Change { reasons, fingerprint, taken, ..change });
+    }
+
+    /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
+    pub(crate) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
+        let Identity::NodePool { pool, .. } = &resource.identity else { return live };
+        let wanted = &resource.body["nodeCount"];
+        match self.seen.inputs.world.sizes.get(pool) {
+            Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
+                live["nodeCount"] = wanted.clone();
+                self.notes.push(Note::of(
+                    Code::UnknownSize,
+                    &resource.address,
+                    format!(
+                        "GKE upgrades it and has scaled it to {nodes} nodes; those above {wanted} are for the \
+                         upgrade, so no change of size is planned"
+                    ),
+                ));
+            }
+            Some(nodes) => live["nodeCount"] = (*nodes).into(),
+            None if wanted.is_null() => {}
+            None => {
+                live["nodeCount"] = wanted.clone();
+                self.notes.push(Note::of(
+                    Code::UnknownSize,
+                    &resource.address,
+                    "the live number of nodes is unknown, so no change of size is planned",
+                ));
+            }
+        }
+        live
+    }
+
+    fn action(
+        &mut self,
+        resource: &Resource,
+        live: &Value,
+        changes: &[FieldChange],
+    ) -> (Action, Option<Reason>) {
+        let asked = self.seen.inputs.replace.iter().any(|address| address == &resource.address);
+        if asked {
+            self.stays_in_use(resource);
+            return (Action::Replace, Some(Reason::Requested));
+        }
+        let stopped = self.seen.inputs.stop_of(&resource.identity).is_some();
+        if let Some(reason) = self.leaves_its_way(resource, live).filter(|_| !stopped) {
+            return (Action::Replace, Some(reason));
+        }
+        if let Some(trouble) = self.trouble(resource, live).filter(|_| !stopped) {
+            return (Action::Replace, Some(trouble));
+        }
+        let has_request = |field: &FieldPath| match kinds::of(resource.kind).compare {
+            Compare::Gke(message, _) => gke::api::is_changed_by_request(message, field),
+            Compare::Kubernetes(_) | Compare::Action => false,
+        };
+        let unknown = changes.iter().filter(|change| change.effect == Effect::Unknown);
+        for change in unknown.filter(|change| !has_request(&change.path)) {
+            let what = format!("{}: the effect of changing `{}` is unknown", resource.address, change.path);
+            let place = resource.origin_of(&change.path);
+            let help = format!("to replace it instead: --replace {}", resource.address);
+            self.problems.push(
+                Diagnostic::error(Code::UnknownEffect, what).at_value(place, "requested here").help(help),
+            );
+        }
+        if changes.iter().any(|change| change.effect == Effect::Replace) {
+            (Action::Replace, None)
+        } else if changes.iter().all(|change| change.effect == Effect::Ignored) {
+            (Action::Keep, None)
+        } else {
+            (Action::Update, None)
+        }
+    }
+
+    /// `--replace` of what Kueue keeps while it is used would wait until its deadline: what uses it goes on. Said once a section.
+    fn stays_in_use(&mut self, resource: &Resource) {
+        let inputs = self.seen.inputs;
+        let section = resource.address.section();
+        let is_kept = |one: &&Resource| {
+            one.address.section() == section
+                && inputs.replace.contains(&one.address)
+                && one.identity.object().is_some_and(queue::is_kept_in_use)
+        };
+        let first = inputs.desired.iter().find(is_kept);
+        if first.is_none_or(|first| first.identity != resource.identity) {
+            return;
+        }
+        let what = format!(
+            "{section} cannot be replaced: Kueue keeps a queue until its work has ended, and flavors and checks until no queue \
+             names them"
+        );
+        let help = format!(
+            "edit the section: it is changed in place; to create it again: `dask-infra destroy --target {section}`, which names \
+             the work that goes with it, and `dask-infra apply`"
+        );
+        let place = resource.origin.clone();
+        self.problems.push(Diagnostic::error(Code::QueueInUse, what).at_value(place, "in use").help(help));
+    }
+
+    /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
+    fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<Reason> {
+        if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
+            return None;
+        }
+        let conditions = gke::node_pool::conditions(live);
+        match live["status"].as_str() {
+            Some("ERROR") => Some(Reason::InError { conditions }),
+            Some("RUNNING_WITH_ERROR") => {
+                self.notes.push(Note::of(
+                    Code::PoolInTrouble,
+                    &resource.address,
+                    format!("its status is RUNNING_WITH_ERROR{conditions}; GKE keeps trying"),
+                ));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// A check runs when no pass of this very text is recorded, or when what it checked is made anew.
+    fn checks(&mut self) {
+        let inputs = self.seen.inputs;
+        let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));
+        let nothing_is_managed = inputs.desired.iter().all(is_check);
+        for resource in
+            inputs.desired.iter().filter(|resource| matches!(resource.identity, Identity::Check(_)))
+        {
+            if !self.selected.has(&resource.address) {
+                continue;
+            }
+            let digest = kinds::kubernetes::check::digest(&resource.body);
+            let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
+            let passed = record.and_then(|record| record.passes.get(&resource.identity));
+            let renewed = self.changes.iter().find(|change| disturbs(change, resource));
+            let asked = inputs.replace.contains(&resource.address);
+            let reason = match (passed, renewed) {
+                _ if asked => Some(Reason::Requested),
+                // There is no node to run on.
+                _ if self.is_halted(resource) => None,
+                (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone(), change.action)),
+                (Some(passed), None) if *passed == digest => None,
+                (Some(_), None) => Some(Reason::CheckChanged),
+                _ if nothing_is_managed => Some(Reason::PassesNotRecorded),
+                _ => Some(Reason::NotPassed),
+            };
+            let action = if reason.is_some() { Action::Run } else { Action::Keep };
+            let reasons = Vec::from_iter(reason);
+            self.changes.push(Change { reasons, ..self.seen.proposed(resource, action, Vec::new()) });
+        }
+    }
+}
+
+/// Whether a change invalidates the pass of a check.
+pub fn disturbs(change: &Change, check: &Resource) -> bool {
+    let before = |address| address_match::names(address, &change.address);
+    (kinds::of(change.kind).disturbs)(change.action) && check.follows.iter().any(before)
+}
+
+/// The fields that other tools apply with other values.
+fn taken_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
+    let mut managers: Vec<String> =
+        others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();
+    managers.dedup();
+    let fields = others.iter().map(|(path, _)| path.clone()).collect();
+    (!others.is_empty()).then(|| Adopted { from: managers.join(", "), fields })
+}

@@ -1,0 +1,400 @@
+//! What others own and the stack relies on (`manage = false`): looked at and compared with what the section says,
+//! never written, labelled, waited for or deleted.
+
+use serde_json::Value;
+
+use crate::observe::fingerprint;
+use crate::planner::Planner;
+use crate::{Mode, Note, Read, observe::diff};
+use kinds::gke::compare::Relied;
+use kinds::gke::{self, node_pool};
+use kinds::kind::Compare;
+use kinds::kubernetes::manifest::pod_specs;
+use kinds::pod::gpus;
+use kinds::scope::POOL_LABEL;
+use model::address::{FieldPath, Segment};
+use model::diag::{Code, Diagnostic};
+use model::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
+
+impl Planner<'_> {
+    /// Looks at everything of others that the stack relies on.
+    pub(crate) fn read_theirs(&mut self) -> Vec<Read> {
+        let inputs = self.seen.inputs;
+        let mut reads = Vec::new();
+        let mut missing: Vec<&Resource> = Vec::new();
+        for external in inputs.external.iter().filter(|external| external.role == Role::Needed) {
+            let resource = &external.resource;
+            let Some(live) = self.external(resource) else {
+                if inputs.offline {
+                    reads.push(self.seen(resource, None, None));
+                } else if inputs.mode == Mode::Apply && self.could_be_seen(&resource.identity) {
+                    missing.push(resource);
+                }
+                continue;
+            };
+            let live = self.with_size(resource, live);
+            let differences = self.differences(resource, &live);
+            let paths = relied_on(&resource.identity);
+            let values =
+                paths.iter().map(|path| (path.to_string(), path.find(&live).unwrap_or(&Value::Null)));
+            let relied = Relied::of(values);
+            let found = self.found(&resource.identity, &live);
+            reads.push(self.seen(resource, Some(found), Some(fingerprint(&live, &relied))));
+            if inputs.mode == Mode::Apply {
+                self.usable(resource, &live);
+                for change in differences {
+                    self.notes.push(difference(resource, &change, self.place(resource, &change.path)));
+                }
+            }
+        }
+        // One cause for all that a section lacks; what runs comes last and stands for the rest.
+        for (place, resource) in missing.iter().enumerate() {
+            if !missing[place + 1..].iter().any(|later| later.origin == resource.origin) {
+                self.problems.push(self.not_there(resource));
+            }
+        }
+        if inputs.mode == Mode::Apply {
+            self.zones_agree();
+            self.pods_fit_their_pools();
+        }
+        reads
+    }
+
+    fn external(&self, resource: &Resource) -> Option<Value> {
+        let world = self.seen.inputs.world;
+        if let Some(live) = world.find(&resource.identity) {
+            return Some(live.clone());
+        }
+        // A Helm release may have another name.
+        let Identity::Object(wanted) = &resource.identity else { return None };
+        let operator = resource.address.section() == kinds::scope::DASK_OPERATOR;
+        if !operator || wanted.gvk.kind != "Deployment" {
+            return None;
+        }
+        let same = |object: &ObjectId| object.gvk == wanted.gvk && object.namespace == wanted.namespace;
+        let mut objects = world.inside.live()?.iter();
+        let found = objects.find(|(object, live)| same(object) && kinds::dask::operator::is_operator(live));
+        found.map(|(_, live)| live.clone())
+    }
+
+    /// Whether what is not there is known not to be there, and not only out of sight because something around it is
+    /// missing or unreadable, which is told by itself.
+    fn could_be_seen(&self, identity: &Identity) -> bool {
+        let world = self.seen.inputs.world;
+        let inside =
+            |cluster: &Seen<Value>| cluster.live().is_some() || self.seen.inputs.target.gke.is_none();
+        let ours =
+            self.seen.inputs.desired.iter().any(|resource| matches!(resource.identity, Identity::Cluster(_)));
+        match identity {
+            Identity::Cluster(_) => world.cluster == Seen::Absent,
+            Identity::NodePool { .. } => world.cluster.live().is_some() || ours,
+            Identity::Object(_) => match &world.inside {
+                Seen::Live(_) => true,
+                Seen::Absent => inside(&world.cluster) || ours,
+                Seen::Unreadable(_) => false,
+            },
+            Identity::Check(_) => false,
+        }
+    }
+
+    fn seen(&self, resource: &Resource, found: Option<String>, fingerprint: Option<String>) -> Read {
+        let Resource { address, identity, kind, origin, .. } = resource;
+        let location = self.seen.inputs.sources.locate(origin).map(|location| location.to_string());
+        let (address, identity, kind) = (address.clone(), identity.clone(), *kind);
+        Read { address, identity, kind, location, found, fingerprint }
+    }
+
+    fn not_there(&self, resource: &Resource) -> Diagnostic {
+        let Resource { identity, origin, .. } = resource;
+        let what = format!("{identity} does not exist, but `[{origin}]` says that it is managed elsewhere");
+        let sources = self.seen.inputs.sources;
+        let place = sources.span(&origin.key("name")).or_else(|| sources.span(origin));
+        let elsewhere = match identity {
+            Identity::Object(ObjectId { namespace: Some(_), .. })
+                if origin.to_string() == "dask_operator" =>
+            {
+                "; if it runs in another namespace, set `namespace = \"…\"`"
+            }
+            _ => "",
+        };
+        let help = format!(
+            "have its owner create it first, fix the name, or remove `manage = false` so that the stack \
+             creates it{elsewhere}"
+        );
+        let problem = Diagnostic::error(Code::NotThere, what).at(place, "relied on here");
+        problem.about(resource.address.clone(), "").help(help)
+    }
+
+    /// What the section says and is not so.
+    fn differences(&self, resource: &Resource, live: &Value) -> Vec<FieldChange> {
+        let mut changes = match kinds::of(resource.kind).compare {
+            Compare::Gke(message, rows) => {
+                gke::api::compared(message, rows, &resource.body, live, None).changes
+            }
+            Compare::Kubernetes(effect) => {
+                let schema = self.seen.shapes.schema(resource);
+                let manager = self.seen.inputs.owner.field_manager();
+                diff::compare(&resource.body, live, &manager, schema.as_ref(), effect).changes
+            }
+            Compare::Action => Vec::new(),
+        };
+        // What the section does not say is not compared, nor given up when an earlier apply of ours set it.
+        let name = FieldPath::keys(["metadata", "name"]);
+        let said = |change: &FieldChange| change.after.as_ref().is_some_and(|after| !after.is_null());
+        let gpus = FieldPath::keys(["config", "accelerators"]);
+        let follows = |change: &FieldChange| {
+            let machine = resource.origin.key("machine_type");
+            gpus.contains(&change.path) && machine.contains(&resource.origin_of(&change.path))
+        };
+        // Built-in GPUs differ when the machine type does, which is told by itself.
+        changes.retain(|change| said(change) && change.path != name && !follows(change));
+        changes
+    }
+
+    fn place(&self, resource: &Resource, path: &FieldPath) -> Option<String> {
+        self.seen.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
+    }
+
+    /// What is being made or deleted, or is broken, is nothing to rely on.
+    fn usable(&mut self, resource: &Resource, live: &Value) {
+        let why = match (&resource.identity, live["status"].as_str()) {
+            (_, _) if !live["metadata"]["deletionTimestamp"].is_null() => "it is being deleted".to_owned(),
+            (Identity::Cluster(_) | Identity::NodePool { .. }, Some(status)) => match status {
+                "PROVISIONING" | "STOPPING" | "ERROR" => {
+                    format!("its status is {status}{}", node_pool::conditions(live))
+                }
+                "RUNNING_WITH_ERROR" | "DEGRADED" => {
+                    let message = format!("its status is {status}{}", node_pool::conditions(live));
+                    self.warn(Code::NotUsable, resource, message);
+                    return;
+                }
+                _ => return,
+            },
+            (Identity::Object(object), _) => {
+                if let Some(short) = short_of(object, live) {
+                    self.warn(
+                        Code::NotUsable,
+                        resource,
+                        format!("managed elsewhere, and not ready: {short}"),
+                    );
+                }
+                return;
+            }
+            _ => return,
+        };
+        let what = format!("{} cannot be used: {why}", resource.identity);
+        let help = "the stack does not wait for what is managed elsewhere: plan again when it is running";
+        let problem =
+            Diagnostic::error(Code::NotUsable, what).at_value(resource.origin.clone(), "relied on here");
+        self.problems.push(problem.about(resource.address.clone(), "").help(help));
+    }
+
+    fn warn(&mut self, code: Code, resource: &Resource, message: String) {
+        self.notes.push(Note::of(code, &resource.address, message));
+    }
+
+    /// What was found, in a few words.
+    fn found(&self, identity: &Identity, live: &Value) -> String {
+        match identity {
+            Identity::Cluster(_) => gke::cluster::summary(live),
+            Identity::NodePool { pool, .. } => {
+                node_pool::summary(live, self.seen.inputs.world.sizes.get(pool).copied())
+            }
+            Identity::Object(object) if object.gvk == kinds::dask::api::cluster() => {
+                kinds::dask::cluster::summary(live)
+            }
+            Identity::Object(object) => {
+                let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
+                let ready = short_of(object, live).unwrap_or_else(|| "ready".to_owned());
+                match (object.gvk.kind.as_str(), image.as_str()) {
+                    ("Deployment", Some(image)) => {
+                        format!("{}, {ready}", image.rsplit('/').next().unwrap_or(image))
+                    }
+                    _ => ready,
+                }
+            }
+            Identity::Check(_) => String::new(),
+        }
+    }
+
+    /// Our pools' nodes are counted over the zones of the cluster, which others may have given it.
+    fn zones_agree(&mut self) {
+        let inputs = self.seen.inputs;
+        let of_others = |identity: &Identity| {
+            inputs.external.iter().any(|external| external.resource.identity == *identity)
+        };
+        let Some(live) =
+            inputs.world.cluster.live().filter(|_| {
+                inputs.target.gke.clone().is_some_and(|name| of_others(&Identity::Cluster(name)))
+            })
+        else {
+            return;
+        };
+        let zones = live["locations"].as_array().map_or(0, Vec::len) as u64;
+        for resource in inputs.desired.iter().filter(|resource| {
+            // A live one has zones of its own.
+            let new = inputs.world.find(&resource.identity).is_none();
+            matches!(resource.identity, Identity::NodePool { .. })
+                && new
+                && resource.body["locations"].is_null()
+        }) {
+            let Some(nodes) = resource.body["nodeCount"].as_u64() else { continue };
+            if zones == 0 || nodes.is_multiple_of(zones) {
+                continue;
+            }
+            let what = format!(
+                "{nodes} nodes are not spread evenly over the {zones} zones of {}",
+                inputs.target.gke.as_ref().map_or("", |name| &name.cluster)
+            );
+            let place = resource.origin_of(&FieldPath::keys(["nodeCount"]));
+            let names: Vec<String> =
+                live["locations"].as_array().into_iter().flatten().map(ToString::to_string).collect();
+            let help = format!(
+                "set the actual zones in `[cluster]`, `zones = [{}]`, or give the pool its own",
+                names.join(", ")
+            );
+            self.problems.push(
+                Diagnostic::error(Code::OthersZones, what).at_value(place, "all zones together").help(help),
+            );
+        }
+    }
+
+    /// Pods that must run on a pool of others find there the GPUs that they ask for, and tolerate its taints.
+    fn pods_fit_their_pools(&mut self) {
+        let inputs = self.seen.inputs;
+        for resource in inputs.desired.iter() {
+            let mut pods = Vec::new();
+            pod_specs(&resource.body, &FieldPath::root(), &mut pods);
+            for (path, pod) in pods {
+                let Some(pool) = pod["nodeSelector"][POOL_LABEL].as_str() else { continue };
+                let of_pool = |external: &&model::resource::External| matches!(&external.resource.identity, Identity::NodePool { pool: name, .. } if name == pool);
+                let Some(external) = inputs.external.iter().find(of_pool) else { continue };
+                let Some(live) = inputs.world.pools.get(pool) else { continue };
+                self.gpus_suffice(resource, &path, pod, &external.resource, live);
+                self.taints_are_tolerated(resource, pod, &external.resource, live);
+            }
+        }
+    }
+
+    fn gpus_suffice(
+        &mut self,
+        resource: &Resource,
+        path: &FieldPath,
+        pod: &Value,
+        pool: &Resource,
+        live: &Value,
+    ) {
+        let asked = gpus(pod);
+        let there = node_pool::live_gpus(live);
+        if asked <= there {
+            return;
+        }
+        let has = if there == 0 { "none".to_owned() } else { there.to_string() };
+        let what = format!(
+            "a Pod of {} requests {asked} GPUs, a node of {} has {has}",
+            resource.address, pool.identity
+        )
+        .replace(" 1 GPUs", " 1 GPU");
+        let place = resource.origin_of(&path.key("containers").index(0).key("resources"));
+        let problem = Diagnostic::error(Code::NoGpuThere, what).at_value(place, "requested here");
+        let problem = problem.at_value(pool.origin.clone(), format!("{has} per live node"));
+        self.problems
+            .push(problem.help("request fewer GPUs or name another pool; this one is managed elsewhere"));
+    }
+
+    fn taints_are_tolerated(&mut self, resource: &Resource, pod: &Value, pool: &Resource, live: &Value) {
+        let tolerations: Vec<&Value> = pod["tolerations"].as_array().into_iter().flatten().collect();
+        for taint in live["config"]["taints"].as_array().into_iter().flatten() {
+            let effect = match taint["effect"].as_str() {
+                Some("NO_SCHEDULE") => "NoSchedule",
+                Some("NO_EXECUTE") => "NoExecute",
+                _ => continue,
+            };
+            let tolerated = tolerations.iter().any(|toleration| tolerates(toleration, taint, effect));
+            if tolerated {
+                continue;
+            }
+            let (key, value) =
+                (taint["key"].as_str().unwrap_or_default(), taint["value"].as_str().unwrap_or_default());
+            let message = format!(
+                "{} has the taint {key}={value}:{effect}, which its section does not declare, so the Pods of \
+                 {} would not be scheduled there: set `taints = [{{ key = \"{key}\", value = \"{value}\", \
+                 effect = \"{effect}\" }}]`",
+                pool.identity, resource.address
+            );
+            self.warn(Code::OthersTaint, pool, message);
+        }
+    }
+}
+
+/// What is missing to a workload's or definition's readiness, in a few words.
+fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
+    let status = &live["status"];
+    let (ready, wanted) = match object.gvk.kind.as_str() {
+        "Deployment" => (&status["availableReplicas"], live["spec"]["replicas"].as_u64().unwrap_or(1)),
+        "DaemonSet" => (&status["numberReady"], kinds::json::count(&status["desiredNumberScheduled"])),
+        "CustomResourceDefinition" => {
+            let established = kinds::kubernetes::object::condition(live, "Established")
+                .is_some_and(|said| said["status"] == "True");
+            return (!established).then(|| "not established".to_owned());
+        }
+        "DaskCluster" => {
+            return match live["status"]["phase"].as_str() {
+                None => Some("no Dask operator has processed it".to_owned()),
+                Some("Error") => Some("the operator gave it phase Error".to_owned()),
+                Some(_) => None,
+            };
+        }
+        _ => return None,
+    };
+    let ready = kinds::json::count(ready);
+    (ready < wanted || wanted == 0).then(|| format!("{ready} of {wanted} Pods ready"))
+}
+
+/// The live fields that what the stack does with a thing of others hangs on.
+fn relied_on(identity: &Identity) -> Vec<FieldPath> {
+    let fields: &[&str] = match identity {
+        Identity::Cluster(_) => &["locations", "releaseChannel.channel"],
+        Identity::NodePool { .. } => &["config.machineType", "config.accelerators", "config.taints"],
+        Identity::Object(_) | Identity::Check(_) => &[],
+    };
+    fields.iter().map(|field| field.parse().unwrap_or_default()).collect()
+}
+
+/// `` `machine_type` is "n1-standard-2" here (stack.toml:14:16) and "n1-standard-4" live ``.
+fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) -> Note {
+    let path = &change.path;
+    let (before, after) = change.shown();
+    let said = after.map_or_else(|| "nothing".to_owned(), |said| said.to_string());
+    let live = before.filter(|live| !live.is_null());
+    let live = live.map_or_else(|| "not set".to_owned(), |live| live.to_string());
+    let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+    let message = format!(
+        "`{}` is {said} in the stack file{place} and {live} live; it is managed elsewhere, so nothing is changed",
+        key(resource, path)
+    );
+    Note::of(Code::OthersDiffer, &resource.address, message)
+}
+
+/// The key of the section that a field of the body comes from, and what lies below: `labels.team`.
+fn key(resource: &Resource, path: &FieldPath) -> String {
+    let places = resource.provenance.iter().filter(|(place, _)| place.contains(path));
+    let Some((place, origin)) = places.max_by_key(|(place, _)| place.segments().len()) else {
+        return path.to_string();
+    };
+    let inside = origin.segments().iter().skip(resource.origin.segments().len());
+    let below = path.segments().iter().skip(place.segments().len());
+    let channel = Segment::Key("channel".to_owned());
+    let below = below.filter(|segment| matches!(segment, Segment::Key(_)) && **segment != channel);
+    inside.chain(below).cloned().collect::<FieldPath>().to_string()
+}
+
+fn tolerates(toleration: &Value, taint: &Value, effect: &str) -> bool {
+    let key = toleration["key"].as_str().unwrap_or_default();
+    let exists = toleration["operator"] == "Exists";
+    let same_key = (key.is_empty() && exists) || taint["key"] == key;
+    let value = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let same_value = exists || value(&toleration["value"]) == value(&taint["value"]);
+    let same_effect = toleration["effect"].as_str().is_none_or(|given| given == effect);
+    same_key && same_value && same_effect
+}

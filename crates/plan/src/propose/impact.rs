@@ -1,0 +1,482 @@
+//! What would go along with what goes ([`crate::observe::cascade`]): what the stack still wants is kept from it, what others have is
+//! named and needs consent of its own. What a controller made for a thing of ours is ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::observe::cascade::{Along, Cascade, Way, defines, holds, is_namespace, pods_of_pool};
+use crate::planner::Planner;
+use crate::propose::prune::dask_things;
+use crate::reason::{Holder, Reason};
+use crate::{Action, Change, Mode, Note, Plan, Selection, observe::system, propose::kueue};
+use kinds::json::{is_going, text};
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
+
+/// Kinds that controllers write for others; they say nothing of their own.
+const SHADOWS: &[&str] =
+    &["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
+/// How many things are named one by one.
+pub(crate) const NAMED: usize = 3;
+
+/// Where things that were not read could go along with what a plan deletes.
+pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
+    reach_of(&plan.changes)
+}
+
+/// Whether a change takes a live thing away.
+fn goes(change: &Change) -> bool {
+    (matches!(change.action, Action::Delete | Action::Replace) || change.empties()) && !change.foreign
+}
+
+/// Whether a change has the nodes of a pool made anew.
+pub(crate) fn rolls(change: &Change) -> bool {
+    matches!(change.identity, Identity::NodePool { .. })
+        && matches!(change.action, Action::Update | Action::Forget)
+        && change.fields.iter().any(|field| field.effect == Effect::Rolling)
+}
+
+/// Whether a change switches queued provisioning on for a live pool, which has no nodes then.
+pub(crate) fn empties(change: &Change) -> bool {
+    let switch = FieldPath::keys(["queuedProvisioning", "enabled"]);
+    let on = |value: &Option<Value>| value.as_ref().is_some_and(|value| *value == true);
+    matches!(change.identity, Identity::NodePool { .. })
+        && change.action == Action::Update
+        && change
+            .fields
+            .iter()
+            .any(|field| switch.contains(&field.path) && on(&field.after) && !on(&field.before))
+}
+
+/// To how many nodes a zone a change takes a pool down; `None` where it does not.
+pub(crate) fn shrinks(change: &Change) -> Option<u64> {
+    let number = FieldPath::keys(["nodeCount"]);
+    let is_pool = matches!(change.identity, Identity::NodePool { .. }) && change.action == Action::Update;
+    change.fields.iter().find(|field| field.path == number).filter(|_| is_pool)?.falls_to()
+}
+
+fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
+    let mut scope = DeletionScope::default();
+    for change in changes.iter().filter(|change| goes(change)) {
+        match &change.identity {
+            Identity::Cluster(_) => scope.cluster = true,
+            Identity::NodePool { .. } => scope.nodes = true,
+            Identity::Object(object) if is_namespace(object) => {
+                scope.namespaces.insert(object.name.clone());
+            }
+            Identity::Object(object) if defines(object).is_some() => {
+                scope.definitions.insert(object.name.clone());
+            }
+            Identity::Object(object) if kueue::is_queue(object) => {
+                scope.definitions.extend(kueue::definitions());
+            }
+            Identity::Object(_) | Identity::Check(_) => {}
+        }
+    }
+    scope.nodes |= changes.iter().any(|change| rolls(change) || empties(change) || shrinks(change).is_some());
+    (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
+}
+
+/// Whether a Pod is somebody's, and has not ended.
+pub(crate) fn runs_on(object: &ObjectId, live: &Value) -> bool {
+    let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(system::is_system)
+}
+
+/// The kind that makes a Pod anew.
+pub(crate) fn owner(live: &Value) -> Option<&str> {
+    let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let mut controllers = owners.filter(|owner| owner["controller"] != false);
+    controllers.find_map(|owner| owner["kind"].as_str())
+}
+
+/// The things of others in one namespace.
+type Strangers<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
+
+impl<'w> Planner<'w> {
+    /// Everything that would go along, ours and others'.
+    pub(crate) fn goes_along(&mut self) {
+        let inputs = self.seen.inputs;
+        let gone: Vec<Identity> =
+            self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let manager = inputs.owner.field_manager();
+        let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
+        let along = cascade.all(&gone);
+        self.of_ours(&gone, &along);
+        let mut planned: BTreeSet<Identity> =
+            self.changes.iter().map(|change| change.identity.clone()).collect();
+        self.attached(&mut planned);
+        self.of_others(&cascade, &along, &mut planned);
+        self.runs_of_jobs(&cascade, &along, &mut planned);
+        self.work_of_others(&mut planned);
+        if reach_of(&self.changes).is_none() {
+            return;
+        }
+        for message in &inputs.world.unseen {
+            self.notes.push(Note::of(
+                Code::OthersUnseen,
+                &Address::new("cluster"),
+                format!(
+                    "resources outside this stack could not be listed, and would be deleted unnamed: \
+                     {message}"
+                ),
+            ));
+        }
+    }
+
+    /// What is ours: what the stack still wants, or others still need, does not go along; the rest is named.
+    fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
+        let inputs = self.seen.inputs;
+        let desired = resource::by_identity(&inputs.desired);
+        let planned: BTreeMap<Identity, usize> =
+            self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
+        let action = |planner: &Self, identity: &Identity| {
+            planned.get(identity).map(|place| planner.changes[*place].action)
+        };
+        let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
+        // A GKE cluster takes all of it along, and all of it is planned anew or deleted.
+        let along = along.iter().filter(|(_, along)| !matches!(along.root, Identity::Cluster(_)));
+        for (thing, Along { root, way }) in along {
+            let Some(live) = inputs.world.find(thing) else { continue };
+            let action = action(self, thing);
+            let wanted = desired.get(thing).copied();
+            // It is stopped together with what takes it along.
+            if action == Some(Action::Delete) && inputs.stop_of(thing).is_some() {
+                continue;
+            }
+            if let Some(resource) = wanted.filter(|_| inputs.mode == Mode::Apply) {
+                let anew = action == Some(Action::Replace) && (*way == Way::Pool || self.is_replaced(root));
+                if !anew && !self.with_owner.contains(thing) {
+                    self.protected(resource, "delete");
+                    kept.entry(root).or_default().push(thing);
+                }
+                continue;
+            }
+            match action {
+                Some(Action::Delete | Action::Replace) => {}
+                // Others need it: that is why it is not deleted.
+                Some(Action::Keep) => kept.entry(root).or_default().push(thing),
+                Some(Action::Forget) => self.goes_from_others(thing, root),
+                Some(Action::Create | Action::Update | Action::Run) => {}
+                None if !self.seen.has_applied(live) || self.seen.is_theirs(thing) => {}
+                None => {
+                    if let Some(resource) = wanted {
+                        self.protected(resource, "delete");
+                    }
+                    let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
+                    let why = Some(Reason::DeletedWith(root));
+                    self.changes.push(self.deletion(thing.clone(), live, name, why));
+                }
+            }
+        }
+        // What is not there yet would be made in what goes.
+        let homes: Vec<&Identity> = gone
+            .iter()
+            .filter(|home| {
+                home.object().is_some_and(|object| is_namespace(object) || defines(object).is_some())
+            })
+            .filter(|home| !self.is_replaced(home))
+            .collect();
+        for resource in inputs.desired.iter().filter(|_| inputs.mode == Mode::Apply && !homes.is_empty()) {
+            let identity = &resource.identity;
+            let made =
+                action(self, identity) == Some(Action::Create) && inputs.world.find(identity).is_none();
+            if made && let Some(home) = homes.iter().find(|home| holds(home, identity).is_some()) {
+                kept.entry(home).or_default().push(identity);
+            }
+        }
+        for (root, things) in kept {
+            self.refuse(root, &things);
+        }
+    }
+
+    fn is_replaced(&self, identity: &Identity) -> bool {
+        self.changes.iter().any(|change| change.identity == *identity && change.action == Action::Replace)
+    }
+
+    /// What other stacks use, too, cannot be left to them when it goes.
+    fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
+        let (users, with) = (self.seen.users_of(thing), Holder::Named(self.seen.name_of(root).0));
+        if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
+            (change.action, change.foreign) = (Action::Delete, true);
+            // What is handed over has no users that are known.
+            let handed_over = users.0.is_empty();
+            change.reasons = vec![match handed_over {
+                true => Reason::Stranger(with),
+                false => Reason::TakenFromUsers { users, with },
+            }];
+        }
+    }
+
+    /// Says why a thing cannot go, and what to do instead.
+    fn refuse(&mut self, root: &Identity, things: &[&Identity]) {
+        let inputs = self.seen.inputs;
+        let (taker, _) = self.seen.name_of(root);
+        let names: Vec<String> =
+            things.iter().take(NAMED).map(|thing| self.seen.name_of(thing).0.to_string()).collect();
+        let more = things.len() - names.len();
+        let names = listed(names.iter().map(String::as_str), "and");
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let them = if things.len() == 1 { "it" } else { "them" };
+        let is_wanted =
+            |thing: &&Identity| inputs.desired.iter().any(|resource| resource.identity == **thing);
+        let wanted = inputs.mode == Mode::Apply && things.iter().any(is_wanted);
+        let who = if wanted { "the stack still needs" } else { "other stacks still need" };
+        let what =
+            format!("{taker} cannot be deleted: {names}{more} would be deleted with it, but {who} {them}");
+        let replaced = self.is_replaced(root);
+        let help = match root {
+            _ if !wanted => format!("keep it until they no longer do: --exclude {taker}"),
+            Identity::NodePool { .. } => format!(
+                "no controller recreates {them} on another node; to recreate {them}: {}",
+                self.flags(things)
+            ),
+            _ if replaced => format!("to recreate {them} with it: {}", self.flags(things)),
+            Identity::Object(object) if is_namespace(object) => format!(
+                "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if it is now managed \
+                 elsewhere; or remove its contents from the file, too",
+                object.name
+            ),
+            Identity::Object(object) if defines(object).is_some() => {
+                "keep the definition in the file while objects of its kind are in it, or remove them, too"
+                    .to_owned()
+            }
+            _ => format!("keep {taker} in the file, or remove what belongs to it, too"),
+        };
+        let mut problem = Diagnostic::error(Code::GoesAlong, what).help(help);
+        let mut places: Vec<&FieldPath> = Vec::new();
+        for thing in things.iter().take(NAMED) {
+            let wanted = inputs.desired.iter().find(|resource| resource.identity == **thing);
+            places.extend(wanted.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
+        }
+        for origin in places {
+            let text = if wanted { "requested here" } else { "from here" };
+            problem = problem.at_value(origin.clone(), text);
+        }
+        // What left the file has no place in it.
+        if inputs.desired.iter().any(|resource| resource.address.section() == taker.section()) {
+            problem = problem.about(taker, "");
+        }
+        self.problems.push(problem);
+    }
+
+    /// What replaces these, too; a plan of a part of the stack may leave them out.
+    fn flags(&self, things: &[&Identity]) -> String {
+        let Selection { targets, excludes } = &self.seen.inputs.selection;
+        let names: BTreeSet<Address> = things.iter().map(|thing| self.seen.name_of(thing).0).collect();
+        let is_out = |name: &&Address| !self.selected.has(name);
+        let mut flags: Vec<String> = Vec::new();
+        if !targets.is_empty() {
+            flags.extend(names.iter().filter(is_out).map(|name| format!("--target {name}")));
+        }
+        flags.extend(names.iter().map(|name| format!("--replace {name}")));
+        let excluded = !excludes.is_empty() && names.iter().any(|name| is_out(&name));
+        let without = if excluded { ", without the `--exclude` that leaves them out" } else { "" };
+        format!("{}{without}", flags.join(" "))
+    }
+
+    /// What others have and is not made for something that goes, too.
+    fn of_others(
+        &mut self,
+        cascade: &Cascade<'w>,
+        along: &BTreeMap<Identity, Along>,
+        planned: &mut BTreeSet<Identity>,
+    ) {
+        let inputs = self.seen.inputs;
+        let gone: BTreeSet<Identity> =
+            self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
+        let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
+        if with_cluster {
+            self.pools_of_others(planned);
+        }
+        let mut strangers: Strangers<'w> = BTreeMap::new();
+        let gangs = self.own_gangs();
+        for (object, live) in inputs.world.inside.live().into_iter().flatten() {
+            let identity = Identity::Object(object.clone());
+            let Some(Along { way, .. }) = along.get(&identity) else { continue };
+            let ours = self.is_ours(object, live) || self.is_of_our_work(&gangs, object, live);
+            let ours = ours || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
+            let child = match way {
+                Way::Cluster => {
+                    live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
+                }
+                Way::Owner => true,
+                Way::Pool | Way::Namespace | Way::Definition | Way::DaskCluster => {
+                    cascade.has_owner(live, |owner| along.contains_key(owner) || gone.contains(owner))
+                }
+            };
+            if ours || child || is_everywhere(object, live) || is_default_group(object, live) {
+                continue;
+            }
+            let namespace = object.namespace.as_deref();
+            match (way, namespace) {
+                // Cluster-wide things of others are not told from the system's.
+                (Way::Cluster, None) => continue,
+                (Way::Cluster, Some(_)) if system::made(object, live, &inputs.owner.stack) => continue,
+                (Way::Cluster, Some(namespace)) => {
+                    strangers.entry(namespace.to_owned()).or_default().push((object, live));
+                    continue;
+                }
+                // Named by themselves.
+                (Way::Owner | Way::DaskCluster, _) => continue,
+                (Way::Pool | Way::Namespace | Way::Definition, _) => {}
+            }
+            let with = match way {
+                Way::Definition => Holder::Definition,
+                Way::Pool => Holder::Node,
+                _ => Holder::Namespace,
+            };
+            self.stranger(planned, object, live, with);
+        }
+        if with_cluster {
+            self.namespaces_of_others(planned, &mut strangers);
+        }
+        for (object, live) in strangers.into_values().flatten() {
+            self.stranger(planned, object, live, Holder::Cluster);
+        }
+    }
+
+    fn is_ours(&self, object: &ObjectId, live: &Value) -> bool {
+        self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()))
+    }
+
+    /// Pods of Jobs that nobody stops, on nodes that `stop` takes away: a Job counts them as failures.
+    fn runs_of_jobs(
+        &mut self,
+        cascade: &Cascade<'w>,
+        along: &BTreeMap<Identity, Along>,
+        planned: &mut BTreeSet<Identity>,
+    ) {
+        let world = self.seen.inputs.world;
+        let emptied = self.changes.iter().filter(|change| change.empties());
+        let pools: Vec<String> =
+            emptied.filter_map(|change| Some(change.identity.pool()?.to_owned())).collect();
+        let goes = |owner: &Identity, planned: &BTreeSet<Identity>| {
+            along.contains_key(owner) || planned.contains(owner)
+        };
+        for (object, live) in pools.iter().flat_map(|pool| pods_of_pool(world, pool)) {
+            let of_job = runs_on(object, live) && owner(live) == Some("Job");
+            let ours = || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
+            if of_job && !ours() && !cascade.has_owner(live, |owner| goes(owner, planned)) {
+                self.stranger(planned, object, live, Holder::NodeOfRun);
+            }
+        }
+    }
+
+    fn stranger(&mut self, planned: &mut BTreeSet<Identity>, object: &ObjectId, live: &Value, with: Holder) {
+        let section = match object.namespace.as_deref() {
+            Some(namespace) => format!("others.{namespace}"),
+            None => "others".to_owned(),
+        };
+        let address = Address::object(&section, &object.gvk.kind, None, &object.name);
+        let kind = KindId::Object;
+        self.foreign(
+            planned,
+            Identity::Object(object.clone()),
+            (live, address, kind),
+            Reason::Stranger(with),
+        );
+    }
+
+    pub(crate) fn foreign(
+        &mut self,
+        planned: &mut BTreeSet<Identity>,
+        identity: Identity,
+        (live, address, kind): (&Value, Address, KindId),
+        why: Reason,
+    ) {
+        if planned.insert(identity.clone()) {
+            let gone = self.deletion(identity, live, (address, kind), Some(why));
+            self.changes.push(Change { foreign: true, ..gone });
+        }
+    }
+
+    /// Pools that others made in a GKE cluster that is deleted or made anew.
+    fn pools_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
+        let Some(name) = self.seen.inputs.target.gke.clone() else { return };
+        for (pool, live) in &self.seen.inputs.world.pools {
+            let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
+            let ours =
+                kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.seen.inputs.owner);
+            let of_gke = kinds::gke::node_pool::is_autoprovisioned(live);
+            if of_gke || ours && !self.seen.is_theirs(&identity) {
+                continue;
+            }
+            let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
+            self.foreign(planned, identity, (live, address, kind), Reason::Stranger(Holder::Cluster));
+        }
+    }
+
+    /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes.
+    fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
+        let clusters =
+            self.changes.iter().filter(|change| goes(change) && change.kind == KindId::DaskCluster);
+        let goes: Vec<ObjectId> = clusters.filter_map(|change| change.identity.object().cloned()).collect();
+        for (object, live) in dask_things(self.seen.inputs.world) {
+            let cluster = goes.iter().find(|cluster| {
+                cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
+            });
+            let Some(cluster) = cluster.filter(|_| !self.seen.has_applied(live)) else { continue };
+            if is_default_group(object, live) {
+                continue;
+            }
+            let address =
+                Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
+            let why = Reason::AttachedTo { cluster: cluster.name.clone() };
+            let kind = KindId::Object;
+            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), why);
+        }
+    }
+
+    /// Namespaces that others made in a GKE cluster that goes, and what is in them, which a consent to the
+    /// namespace holds for.
+    fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
+        for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
+            let name = object.name.as_str();
+            let known = name == "default" || system::is_systems_own(name, live);
+            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()));
+            if !is_namespace(object) || known || ours {
+                continue;
+            }
+            let inside = strangers.remove(name).unwrap_or_default();
+            let named: Vec<String> = inside
+                .iter()
+                .take(NAMED)
+                .map(|(object, _)| format!("{} {}", object.gvk.kind, object.name))
+                .collect();
+            let more = inside.len().saturating_sub(NAMED);
+            let address = Address::of("namespace", name);
+            let kind = KindId::Namespace;
+            self.foreign(
+                planned,
+                Identity::Object(object.clone()),
+                (live, address, kind),
+                Reason::StrangersHome { named, more },
+            );
+        }
+    }
+}
+
+/// The group that the operator makes with each cluster is part of it.
+fn is_default_group(object: &ObjectId, live: &Value) -> bool {
+    let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
+    object.gvk == kinds::dask::api::group() && object.name == format!("{cluster}-default")
+}
+
+/// Whether every namespace has such an object, or a controller wrote it for another one.
+pub fn is_everywhere(object: &ObjectId, live: &Value) -> bool {
+    let kind = object.gvk.kind.as_str();
+    let everywhere = match kind {
+        "ConfigMap" => object.name == "kube-root-ca.crt",
+        "ServiceAccount" => object.name == "default",
+        "Service" => object.name == "kubernetes" && object.namespace.as_deref() == Some("default"),
+        "Secret" => text(&live["type"]) == "kubernetes.io/service-account-token",
+        _ => false,
+    };
+    everywhere || SHADOWS.contains(&kind)
+}

@@ -1,0 +1,171 @@
+//! What runs on nodes that GKE recreates or deletes.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::observe::cascade::{Cascade, is_pod, pods_of_pool};
+use crate::planner::Planner;
+use crate::propose::impact::{NAMED, empties, owner, rolls, runs_on, shrinks};
+use crate::{Action, Change, Note};
+use model::diag::Code;
+use model::resource::{Identity, KindId, ObjectId};
+
+/// What happens to the nodes of a pool.
+#[derive(Clone, Copy, PartialEq)]
+enum Nodes {
+    Rolled,
+    /// All are deleted. Who approves a replacement approves what else is lost with it, which is named there.
+    Deleted {
+        replaced: bool,
+    },
+    /// The pool goes, and the cluster stays.
+    Removed,
+    /// GKE chooses which.
+    Fewer,
+}
+
+impl Nodes {
+    fn of(change: &Change) -> Option<Self> {
+        let replaced = change.action == Action::Replace && !change.foreign;
+        match shrinks(change) {
+            _ if change.action == Action::Delete => Some(Self::Removed),
+            _ if rolls(change) => Some(Self::Rolled),
+            Some(1..) => Some(Self::Fewer),
+            left => (empties(change) || left == Some(0) || replaced).then_some(Self::Deleted { replaced }),
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// Names the Pods that lose their node by a change of a pool: those that are lost, and those that come back elsewhere.
+    pub(crate) fn drained(&self) -> Vec<Note> {
+        let world = self.seen.inputs.world;
+        let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
+        let gone: BTreeSet<Identity> =
+            self.changes.iter().filter(goes).map(|change| change.identity.clone()).collect();
+        if gone.iter().any(|one| matches!(one, Identity::Cluster(_))) {
+            return Vec::new();
+        }
+        // What is stopped is named with what it takes along.
+        let changes = self.changes.iter().filter(|change| !change.empties());
+        let changes: Vec<_> = changes
+            .filter_map(|change| Some((change, change.identity.pool()?, Nodes::of(change)?)))
+            .collect();
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let going = self.pods_that_go(&gone);
+        let homeless = self.no_pool_is_left();
+        let mut notes = Vec::new();
+        for (change, pool, nodes) in changes {
+            let (mut lost, mut moved) = (Vec::new(), Vec::new());
+            for (object, live) in pods_of_pool(world, pool) {
+                match (runs_on(object, live), owner(live)) {
+                    (false, _) | (true, Some("DaemonSet" | "Node")) => {}
+                    (true, Some(_)) if going.contains(object) => {}
+                    (true, Some(_)) => moved.push(object),
+                    // Who approves the delete approves what is lost with it, which is named there.
+                    (true, None) if matches!(nodes, Nodes::Removed | Nodes::Deleted { replaced: true }) => {}
+                    (true, None) => lost.push(object),
+                }
+            }
+            let mut parts = match nodes {
+                Nodes::Fewer => some(&lost, &moved),
+                Nodes::Removed if homeless && !moved.is_empty() => waiting(&moved),
+                Nodes::Rolled | Nodes::Deleted { .. } | Nodes::Removed => all(&lost, &moved),
+            };
+            let unseen = world.unseen.iter().filter(|_| nodes != Nodes::Removed);
+            parts.extend(unseen.map(|why| format!("not all pods on them could be listed: {why}")));
+            if parts.is_empty() {
+                continue;
+            }
+            let what = match nodes {
+                Nodes::Rolled => "drains and recreates the nodes",
+                Nodes::Deleted { .. } | Nodes::Removed => "deletes all nodes",
+                Nodes::Fewer => "deletes some of the nodes",
+            };
+            let message = format!("GKE {what} of this pool: {}", parts.join("; "));
+            notes.push(Note::of(Code::NodesDrained, &change.address, message));
+        }
+        notes
+    }
+
+    /// Whether pools go, and none stays or comes.
+    fn no_pool_is_left(&self) -> bool {
+        let mut left: BTreeSet<&str> = self.seen.inputs.world.pools.keys().map(String::as_str).collect();
+        let mut comes = false;
+        for change in &self.changes {
+            match (change.identity.pool(), change.action) {
+                (Some(pool), Action::Delete) => drop(left.remove(pool)),
+                (Some(_), Action::Create | Action::Replace) => comes = true,
+                _ => {}
+            }
+        }
+        left.is_empty() && !comes
+    }
+
+    /// The Pods that go with what they were made for, and those of the CronJobs of `ttl` and `idle_stop`, which lose nothing: the next
+    /// one looks again.
+    fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
+        let inputs = self.seen.inputs;
+        let manager = inputs.owner.field_manager();
+        let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
+        let along = cascade.all(&gone.iter().cloned().collect::<Vec<_>>());
+        let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
+        let inside = inputs.world.inside.live().into_iter().flatten();
+        let is_reaper = |owner: &ObjectId, _: &Value| {
+            self.seen.known.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
+        };
+        let goes = inside.filter(|(object, live)| {
+            is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.made_for(live, &is_reaper))
+        });
+        goes.map(|(object, _)| object.clone()).collect()
+    }
+}
+
+/// What becomes of Pods for which there is no node any more.
+fn waiting(moved: &[&ObjectId]) -> Vec<String> {
+    let (is, waits) = if moved.len() == 1 { ("is", "waits") } else { ("are", "wait") };
+    vec![format!("no pool is left for {}, which {is} recreated and {waits} for a node", named(moved))]
+}
+
+/// What becomes of Pods whose nodes all go.
+fn all(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !lost.is_empty() {
+        let (is, it) = if lost.len() == 1 { ("is", "it") } else { ("are", "them") };
+        parts.push(format!("{} {is} lost, as no controller recreates {it}", named(lost)));
+    }
+    if !moved.is_empty() {
+        let (is, loses) = if moved.len() == 1 { ("is", "loses") } else { ("are", "lose") };
+        let what = "data in memory and on the node's disks";
+        parts.push(format!("{} {is} recreated on another node and {loses} {what}", named(moved)));
+    }
+    parts
+}
+
+/// The same where it is not known which nodes go.
+fn some(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !lost.is_empty() {
+        parts.push(format!(
+            "of {}, those on these nodes are lost, as no controller recreates them",
+            named(lost)
+        ));
+    }
+    if !moved.is_empty() {
+        let what = "lose data in memory and on the node's disks";
+        parts.push(format!("of {}, those on these nodes are recreated on others and {what}", named(moved)));
+    }
+    parts
+}
+
+fn named(pods: &[&ObjectId]) -> String {
+    let names: Vec<String> = pods.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match pods.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", names.join(", "))
+}

@@ -1,0 +1,103 @@
+//! Nodes that are requested for the workers of a Dask cluster, a group or a Dask job: the request goes by what becomes of
+//! these. Nodes are made for one set of workers and not used twice.
+
+use crate::observe::fingerprint;
+use crate::planner::Planner;
+use crate::reason::Reason;
+use crate::{Action, Change};
+use kinds::gke::compare::Relied;
+use kinds::json::{is_going, text};
+use kinds::kubernetes::{provisioning, request_stage};
+use model::address::Address;
+use model::resource::{Identity, KindId, Resource};
+
+/// What becomes of a live thing that nobody wants any more.
+pub(crate) enum Left {
+    Goes(Reason),
+    Stays(Reason),
+}
+
+impl<'a> Planner<'a> {
+    /// The thing whose workers a request, or its PodTemplate, is for.
+    fn user_of(&self, resource: &Resource) -> Option<&'a Resource> {
+        let desired = &self.seen.inputs.desired;
+        let follows = |one: &&'a Resource, other: &Resource| one.follows.contains(&other.address);
+        let request = match resource.kind {
+            KindId::ProvisioningRequest => resource,
+            KindId::Object if text(&resource.body["kind"]) == "PodTemplate" => {
+                let asks = |one: &&Resource| one.kind == KindId::ProvisioningRequest;
+                desired.iter().filter(asks).find(|one| follows(one, resource))?
+            }
+            _ => return None,
+        };
+        if !provisioning::has_user(&request.body) {
+            return None;
+        }
+        desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| follows(one, request))
+    }
+
+    /// What happens to a request by what happens to its workers; `false` when it is as with everything else.
+    pub(crate) fn want_booked(&mut self, resource: &Resource) -> bool {
+        let Some(user) = self.user_of(resource) else { return false };
+        let Some(change) = self.changes.iter().find(|change| change.identity == user.identity) else {
+            return false;
+        };
+        let action = change.action;
+        let makes = action.makes();
+        let live = self.live(&resource.identity).filter(|live| !is_going(live)).cloned();
+        if !makes {
+            // Its workers have their nodes, or are not wanted now.
+            let Some(live) = live else {
+                self.gone.insert(resource.identity.clone());
+                self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+                return true;
+            };
+            if resource.kind == KindId::ProvisioningRequest && action != Action::Delete {
+                self.tell_end(resource, &user.address, &live);
+            }
+            let fingerprint = Some(fingerprint(&live, &Relied::default()));
+            self.changes
+                .push(Change { fingerprint, ..self.seen.proposed(resource, Action::Keep, Vec::new()) });
+            return true;
+        }
+        let (Some(live), KindId::ProvisioningRequest) = (live, resource.kind) else { return false };
+        // Made before its workers were, it is theirs; a later one is for those that are to come.
+        let born = |live: &serde_json::Value| text(&live["metadata"]["creationTimestamp"]).to_owned();
+        let old = self.seen.inputs.world.find(&user.identity);
+        let is_used = old.is_some_and(|old| born(old) >= born(&live));
+        let reason = match request_stage::has_expired(&live) {
+            _ if is_used => Reason::NodesUsed,
+            Some(end) => Reason::AskedAgain { end },
+            None => return false,
+        };
+        let fingerprint = Some(fingerprint(&live, &Relied::default()));
+        let change = self.seen.proposed(resource, Action::Replace, Vec::new());
+        self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
+        true
+    }
+
+    /// What becomes of requests and PodTemplates of workers that were before: they go with those, and what a request that
+    /// stays names stays.
+    pub(crate) fn left_by_workers(&self, identity: &Identity, address: &Address) -> Option<Left> {
+        let object = identity.object()?;
+        if !matches!(object.gvk.kind.as_str(), "PodTemplate" | "ProvisioningRequest") {
+            return None;
+        }
+        let section = address.section();
+        let user = self
+            .changes
+            .iter()
+            .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
+        if user.action.makes() || user.stops() {
+            return Some(Left::Goes(Reason::OfWorkersBefore));
+        }
+        let names = |change: &&Change| {
+            let live = self.live(&change.identity);
+            change.kind == KindId::ProvisioningRequest
+                && change.action == Action::Keep
+                && live
+                    .is_some_and(|live| live["spec"]["podSets"][0]["podTemplateRef"]["name"] == *object.name)
+        };
+        self.changes.iter().find(names).map(|_| Left::Stays(Reason::NamedByRequest))
+    }
+}

@@ -1,0 +1,139 @@
+//! Requests for nodes and what uses those nodes: they stop and start together. A request that stays brings nodes after
+//! `stop`, and one that was used gives none to what comes back.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::observe::inputs::Inputs;
+use crate::propose::select;
+use kinds::kind::Halt;
+use kinds::kubernetes::request_stage;
+use kinds::scope::POOL_LABEL;
+use model::address::Address;
+use model::resource::{Resource, World};
+
+fn is_request(resource: &Resource) -> bool {
+    let api = request_stage::api();
+    let is = |kind: &str, group: &str| kind == api.kind && group == api.group;
+    resource.identity.object().is_some_and(|object| is(&object.gvk.kind, &object.gvk.group))
+}
+
+/// Whether the pods of a thing take the nodes of a request.
+pub(crate) fn uses(user: &Resource, request: &Resource) -> bool {
+    let (Some(one), Some(other)) = (user.identity.object(), request.identity.object()) else { return false };
+    is_request(request)
+        && one != other
+        && one.namespace == other.namespace
+        && consumes(&user.body, &other.name)
+}
+
+fn consumes(value: &Value, request: &str) -> bool {
+    let mut found = Vec::new();
+    request_stage::consumed(value, &mut found);
+    found.contains(&request)
+}
+
+/// Whether the nodes that a request asks for are of a pool.
+pub(crate) fn is_for(request: &Resource, pool: &str, all: &[&Resource]) -> bool {
+    let Some(object) = request.identity.object().filter(|_| is_request(request)) else { return false };
+    let sets = request.body["spec"]["podSets"].as_array().into_iter().flatten();
+    let mut names = sets.filter_map(|set| set["podTemplateRef"]["name"].as_str());
+    names.any(|name| {
+        let mut templates = all.iter().filter(|other| {
+            other.identity.object().is_some_and(|template| {
+                template.gvk.kind == "PodTemplate"
+                    && template.name == name
+                    && template.namespace == object.namespace
+            })
+        });
+        templates.any(|template| template.body["template"]["spec"]["nodeSelector"][POOL_LABEL] == pool)
+    })
+}
+
+/// Where a user of a request stands.
+#[derive(PartialEq)]
+enum Use {
+    Runs,
+    /// It has never run, and the next apply would make it.
+    Comes,
+    /// It ran.
+    Over,
+}
+
+fn standing(user: &Resource, world: &World) -> Use {
+    let record = world.record.as_ref();
+    match (world.find(&user.identity), kinds::of(user.kind).halt) {
+        (Some(live), Halt::GoesWhile(runs)) if !runs(live) => Use::Over,
+        (Some(_), _) => Use::Runs,
+        (None, _) if record.is_some_and(|record| record.passes.contains_key(&user.identity)) => Use::Over,
+        (None, _) => Use::Comes,
+    }
+}
+
+/// Whether the next apply makes what uses a request: it would wait for nodes that nobody asks for.
+pub(crate) fn comes(user: &Resource, request: &Resource, world: &World) -> bool {
+    uses(user, request) && standing(user, world) == Use::Comes
+}
+
+/// Whether a thing is stopped together with what stops: a request of something that can, or what is still to come of a
+/// request.
+pub(crate) fn goes_along(
+    place: usize,
+    all: &[&Resource],
+    can: impl Fn(&usize) -> bool,
+    world: &World,
+) -> bool {
+    let one = all[place];
+    let others = 0..all.len();
+    others.into_iter().any(|other| can(&other) && uses(all[other], one) || comes(one, all[other], world))
+}
+
+/// Whether a request has done its work: it gave its nodes to what has ended, and asked for again they would be for nobody.
+pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) -> bool {
+    if !is_request(request) || !world.find(&request.identity).is_some_and(request_stage::has_nodes) {
+        return false;
+    }
+    let mut users = all.iter().filter(|user| uses(user, request)).peekable();
+    users.peek().is_some() && users.all(|user| standing(user, world) == Use::Over)
+}
+
+/// Requests that nothing uses any more once all of these stop.
+pub(crate) fn left_by(all: &[&Resource], stops: &BTreeSet<usize>, world: &World) -> Vec<usize> {
+    let left = |place: &usize| {
+        let request = all[*place];
+        let users: Vec<usize> = (0..all.len()).filter(|user| uses(all[*user], request)).collect();
+        let stays = |user: &usize| !stops.contains(user) && standing(all[*user], world) == Use::Runs;
+        users.iter().any(|user| stops.contains(user)) && !users.iter().any(stays)
+    };
+    (0..all.len()).filter(|place| !stops.contains(place) && is_request(all[*place])).filter(left).collect()
+}
+
+/// What starts with what is named: the stopped users of a request, and the stopped requests of a user.
+pub(crate) fn with_requests(inputs: &Inputs<'_>, is_stopped: impl Fn(&Resource) -> bool) -> Vec<Address> {
+    let all: Vec<&Resource> = inputs.desired.iter().collect();
+    let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
+    let meant = |typed: &String| select::meant(typed, &addresses).unwrap_or_default();
+    let named: BTreeSet<usize> = inputs.selection.targets.iter().flat_map(meant).collect();
+    let with =
+        |other: &&&Resource| named.iter().any(|place| uses(other, all[*place]) || uses(all[*place], other));
+    let more = all.iter().filter(|other| is_stopped(other)).filter(with);
+    more.map(|other| other.address.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use kinds::kubernetes::request_stage::ANNOTATIONS;
+
+    #[test]
+    fn users_are_known_by_the_annotations_of_their_pods() {
+        let body = |annotation: &str| json!({ "spec": { "worker": { "metadata": { "annotations": { annotation: "r" } } } } });
+        let [today, _, before, _] = ANNOTATIONS;
+        assert!(consumes(&body(today), "r") && consumes(&body(before), "r"));
+        assert!(!consumes(&body(today), "other") && !consumes(&body("else"), "r"));
+        assert!(consumes(&json!([body(today)]), "r") && !consumes(&Value::Null, "r"));
+    }
+}

@@ -1,0 +1,399 @@
+//! What goes: what is live and ours and no longer wanted. What several stacks use goes with the last of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::observe::cascade::is_namespace;
+use crate::observe::{fingerprint, is_in_kubernetes, labels_path, which_pool};
+use crate::planner::Planner;
+use crate::propose::provisioned_workers::Left;
+use crate::reason::{Holder, Reason};
+use crate::{Action, Change, Inputs, Mode, Note, observe::diff};
+use kinds::gke;
+use kinds::gke::compare::Relied;
+use kinds::json::is_going;
+use kinds::kubernetes::marks;
+use model::address::{Address, FieldPath};
+use model::diag::Code;
+use model::resource::{
+    Effect, FieldChange, Identity, KindId, LABEL_ID, LABEL_STACK, ObjectId, Packed, World,
+};
+
+/// A live thing that this stack has made or uses.
+pub(crate) struct Owned<'a> {
+    pub(crate) identity: Identity,
+    live: &'a Value,
+    pub(crate) address: Address,
+    kind: KindId,
+    hold: Hold,
+    /// Why it stays although nobody here wants it any more.
+    stays: Option<Reason>,
+}
+
+/// The stack's hold on a live thing.
+#[derive(Debug, PartialEq)]
+enum Hold {
+    /// It is this stack's alone.
+    Sole,
+    /// Other stacks, by their field managers, use it too: its kind may have several.
+    Shared(Vec<String>),
+    /// Only one stack can have its kind, and other ones have applied it: none of them has ended the hold of the others.
+    Contested,
+    /// The file says that it is managed elsewhere.
+    HandedOver,
+    /// The record and a label name this stack, and nobody has applied it: others removed the field manager.
+    Unmarked,
+}
+
+impl Owned<'_> {
+    /// Whether it goes, or this stack's hold on it.
+    pub(crate) fn goes(&self) -> bool {
+        self.stays.is_none() && self.hold != Hold::HandedOver
+    }
+}
+
+impl<'a> Planner<'a> {
+    /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
+    pub(crate) fn no_longer_wanted(&mut self) {
+        if self.renewed {
+            return;
+        }
+        let (owned, note) = self.owned();
+        self.notes.extend(note);
+        let desired = self.seen.inputs.desired.iter();
+        let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
+        for mut owned in owned {
+            if owned.hold == Hold::HandedOver {
+                self.hand_over(owned);
+                continue;
+            }
+            let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
+            // A pod of the same text is taken over by the check that runs now; any other one was left behind.
+            let check = self.seen.known.check_of(&owned.identity);
+            let taken = check.is_some_and(|check| {
+                self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
+            });
+            if !stays && !taken && !self.seen.wanted.contains_key(&owned.identity) {
+                let why = match self.left_by_workers(&owned.identity, &owned.address) {
+                    Some(Left::Goes(why)) => why,
+                    Some(Left::Stays(why)) => {
+                        owned.stays = Some(why.clone());
+                        why
+                    }
+                    None if check.is_some() => Reason::LeftByEarlierRun,
+                    None if sections.contains(owned.address.section()) => Reason::NoLongerInSection,
+                    None => Reason::NoLongerInFile,
+                };
+                self.changes.push(self.release(owned, Some(why)));
+            }
+        }
+    }
+
+    pub(crate) fn destroy(&mut self) {
+        let (owned, note) = self.owned();
+        self.notes.extend(note);
+        self.notes.extend(self.left_behind());
+        for owned in owned {
+            if owned.hold == Hold::HandedOver {
+                self.hand_over(owned);
+                continue;
+            }
+            if !self.selected.has(&owned.address) {
+                continue;
+            }
+            if let Some(resource) = self.seen.wanted.get(&owned.identity).copied() {
+                self.protected(resource, "delete");
+            }
+            self.changes.push(self.release(owned, None));
+        }
+    }
+
+    /// The last stack that uses a thing deletes it; another one only gives up its hold.
+    fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
+        let Owned { identity, live, address, kind, hold, stays } = owned;
+        let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
+        if stays.is_some() {
+            // It is in the plan, so that the record goes on knowing it.
+            return Change { action: Action::Keep, before: Packed::default(), ..gone(stays) };
+        }
+        let users = self.seen.users_of(&identity);
+        let shared = match hold {
+            Hold::Shared(shared) => shared,
+            Hold::Sole | Hold::HandedOver => return gone(reason),
+            Hold::Contested => return gone(Some(Reason::Contested(users))),
+            Hold::Unmarked => return gone(Some(Reason::Unmarked)),
+        };
+        if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
+            let with = Holder::Cluster;
+            return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
+        }
+        // Another one that leaves meanwhile would leave it to nobody.
+        let fingerprint = Some(fingerprint(live, &Relied::of([("users", &Value::from(shared))])));
+        Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
+    }
+
+    /// Ends this stack's hold on what the file says is managed elsewhere. What goes with the cluster has no use for that.
+    fn hand_over(&mut self, owned: Owned<'_>) {
+        let Owned { identity, live, address, kind, .. } = owned;
+        let with_cluster = self.seen.inputs.mode == Mode::Destroy && self.cluster_goes();
+        if with_cluster || !self.selected.has(&address) {
+            return;
+        }
+        let fingerprint = Some(fingerprint(live, &Relied::of(which_pool(live))));
+        let fields = labels_removed(&identity, live);
+        let gone = self.deletion(identity, live, (address, kind), Some(Reason::HandedOver));
+        self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
+    }
+
+    /// Notes of objects in the record that others have recreated or taken over: they stay, and leave the record.
+    fn left_behind(&self) -> Vec<Note> {
+        let Inputs { world, owner, .. } = self.seen.inputs;
+        let mut notes = Vec::new();
+        for entry in world.record.iter().flat_map(|record| &record.inventory) {
+            let Some(live) = entry.identity.object().and_then(|_| world.find(&entry.identity)) else {
+                continue;
+            };
+            let ours = self.seen.has_applied(live) || marks::names(live, &owner.stack);
+            let told = ours || self.seen.is_theirs(&entry.identity) || !self.selected.has(&entry.address);
+            if told || is_going(live) {
+                continue;
+            }
+            let stacks = self.seen.users_of(&entry.identity).0;
+            let whose = match stacks.as_slice() {
+                [] => "others created another one of its name, or removed this stack's marks".to_owned(),
+                stacks => format!("it belongs to {} now", stacks.join(", ")),
+            };
+            let message = format!("{} is not deleted: {whose}", entry.identity);
+            notes.push(Note::of(Code::MadeByOthers, &entry.address, message));
+        }
+        notes
+    }
+
+    /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
+    pub(crate) fn cluster_goes(&self) -> bool {
+        let Inputs { world, target, owner, external, .. } = self.seen.inputs;
+        let Some(name) = &target.gke else { return false };
+        if !self.selected.has(&self.seen.name_of(&Identity::Cluster(name.clone())).0) {
+            return false;
+        }
+        let of_others =
+            external.iter().any(|external| matches!(external.resource.identity, Identity::Cluster(_)));
+        let ours = |cluster: &Value| gke::compare::is_ours(&cluster["resourceLabels"], owner) && !of_others;
+        world.cluster.live().is_some_and(ours)
+    }
+
+    /// Everything live that is ours, with the address it has or had; and the word on an operator that stays for others.
+    pub(crate) fn owned(&self) -> (Vec<Owned<'a>>, Option<Note>) {
+        let Inputs { world, target, owner, desired, external, .. } = self.seen.inputs;
+        let mut owned = Vec::new();
+        let homes = self.operators_namespaces();
+        let needed_by = self.operator_is_needed_by(&homes);
+        let mut kept = None;
+        let known = &self.seen.known;
+        let manager = owner.field_manager();
+        let mut add = |identity: Identity, live: &'a Value, users: Vec<String>| {
+            let theirs = external.iter().find(|external| external.resource.identity == identity);
+            if let Some(theirs) = theirs {
+                // The agent of a host keeps the field managers as they are.
+                if !matches!(identity, Identity::Object(_)) || is_in_kubernetes(&identity) {
+                    let (address, kind) = (theirs.resource.address.clone(), theirs.resource.kind);
+                    owned.push(Owned { identity, live, address, kind, hold: Hold::HandedOver, stays: None });
+                }
+                return;
+            }
+            let (address, kind) = known.find(&identity);
+            let hold = match &identity {
+                _ if users.is_empty() => Hold::Sole,
+                _ if kinds::of(kind).shared => Hold::Shared(users),
+                _ => Hold::Contested,
+            };
+            let alone = !matches!(hold, Hold::Shared(_));
+            let operator = alone && address.section() == kinds::scope::DASK_OPERATOR;
+            let is_home = |object: &ObjectId| is_namespace(object) && homes.contains(object.name.as_str());
+            let home = alone && identity.object().is_some_and(is_home);
+            let needed_by = needed_by.as_ref().filter(|_| operator || home);
+            if operator && needed_by.is_some() && self.selected.has(&address) {
+                kept.get_or_insert(Address::new(address.section()));
+            }
+            let stays = needed_by.cloned().map(|by| match operator {
+                true => Reason::OperatorNeeded { by },
+                false => Reason::HoldsNeededOperator { by },
+            });
+            owned.push(Owned { identity, live, address, kind, hold, stays });
+        };
+        if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
+            && (self.cluster_goes()
+                || gke::compare::is_ours(&live["resourceLabels"], owner)
+                    && self.seen.is_theirs(&Identity::Cluster(name.clone())))
+        {
+            add(Identity::Cluster(name.clone()), live, Vec::new());
+        }
+        for (pool, live) in &world.pools {
+            // Whatever its labels say, GKE deletes it when no Pod needs it.
+            let of_gke = gke::node_pool::is_autoprovisioned(live);
+            if let Some(name) = &target.gke
+                && !of_gke
+                && gke::compare::is_ours(&live["config"]["resourceLabels"], owner)
+            {
+                add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());
+            }
+        }
+        for (object, live) in world.inside.live().into_iter().flatten() {
+            if self.seen.has_applied(live) && !self.seen.is_record(object) {
+                let shared = diff::other_stacks(live, &manager);
+                let shared = shared.into_iter().map(str::to_owned).collect();
+                add(Identity::Object(object.clone()), live, shared);
+            }
+        }
+        owned.extend(self.unmarked());
+        let wanted = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
+        let told = self.seen.inputs.mode == Mode::Destroy || !wanted;
+        let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
+            let message =
+                format!("it and its definitions are not deleted: {by} needs it to work and to be deleted");
+            Note::of(Code::OperatorStays, &address, message)
+        });
+        (owned, note)
+    }
+
+    /// Objects that the record and a label name as this stack's, and that no stack has applied. Where the file wants one, a
+    /// plan to apply takes it back, with consent.
+    fn unmarked(&self) -> impl Iterator<Item = Owned<'a>> {
+        let Inputs { world, owner, mode, .. } = self.seen.inputs;
+        let recorded = world.record.iter().flat_map(|record| &record.inventory);
+        recorded.filter_map(move |entry| {
+            let object = entry.identity.object().filter(|object| !self.seen.is_record(object))?;
+            let live = world.inside.live()?.get(object)?;
+            let wanted = *mode == Mode::Apply && self.seen.wanted.contains_key(&entry.identity);
+            let marked = self.seen.has_applied(live) || !diff::other_stacks(live, "").is_empty();
+            let lost = marks::names(live, &owner.stack) && !marked && !is_going(live);
+            if !lost || wanted || self.seen.is_theirs(&entry.identity) {
+                return None;
+            }
+            let (address, kind) = self.seen.known.find(&entry.identity);
+            let identity = entry.identity.clone();
+            Some(Owned { identity, live, address, kind, hold: Hold::Unmarked, stays: None })
+        })
+    }
+
+    /// Where the operator of this stack runs.
+    fn operators_namespaces(&self) -> BTreeSet<&str> {
+        let is_operator = |object: &ObjectId| {
+            let (address, _) = self.seen.known.find(&Identity::Object(object.clone()));
+            address.section() == kinds::scope::DASK_OPERATOR
+        };
+        let inside = self.seen.inputs.world.inside.live().into_iter().flatten();
+        let own = inside.filter(|(object, live)| self.seen.has_applied(live) && is_operator(object));
+        own.filter_map(|(object, _)| object.namespace.as_deref()).collect()
+    }
+
+    /// Namespaces that this plan deletes, with everything in them. The operator's own may stay for its sake.
+    fn namespaces_that_go(&self, homes: &BTreeSet<&str>) -> BTreeSet<&str> {
+        let Inputs { world, owner, external, mode, .. } = self.seen.inputs;
+        let manager = owner.field_manager();
+        let goes = |(object, live): &(&ObjectId, &Value)| {
+            let identity = Identity::Object((*object).clone());
+            is_namespace(object)
+                && !homes.contains(object.name.as_str())
+                && self.seen.has_applied(live)
+                && diff::other_stacks(live, &manager).is_empty()
+                && (*mode == Mode::Destroy || !self.seen.wanted.contains_key(&identity))
+                && !external.iter().any(|external| external.resource.identity == identity)
+                && self.selected.has(&self.seen.known.find(&identity).0)
+        };
+        let inside = world.inside.live().into_iter().flatten();
+        inside.filter(goes).map(|(object, _)| object.name.as_str()).collect()
+    }
+
+    /// The operator and its definitions stay while the cluster stays and others have Dask things in it that stay, too:
+    /// without them those could neither work nor go. Names one of them.
+    fn operator_is_needed_by(&self, homes: &BTreeSet<&str>) -> Option<String> {
+        if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
+            return None;
+        }
+        let going = self.namespaces_that_go(homes);
+        let alone = |(object, live): &(&ObjectId, &Value)| {
+            let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
+            // What was handed over still carries our marks.
+            let ours =
+                self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object((*object).clone()));
+            !goes && !live["metadata"]["ownerReferences"].is_array() && !ours
+        };
+        // The operator's own default group is part of its cluster.
+        let mut things = dask_things(self.seen.inputs.world).filter(alone).filter(|(object, live)| {
+            let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
+            object.name != format!("{cluster}-default")
+        });
+        things.next().map(|(object, _)| object.to_string())
+    }
+
+    /// The end of something live, whatever it is called; `reason` when the file does not say it.
+    pub(crate) fn deletion(
+        &self,
+        identity: Identity,
+        live: &Value,
+        (address, kind): (Address, KindId),
+        reason: Option<Reason>,
+    ) -> Change {
+        let identity = self.seen.in_lasting_version(identity);
+        let wanted = self.seen.wanted.get(&identity).copied();
+        let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
+        // What left the file has no line in it.
+        let location = wanted.and_then(|_| self.seen.inputs.sources.locate(&origin));
+        Change {
+            location: location.map(|location| location.to_string()),
+            reasons: Vec::from_iter(reason),
+            origin,
+            fingerprint: Some(fingerprint(live, &Relied::of(which_pool(live)))),
+            before: without_secrets(live).into(),
+            ..Change::of(address, identity, kind, Action::Delete)
+        }
+    }
+}
+
+/// The labels of a cluster or pool that say whose it is, as fields that are given up.
+fn labels_removed(identity: &Identity, live: &Value) -> Vec<FieldChange> {
+    let is_pool = match identity {
+        Identity::NodePool { .. } => true,
+        Identity::Cluster(_) => false,
+        Identity::Object(_) | Identity::Check(_) => return Vec::new(),
+    };
+    let path = labels_path(identity);
+    let marks = [LABEL_ID, LABEL_STACK].map(|key| path.key(key));
+    let removed = marks.into_iter().filter_map(|path| {
+        let before = Some(path.find(live)?.clone());
+        let effect = if is_pool { Effect::Rolling } else { Effect::InPlace };
+        let note = is_pool.then(|| gke::node_pool::LABELS_ROLL.to_owned());
+        Some(FieldChange { path, before, after: None, effect, note, drift: None, secret: false })
+    });
+    removed.collect()
+}
+
+/// What is live, without what is secret and without who wrote which field.
+fn without_secrets(live: &Value) -> Value {
+    let mut live = live.clone();
+    let secret = live["kind"] == "Secret";
+    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if secret {
+            // kubectl keeps a copy of the content in one of them.
+            metadata.remove("annotations");
+        }
+    }
+    if let Some(fields) = live.as_object_mut() {
+        // Keys and passwords of GKE clusters of old are in here.
+        fields.remove("masterAuth");
+        if secret {
+            fields.remove("data");
+            fields.remove("stringData");
+        }
+    }
+    model::secrets::masked(&live)
+}
+
+/// Live things of the Dask operator's kinds.
+pub(crate) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
+    let dask = |object: &ObjectId| kinds::dask::api::needing_operator().any(|gvk| gvk == object.gvk);
+    world.inside.live().into_iter().flatten().filter(move |(object, _)| dask(object))
+}

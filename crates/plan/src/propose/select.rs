@@ -1,0 +1,246 @@
+//! `--target` and `--exclude`: which part of a stack a plan is about. A target brings along what it needs, an
+//! exclusion keeps out what needs it: for what is made, that is what it follows; for what goes, it is what
+//! lives in it or of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::observe::cascade::{Cascade, holds};
+use crate::planner::{Planner, Selected};
+use crate::{Mode, Partial, Selection, inline_pool, observe::address_match};
+use kinds::json::is_going;
+use model::address::Address;
+use model::diag::{self, Code, Diagnostic};
+use model::resource::{Identity, ObjectId};
+use model::schema;
+
+/// Something that may be in the plan.
+struct Candidate {
+    address: Address,
+    identity: Identity,
+    follows: Vec<Address>,
+    /// Whether it is deleted.
+    goes: bool,
+}
+
+impl Planner<'_> {
+    /// Works out what the plan is about. Addresses that mean nothing, or several sections, are problems.
+    pub(crate) fn select(&mut self) {
+        let Selection { targets, excludes } = &self.seen.inputs.selection;
+        if self.seen.inputs.selection.is_all() {
+            return;
+        }
+        if self.seen.inputs.halts.is_stop() {
+            // What stops needs nothing, and what needs it is among them.
+            let mut selected: BTreeSet<Address> = targets.iter().map(Address::new).collect();
+            // Requests of workers before hold nodes, too.
+            let sections: BTreeSet<String> =
+                selected.iter().map(|address| address.section().to_owned()).collect();
+            let asks = |identity: &Identity| {
+                let object = identity.object().map(|object| object.gvk.kind.as_str());
+                matches!(object, Some("ProvisioningRequest" | "PodTemplate"))
+                    && !self.seen.wanted.contains_key(identity)
+            };
+            let owned = self.owned().0.into_iter().filter(|owned| asks(&owned.identity));
+            selected.extend(
+                owned.map(|owned| owned.address).filter(|address| sections.contains(address.section())),
+            );
+            self.selected = Selected::Only(selected);
+            return;
+        }
+        let candidates = self.candidates();
+        let addresses: Vec<&Address> = candidates.iter().map(|candidate| &candidate.address).collect();
+        let mut start = BTreeSet::new();
+        let mut out = BTreeSet::new();
+        for (typed, found) in
+            targets.iter().map(|typed| (typed, true)).chain(excludes.iter().map(|typed| (typed, false)))
+        {
+            match meant(typed, &addresses) {
+                Ok(places) if found => start.extend(places),
+                Ok(places) => out.extend(places),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        if targets.is_empty() {
+            start.extend(0..candidates.len());
+        }
+        let needs = self.needs(&candidates);
+        let mut needed_by = vec![Vec::new(); candidates.len()];
+        for (one, others) in needs.iter().enumerate() {
+            others.iter().for_each(|other| needed_by[*other].push(one));
+        }
+        let (wanted, unwanted) = (closure(start, &needs), closure(out, &needed_by));
+        let kept = wanted.difference(&unwanted).map(|place| candidates[*place].address.clone());
+        self.selected = Selected::Only(kept.collect());
+        self.replaces_what_is_selected(&candidates);
+    }
+
+    fn replaces_what_is_selected(&mut self, candidates: &[Candidate]) {
+        let replace = self.seen.inputs.replace.iter();
+        let known = replace.filter(|address| candidates.iter().any(|one| one.address == **address));
+        for address in known.filter(|address| !self.selected.has(address)) {
+            let what = format!("`--replace {address}` has no effect: {address} is not part of this plan");
+            let help = format!("leave out what excludes it, or add `--target {address}`");
+            self.problems.push(Diagnostic::error(Code::UnknownAddress, what).help(help));
+        }
+    }
+
+    /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
+    pub(crate) fn partial(&self) -> Option<Partial> {
+        if self.seen.inputs.selection.is_all() {
+            return None;
+        }
+        let candidates = self.candidates();
+        let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
+        let left_out: Vec<(Address, Identity)> =
+            out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
+        let world = self.seen.inputs.world;
+        let recorded: BTreeSet<&Identity> =
+            world.record.iter().flat_map(|record| &record.inventory).map(|entry| &entry.identity).collect();
+        let ours = |identity: &Identity| world.find(identity).is_some_and(|live| self.seen.has_applied(live));
+        let unrecorded = left_out.iter().filter_map(|(address, identity)| match identity {
+            Identity::Object(object) if !recorded.contains(identity) && ours(identity) => {
+                Some((address.clone(), object.clone()))
+            }
+            Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => {
+                None
+            }
+        });
+        let unrecorded = unrecorded.collect();
+        Some(Partial { selection: self.seen.inputs.selection.clone(), left_out, unrecorded, number: None })
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let inputs = self.seen.inputs;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for resource in inputs.desired.iter() {
+            candidates.push(Candidate {
+                address: resource.address.clone(),
+                identity: resource.identity.clone(),
+                follows: resource.follows.clone(),
+                goes: inputs.mode == Mode::Destroy,
+            });
+        }
+        let known: BTreeSet<Identity> = candidates.iter().map(|known| known.identity.clone()).collect();
+        for owned in self.owned().0 {
+            if !known.contains(&owned.identity) {
+                let goes = owned.goes();
+                let (address, identity) = (owned.address, owned.identity);
+                candidates.push(Candidate { address, identity, follows: Vec::new(), goes });
+            }
+        }
+        candidates
+    }
+
+    /// For each candidate the others that a plan with it must have.
+    fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
+        let named = address_match::Named::of(candidates.iter().map(|candidate| &candidate.address));
+        let world = self.seen.inputs.world;
+        let manager = self.seen.inputs.owner.field_manager();
+        let cascade = Cascade::of(world, self.seen.inputs.target.gke.as_ref(), &manager);
+        let places: BTreeMap<&Identity, usize> =
+            candidates.iter().map(|candidate| &candidate.identity).zip(0..).collect();
+        let along = |one: &Candidate| {
+            let along = cascade.direct(&one.identity);
+            along.into_iter().filter_map(|(thing, _)| places.get(&thing).copied()).collect::<Vec<_>>()
+        };
+        let goes: Vec<usize> = (0..candidates.len()).filter(|place| candidates[*place].goes).collect();
+        let mut needs = vec![Vec::new(); candidates.len()];
+        for (place, one) in candidates.iter().enumerate() {
+            // What is made needs what it follows; what goes needs what follows it gone first.
+            for other in one.follows.iter().flat_map(|wanted| named.by(wanted)).copied() {
+                match (one.goes, candidates[other].goes) {
+                    (false, false) => needs[place].push(other),
+                    (true, true) => needs[other].push(place),
+                    (false, true) | (true, false) => {}
+                }
+            }
+            if one.goes {
+                let inside = |other: &usize| lives_in(&candidates[*other].identity, one);
+                needs[place].extend(goes.iter().copied().filter(inside));
+                needs[place].extend(along(one).into_iter().filter(|other| candidates[*other].goes));
+            } else if matches!(one.identity, Identity::Cluster(_)) {
+                // GKE makes a cluster with one pool. One that is on its way out is made anew.
+                let absent = world.cluster.live().is_none_or(is_going);
+                let pool =
+                    inline_pool(&self.seen.inputs.desired, &self.seen.inputs.ladders).filter(|_| absent);
+                let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
+                needs[place].extend(candidates.iter().position(made));
+            } else {
+                // Who takes the number of workers back cannot leave the autoscaler beside it.
+                let autoscaler = |other: &usize| {
+                    let Identity::Object(object) = &candidates[*other].identity else { return false };
+                    candidates[*other].goes && object.gvk == kinds::dask::api::autoscaler()
+                };
+                needs[place].extend(along(one).into_iter().filter(autoscaler));
+            }
+        }
+        needs
+    }
+}
+
+/// Whether a thing cannot stay when the other goes: what is in it or of its kind, and what the operator works on.
+fn lives_in(thing: &Identity, other: &Candidate) -> bool {
+    let by_operator = |object: &ObjectId| {
+        other.address.section() == kinds::scope::DASK_OPERATOR && object.gvk.group == schema::DASK_GROUP
+    };
+    holds(&other.identity, thing).is_some()
+        || matches!((&other.identity, thing), (Identity::Object(_), Identity::Object(object)) if by_operator(object))
+}
+
+fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
+    let mut found = start.clone();
+    let mut open: Vec<usize> = start.into_iter().collect();
+    while let Some(one) = open.pop() {
+        open.extend(next[one].iter().copied().filter(|other| found.insert(*other)));
+    }
+    found
+}
+
+/// The places of the addresses that a typed one means: itself, a section, all sections of a sort (`node_pool`), or
+/// what is in the one section that ends so.
+///
+/// # Errors
+/// It means none, or several sections.
+pub fn meant(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
+    let found = |is: &dyn Fn(&Address) -> bool| -> Vec<usize> {
+        (0..addresses.len()).filter(|place| is(addresses[*place])).collect()
+    };
+    let whole = found(&|address| {
+        let sort = address.section().split('.').next();
+        address.as_str() == typed || address.section() == typed || sort == Some(typed)
+    });
+    if !whole.is_empty() {
+        return Ok(whole);
+    }
+    let ending =
+        found(&|address| address.ends_with(typed) || Address::new(address.section()).ends_with(typed));
+    let sections: BTreeSet<&str> = ending.iter().map(|place| addresses[*place].section()).collect();
+    if sections.len() == 1 {
+        return Ok(ending);
+    }
+    if sections.len() > 1 {
+        return Err(several(typed, sections));
+    }
+    let problem =
+        Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is not an address in this stack"));
+    let addresses = addresses.iter().map(|address| address.section());
+    Err(match diag::nearest(typed, addresses) {
+        Some(near) => problem.help(format!("did you mean `{near}`?")),
+        None => problem.help("`dask-infra plan -v` shows all addresses"),
+    })
+}
+
+/// The same where one section must be meant.
+///
+/// # Errors
+/// It means none, or several sections.
+pub fn meant_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
+    let places = meant(typed, addresses)?;
+    let sections: BTreeSet<&str> = places.iter().map(|place| addresses[*place].section()).collect();
+    if sections.len() > 1 { Err(several(typed, sections)) } else { Ok(places) }
+}
+
+fn several(typed: &str, sections: BTreeSet<&str>) -> Diagnostic {
+    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` matches several addresses"));
+    problem.help(format!("use one of {}", diag::listed(sections, "or")))
+}

@@ -1,0 +1,196 @@
+//! What is in doubt: whether this is the place where the stack was applied last, and what cannot be known any more.
+
+use crate::planner::Planner;
+use crate::{Consent, Inputs, Mode, Note, observe::diff};
+use model::address::{Address, FieldPath};
+use model::diag::{self, Code, Diagnostic};
+use model::resource::{Elsewhere, Identity, Seen};
+
+impl Inputs<'_> {
+    pub(crate) fn has_things(&self) -> bool {
+        let manager = self.owner.field_manager();
+        let mut objects = self.world.inside.live().into_iter().flatten();
+        objects.any(|(_, live)| diff::applied_by(live, &manager))
+    }
+}
+
+/// The cure for what cannot be read when nothing more is known.
+pub const SEE_FIRST: &str = "a plan needs the live state; `--offline` plans without it, as a first apply";
+
+/// How many kinds are named one by one.
+const NAMED: usize = 5;
+
+impl Planner<'_> {
+    /// What cannot be read cannot be planned: it must never look empty.
+    pub(crate) fn readable(&mut self) {
+        let world = self.seen.inputs.world;
+        let unread = match (&world.cluster, &world.inside) {
+            (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
+            (Seen::Live(_), Seen::Unreadable(why)) if self.goes_unseen() => {
+                self.deleted_unseen(why);
+                None
+            }
+            (_, Seen::Unreadable(why)) if !self.seen.is_leaving() => Some(("the Kubernetes cluster", why)),
+            _ => None,
+        };
+        if let Some((what, why)) = unread {
+            let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
+            let help = match (self.seen.inputs.mode, &world.cluster) {
+                (Mode::Destroy, Seen::Live(_)) => {
+                    "a plan needs the live state; `destroy --allow delete:unseen` deletes the GKE cluster with \
+                     everything in it"
+                }
+                _ => SEE_FIRST,
+            };
+            self.problems.push(problem.about(Address::new("cluster"), "").help(help));
+        }
+        if let Some(why) = &world.unusable {
+            let stack = &self.seen.inputs.owner.stack;
+            let problem = Diagnostic::error(
+                Code::Unreadable,
+                format!(
+                    "the record of stack {stack} cannot be used ({}): {why}",
+                    model::record::Record::object(stack)
+                ),
+            );
+            self.problems.push(problem.about(Address::new("stack"), "").help(why.remedy(stack)));
+        }
+        if let Some(record) = world.record.as_ref().filter(|record| record.id != self.seen.inputs.owner.id) {
+            let what = format!(
+                "the cluster has the record of another stack named {} (id {}), not {}",
+                record.stack, record.id, self.seen.inputs.owner.id
+            );
+            let span = self.seen.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
+            let problem = Diagnostic::error(Code::NotOurs, what);
+            // A plan of a file has no text of its stack.
+            let problem = match span {
+                Some(_) => problem.at(span, "named here"),
+                None => problem.about(Address::new("stack"), ""),
+            };
+            self.problems.push(problem.help("rename this stack, or restore its `id`"));
+        }
+    }
+
+    /// A stack that is somewhere else already is not made a second time because a name in the file changed.
+    pub(crate) fn at_its_place(&mut self) {
+        let inputs = self.seen.inputs;
+        match &inputs.world.elsewhere {
+            Elsewhere::Unasked => {}
+            // With `--retarget` a second cluster is meant, wherever the first one is.
+            Elsewhere::Unknown(_) if inputs.retarget => {}
+            Elsewhere::Unknown(why) => {
+                let what =
+                    format!("cannot tell whether this stack has a cluster elsewhere in the project: {why}");
+                let help = match inputs.mode {
+                    Mode::Apply => {
+                        "grant `container.clusters.list`, or try again when GKE responds; or give `--retarget` \
+                         if no other cluster matters"
+                    }
+                    Mode::Destroy => "grant `container.clusters.list`, or try again when GKE responds",
+                };
+                let problem = Diagnostic::error(Code::PlaceUnknown, what)
+                    .at_value(FieldPath::keys(["cluster"]), "does not exist");
+                self.problems.push(problem.about(Address::new("cluster"), "").help(help));
+            }
+            Elsewhere::Found(places) => {
+                let Some(place) = places.first().filter(|_| !inputs.retarget) else { return };
+                let was = format!("{} / {} / {}", place.project, place.location, place.cluster);
+                let what = format!(
+                    "stack {} has its cluster at {was}, not at {}",
+                    inputs.owner.stack, inputs.target
+                );
+                let help = match inputs.mode {
+                    Mode::Apply => format!(
+                        "restore the old name and location; or give `--retarget` to create a second cluster \
+                         and leave {} unchanged",
+                        place.cluster
+                    ),
+                    Mode::Destroy => "restore the name and location of that cluster to destroy it".to_owned(),
+                };
+                let at = match &inputs.target.gke {
+                    Some(name) if name.location != place.location => ["gke", "location"],
+                    Some(_) | None => ["cluster", "name"],
+                };
+                let problem = Diagnostic::error(Code::Retarget, what)
+                    .at_value(FieldPath::keys(at), "changed since the last apply");
+                self.problems.push(problem.about(Address::new("cluster"), "").help(help));
+            }
+        }
+    }
+
+    /// Whether a destroy may delete a GKE cluster that nobody can look into.
+    pub(crate) fn goes_unseen(&self) -> bool {
+        let Inputs { mode, allowed, .. } = self.seen.inputs;
+        *mode == Mode::Destroy && allowed.iter().any(Consent::is_to_unseen) && self.cluster_goes()
+    }
+
+    /// Says what is not known then. What the file protects is taken to be there.
+    pub(crate) fn deleted_unseen(&mut self, why: &str) {
+        let inputs = self.seen.inputs;
+        self.notes.push(Note::of(
+            Code::DeletedUnseen,
+            &Address::new("cluster"),
+            format!(
+                "the Kubernetes cluster cannot be read ({why}): everything in it is deleted, including \
+                 resources outside this stack and running work; load balancers and disks created by its \
+                 controllers may remain"
+            ),
+        ));
+        for resource in inputs.desired.iter() {
+            if matches!(resource.identity, Identity::Object(_)) {
+                self.protected(resource, "delete");
+            }
+        }
+    }
+
+    /// Whether earlier applies have made objects in the cluster.
+    pub(crate) fn has_things(&self) -> bool {
+        self.seen.inputs.has_things()
+    }
+
+    /// Without the record some things that earlier applies did cannot be known.
+    pub(crate) fn what_cannot_be_known(&self) -> Vec<Note> {
+        let inputs = self.seen.inputs;
+        if self.renewed || !self.has_things() {
+            return Vec::new();
+        }
+        let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
+        let lost = lost.then(|| {
+            "the record of earlier applies is missing: checks run again, jobs that ran and were deleted need \
+             approval to run again, labels and taints removed from the file stay on node pools, and what was \
+             stopped counts as running, so this plan creates it"
+                .to_owned()
+        });
+        let unlisted = match inputs.world.unlisted.as_slice() {
+            [] => None,
+            kinds => {
+                let named = diag::listed(kinds.iter().take(NAMED).map(String::as_str), "and");
+                let more = kinds.len().saturating_sub(NAMED);
+                let more = if more == 0 { String::new() } else { format!(" and {more} more kinds") };
+                Some(format!(
+                    "a record of earlier applies was lost, and resources removed from the file may not be \
+                     found, as these kinds cannot be listed in all namespaces: {named}{more}"
+                ))
+            }
+        };
+        let note = |message: String| Note::of(Code::RecordLost, &Address::new("stack"), message);
+        lost.into_iter().chain(unlisted).map(note).collect()
+    }
+
+    /// GKE clusters and node pools in the record of a stack that has no `[gke]` any more: nothing looks at them.
+    pub(crate) fn out_of_reach(&self) -> Vec<Note> {
+        let Inputs { world, target, .. } = self.seen.inputs;
+        let recorded = world.record.iter().flat_map(|record| &record.inventory);
+        let unread = recorded.map(|entry| &entry.identity).filter(|identity| !target.reads(identity));
+        let things: Vec<String> = unread.map(ToString::to_string).collect();
+        if things.is_empty() {
+            return Vec::new();
+        }
+        let message = format!(
+            "the record names {}, and a stack without `[gke]` neither reads, changes nor deletes them: they remain, and \
+             cost money while they run",
+            diag::listed(things.iter().map(String::as_str), "and")
+        );
+        vec![Note::of(Code::OutOfReach, &Address::new("stack"), message)]
+    }
+}

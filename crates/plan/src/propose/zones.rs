@@ -1,0 +1,191 @@
+//! How the nodes of a pool lie in zones. The stack file counts those of all zones together, GKE takes one number for
+//! each zone; so what is asked for follows from the zones that the pool has when it is asked, not from those that
+//! the file says or leaves out.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::Action;
+use crate::planner::Planner;
+use kinds::gke;
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::{FieldChange, Identity, Resource};
+
+/// Fields of a pool with which the number of its nodes is set.
+const SETS: [&str; 3] = ["nodeCount", "locations", "autoscaling"];
+
+/// The zones of a live or wanted cluster or pool; none where they are not said.
+fn zones(body: &Value) -> Vec<&str> {
+    body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// How many nodes there are once a pool with the same number in each of `from` zones has `to` zones; `None` when
+/// they lie unevenly.
+fn after_move(nodes: u64, from: usize, to: usize) -> Option<u64> {
+    let (from, to) = (u64::try_from(from).ok()?, u64::try_from(to).ok()?);
+    let each = nodes.checked_div(from)?;
+    if from == to {
+        return Some(nodes);
+    }
+    nodes.is_multiple_of(from).then(|| each.saturating_mul(to))
+}
+
+impl Planner<'_> {
+    /// The zones that this plan gives the cluster, where it changes them.
+    /// Source: googleapis `cluster_service.proto`, `desired_locations`: they become those of all node pools, "and will
+    /// result in nodes being added and/or removed".
+    fn moves_to(&self) -> Option<&Value> {
+        let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)))?;
+        let at = FieldPath::keys(["locations"]);
+        let updated = cluster.action == Action::Update;
+        gke::compare::sent(&cluster.fields).filter(|_| updated).find(|field| field.path == at)?.after.as_ref()
+    }
+
+    /// A live pool as it is when its own change begins, and with as many nodes as it has once its zones have changed.
+    pub(crate) fn in_its_zones(&self, resource: &Resource, mut live: Value) -> Value {
+        if !matches!(resource.identity, Identity::NodePool { .. }) {
+            return live;
+        }
+        let mut moves = Vec::new();
+        if let Some(of_cluster) = self.moves_to() {
+            moves.push(of_cluster.clone());
+        }
+        let own = &resource.body["locations"];
+        if !own.is_null() {
+            moves.push(own.clone());
+        }
+        let mut lies: Vec<String> = zones(&live).into_iter().map(str::to_owned).collect();
+        if let (Some(before), false) = (live["nodeCount"].as_u64(), lies.is_empty()) {
+            let mut nodes = Some(before);
+            for to in &moves {
+                let to: Vec<String> = to
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect();
+                nodes = nodes.and_then(|nodes| after_move(nodes, lies.len(), to.len()));
+                lies = to;
+            }
+            // Nobody knows how many there will be, so the number has to be said.
+            let unknown = if resource.body["nodeCount"] == before { Value::Null } else { before.into() };
+            live["nodeCount"] = nodes.map_or(unknown, Value::from);
+        }
+        if let Some(of_cluster) = self.moves_to() {
+            live["locations"] = of_cluster.clone();
+        }
+        live
+    }
+
+    /// Says why a number differs that is as it should be now.
+    pub(crate) fn tell_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
+        let Identity::NodePool { pool, .. } = &resource.identity else { return };
+        let Some(now) = self.seen.inputs.world.sizes.get(pool) else { return };
+        let at = FieldPath::keys(["nodeCount"]);
+        for field in fields.iter_mut().filter(|field| field.path == at) {
+            if let Some(before) = field.before.as_ref().filter(|before| **before != json!(now)) {
+                field.note = Some(format!("{now} now, {before} once the zones have changed"));
+            }
+        }
+    }
+
+    /// The zones in which a pool's nodes lie when its number is set; none where only GKE will know.
+    pub(crate) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
+        let world = self.seen.inputs.world;
+        let live = || world.find(&resource.identity).filter(|_| !action.makes());
+        let own = |body: &Value| {
+            let zones: Vec<String> = zones(body).into_iter().map(str::to_owned).collect();
+            (!zones.is_empty()).then_some(zones)
+        };
+        let of_cluster = || {
+            let moved = self.moves_to().map(|to| json!({ "locations": to }));
+            moved.as_ref().and_then(own)
+        };
+        let found = own(&resource.body).or_else(of_cluster).or_else(|| live().and_then(own));
+        let found = found.or_else(|| world.cluster.live().filter(|_| !self.renewed).and_then(own));
+        found.unwrap_or_default()
+    }
+
+    /// The same for the pools that are made, or whose number is set, by their place among the changes.
+    pub(crate) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
+        let mut found = BTreeMap::new();
+        for (place, change) in self.changes.iter().enumerate() {
+            let Some(resource) = self.seen.wanted.get(&change.identity) else { continue };
+            let set = match (&change.identity, change.action) {
+                (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
+                (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
+                    .any(|field| SETS.iter().any(|name| FieldPath::keys([*name]).contains(&field.path))),
+                _ => false,
+            };
+            if set {
+                found.insert(place, self.zones_of(resource, change.action));
+            }
+        }
+        found
+    }
+
+    /// Numbers that do not divide stand against the plan.
+    pub(crate) fn undivided(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
+        // Said already, of the zones of others.
+        let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
+        let wanted = |place: usize| self.seen.wanted.get(&self.changes[place].identity);
+        let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(wanted(*place)?, zones);
+        zones.iter().filter(|_| !said).filter_map(problem).collect()
+    }
+
+    /// The zones in which a live pool's nodes lie now.
+    pub(crate) fn live_zones(&self, resource: &Resource) -> Vec<String> {
+        let live = self.seen.inputs.world.find(&resource.identity);
+        live.map(zones).unwrap_or_default().into_iter().map(str::to_owned).collect()
+    }
+
+    /// A number that is not the same in each zone cannot be asked for.
+    pub(crate) fn does_not_divide(&self, resource: &Resource, zones: &[String]) -> Option<Diagnostic> {
+        let nodes = resource.body["nodeCount"].as_u64()?;
+        let number = u64::try_from(zones.len()).ok().filter(|number| *number > 0)?;
+        if nodes.is_multiple_of(number) {
+            return None;
+        }
+        let noun = if nodes == 1 { "node" } else { "nodes" };
+        let what = format!(
+            "{}: {nodes} {noun} cannot be spread over its {number} zones, {}",
+            resource.address,
+            listed(zones.iter().map(String::as_str), "and")
+        );
+        let place = resource.origin_of(&FieldPath::keys(["nodeCount"]));
+        let below = nodes - nodes % number;
+        let neighbours = match below {
+            0 => format!("at least {number} nodes are needed"),
+            below => format!("use {below} or {} nodes", below + number),
+        };
+        let help = format!("{neighbours}, or set the pool's own `zones`");
+        let problem = Diagnostic::error(Code::NodesNotDivisible, what).at_value(place, "all zones together");
+        Some(problem.about(resource.address.clone(), "").help(help))
+    }
+
+    /// Whether nodes that are too many come from an upgrade that GKE is doing: a surge puts a few more beside the pool's
+    /// own, a blue-green one as many again. What the file said before and no longer says is no surge.
+    /// Source: googleapis `cluster_service.proto`, `UpgradeSettings`: "the number of nodes simultaneously under upgrade is
+    /// maxSurge + maxUnavailable". That instance groups aim for them meanwhile is recalled.
+    pub(crate) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
+        let Some(wanted) = resource.body["nodeCount"].as_u64() else { return false };
+        let record = self.seen.inputs.world.record.as_ref();
+        let last = record.and_then(|record| record.last_set(&resource.identity));
+        let edited = last.is_some_and(|last| last["nodeCount"] != wanted);
+        !edited && is_surge(live, wanted, nodes)
+    }
+}
+
+/// Whether a pool that is being upgraded has so many nodes because of that.
+pub(crate) fn is_surge(live: &Value, wanted: u64, nodes: u32) -> bool {
+    let settings = &live["upgradeSettings"];
+    let more = match settings["strategy"].as_str() {
+        Some("BLUE_GREEN") => wanted,
+        _ => settings["maxSurge"].as_u64().unwrap_or_default(),
+    };
+    let nodes = u64::from(nodes);
+    live["status"] == "RECONCILING" && nodes > wanted && nodes <= wanted.saturating_add(more)
+}

@@ -1,0 +1,301 @@
+//! Looking at a finished plan: what a person should know before saying yes. One function for each thing.
+
+pub mod preflight;
+pub mod readiness;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{Action, Change, Consent, Note, Plan, inline_pool};
+use kinds::dask;
+use kinds::gke::cluster::autopilot;
+use kinds::gke::node_pool::starts_empty;
+use kinds::kubernetes::provisioning;
+use kinds::scale::Number;
+use kinds::scope::POOL_LABEL;
+use model::address::{Address, FieldPath};
+use model::diag::{Code, nearest};
+use model::resource::{Identity, KindId, Resource, by_identity};
+
+/// A check on a finished plan.
+type Review = fn(&Plan, &mut Vec<Note>);
+
+const REVIEWS: &[Review] = &[
+    gpu_pool_first,
+    nodes_of_autopilot,
+    nodes_that_last,
+    check_among_workers,
+    secrets_of_others,
+    idle_pools,
+    idle_consents,
+];
+
+/// All notes, in the order of the checks.
+pub fn review(plan: &Plan) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for review in REVIEWS {
+        review(plan, &mut notes);
+    }
+    notes
+}
+
+fn is_made(change: &Change) -> bool {
+    matches!(change.identity, Identity::Cluster(_)) && change.action.makes()
+}
+
+/// An Autopilot cluster begins without nodes, and its price is that of what Pods request.
+fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
+    let wanted = by_identity(&plan.desired);
+    for change in plan.changes.iter().filter(|change| is_made(change)) {
+        if wanted.get(&change.identity).is_some_and(|cluster| autopilot::is_on(&cluster.body)) {
+            notes.push(Note::of(Code::AutopilotNodes, &change.address, "GKE creates nodes when Pods need them, which \
+                 takes minutes, and removes them afterwards; it raises requests that are below its minimum, and \
+                 bills what Pods request, which is not in the cost shown"));
+        }
+    }
+}
+
+/// Nodes that are requested for workers go after a time, and their room is needed twice when other workers had some.
+fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
+    let wanted = by_identity(&plan.desired);
+    let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.makes();
+    for change in plan.changes.iter().filter(asks) {
+        let Some(request) = wanted.get(&change.identity) else { continue };
+        if !provisioning::has_user(&request.body) {
+            continue;
+        }
+        let workers = change.address.section();
+        let lasts = provisioning::lasts(&request.body);
+        let mut message = format!(
+            "all nodes come at once, which may take days, and go {lasts} later with the workers that still run on them; \
+             then `--replace {workers}` requests others"
+        );
+        let goes = |other: &&Change| other.address.as_str() == workers && other.action == Action::Replace;
+        if plan.changes.iter().any(|other| goes(&other)) {
+            message.push_str(&format!(
+                ". The old workers run until these nodes are there: if the pool has no room for both, the request fails, and \
+                 `destroy --target {workers}` makes room"
+            ));
+        }
+        notes.push(Note::of(Code::NodesLast, &change.address, message));
+    }
+}
+
+/// Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
+fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
+    let Some(pool) = inline_pool(&plan.desired, &plan.ladders).filter(|_| plan.changes.iter().any(is_made))
+    else {
+        return;
+    };
+    first_pool(pool, notes);
+    if !pool.body["config"]["accelerators"].is_null() {
+        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then \
+             sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the \
+             whole cluster; a small pool without GPUs avoids all three"));
+    }
+}
+
+/// What GKE asks of the first pool beyond what the file says of it.
+fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
+    let mut tell = |what: &str| notes.push(Note::of(Code::FirstPool, &pool.address, what));
+    if starts_empty(&pool.body) {
+        tell(
+            "a cluster is created with a node, so this pool begins with one in each zone; the autoscaler removes it \
+              when nothing runs there",
+        );
+    }
+    if pool.body["config"]["spot"] == true {
+        tell(
+            "the cluster's first pool has spot machines only: where none are to be had, the cluster is not created; a \
+              small pool without `spot` avoids that",
+        );
+    }
+}
+
+/// A check needs a free GPU, and workers that stay hold theirs.
+fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
+    let wanted = by_identity(&plan.desired);
+    let pool = |change: &Change, at: &str| {
+        let wanted = wanted.get(&change.identity);
+        wanted.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
+    };
+    for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
+        let place = pool(check, "/spec/nodeSelector");
+        // No worker runs on nodes that this plan makes.
+        let is_new = |change: &Change| {
+            let made = matches!(change.action, Action::Create | Action::Replace);
+            let name = match &change.identity {
+                Identity::NodePool { pool, .. } => pool,
+                Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => return false,
+            };
+            made && place.as_ref().is_some_and(|place| place[POOL_LABEL] == name.as_str())
+        };
+        if plan.changes.iter().any(is_new) {
+            continue;
+        }
+        let stays = |change: &&Change| {
+            let there = matches!(change.action, Action::Keep | Action::Update | Action::Replace);
+            // Workers that come here with this plan are not here yet. Those of a pool that is replaced come back before the
+            // check runs.
+            let selector = FieldPath::keys(["spec", "worker", "spec", "nodeSelector"]);
+            let moves = change.fields.iter().any(|field| selector.contains(&field.path));
+            let selected = pool(change, "/spec/worker/spec/nodeSelector");
+            there && !moves && place.is_some() && selected == place
+        };
+        if let Some(cluster) = plan.changes.iter().find(stays) {
+            notes.push(Note::of(
+                Code::CheckAmongWorkers,
+                &check.address,
+                format!(
+                    "the check waits for a free GPU on a pool where the workers of {} run: scale the workers down \
+                     first if they use all GPUs",
+                    cluster.address
+                ),
+            ));
+        }
+    }
+}
+
+/// A cluster that goes by itself leaves the nodes behind that its pools keep.
+fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
+    let changed = |resource: &Resource| {
+        let news = |change: &&Change| {
+            let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
+            acts && change.identity == resource.identity
+        };
+        plan.changes.iter().any(|change| news(&change))
+    };
+    for cluster in plan.desired.iter().filter(|resource| resource.kind == KindId::DaskCluster) {
+        let reapers = dask::reaper::of(cluster, &plan.desired);
+        let mut keys: Vec<&str> = reapers.iter().map(|(cause, _)| cause.key()).collect();
+        if cluster.body["spec"]["idleTimeout"].as_u64().unwrap_or(0) > 0 {
+            keys.push("idle_timeout");
+        }
+        if keys.is_empty() {
+            continue;
+        }
+        let news = changed(cluster) || reapers.iter().any(|(_, job)| changed(job));
+        for (pool, on) in pools_of(plan, cluster) {
+            let (keeps, most) = match (kinds::of(pool.kind).scaled)(pool, &plan.desired).map(|it| it.number) {
+                Some(Number::File(nodes)) => (nodes, nodes),
+                Some(Number::Autoscaler { min, max, .. }) => (min, max),
+                Some(Number::Notebooks(_) | Number::Unsaid) | None => continue,
+            };
+            if keeps == 0 || !(news || changed(pool) || changed(on)) {
+                continue;
+            }
+            let cost = plan.hourly.as_ref().and_then(|hourly| hourly.pools.get(&pool.address));
+            let cost = cost.map(|cost| format!(" for ${:.2}/h", cost.least)).unwrap_or_default();
+            let bought = pool.origin.key("capacity");
+            let cure = match pool.provenance.iter().any(|(_, from)| *from == bought) {
+                // The ways are tried with the first node, so there has to be one.
+                true => format!("`dask-infra stop {}` takes all away", pool.address),
+                false => {
+                    format!("with `nodes = {{ min = 0, max = {most} }}` GKE removes all that are not needed")
+                }
+            };
+            let count = if keeps == 1 { "a node".to_owned() } else { format!("{keeps} nodes") };
+            let message = format!(
+                "`{}` deletes the Dask cluster, but {} keeps {count}{cost}, whatever runs there; {cure}",
+                keys.join("` or `"),
+                pool.address
+            );
+            notes.push(Note::of(Code::IdlePool, &cluster.address, message));
+        }
+    }
+}
+
+/// The pools that workers of a cluster are to run on, each once, and the cluster or the group that says so.
+fn pools_of<'p>(plan: &'p Plan, cluster: &'p Resource) -> Vec<(&'p Resource, &'p Resource)> {
+    let groups = plan
+        .desired
+        .iter()
+        .filter(|other| other.kind == KindId::DaskGroup && cluster.origin.contains(&other.origin));
+    let mut pools: Vec<(&Resource, &Resource)> = Vec::new();
+    for with_workers in std::iter::once(cluster).chain(groups) {
+        let on = &with_workers.body["spec"]["worker"]["spec"]["nodeSelector"][POOL_LABEL];
+        let named = plan
+            .desired
+            .iter()
+            .find(|other| matches!(&other.identity, Identity::NodePool { pool, .. } if on == pool.as_str()));
+        if let Some(pool) =
+            named.filter(|pool| pools.iter().all(|(known, _)| known.identity != pool.identity))
+        {
+            pools.push((pool, with_workers));
+        }
+    }
+    pools
+}
+
+const NOT_NEEDED: &str = "approval was given for something that this plan neither deletes nor replaces";
+
+/// A new container whose Secret is not there does not start. Nothing in the plan makes the Secret, and before the first
+/// apply has made the cluster nobody can.
+fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
+    let mut told = BTreeSet::new();
+    let desired = by_identity(&plan.desired);
+    let secrets: BTreeSet<(&str, &str)> = plan.desired.iter().filter_map(secret).collect();
+    for change in plan.changes.iter().filter(|change| change.action == Action::Create) {
+        let Identity::Object(object) = &change.identity else { continue };
+        let Some(wanted) = desired.get(&change.identity) else { continue };
+        let mut keys = Vec::new();
+        secret_keys(&wanted.body, &mut keys);
+        let namespace = object.namespace.as_deref().unwrap_or("default");
+        for (name, key) in keys {
+            if secrets.contains(&(namespace, name)) || !told.insert((namespace, name, key)) {
+                continue;
+            }
+            notes.push(Note::of(Code::SecretOfOthers, &change.address, format!(
+                    "its container starts only when Secret {namespace}/{name}, which is not in this stack, has \
+                     the key `{key}`: kubectl -n {namespace} create secret generic {name} \
+                     --from-literal={key}=…"
+                )));
+        }
+    }
+}
+
+/// Namespace and name of a Secret.
+fn secret(resource: &Resource) -> Option<(&str, &str)> {
+    let Identity::Object(object) = &resource.identity else { return None };
+    let namespace = object.namespace.as_deref()?;
+    (object.gvk.kind == "Secret").then_some((namespace, object.name.as_str()))
+}
+
+/// Secrets and keys that containers in a body take variables from and cannot do without.
+fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
+    match body {
+        Value::Object(fields) => {
+            if let Some(from) = fields.get("secretKeyRef")
+                && let (Some(name), Some(key)) = (from["name"].as_str(), from["key"].as_str())
+                && from["optional"] != true
+            {
+                found.push((name, key));
+            }
+            fields.values().for_each(|value| secret_keys(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| secret_keys(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What of the plan a consent that fits nothing may have meant.
+fn meant_instead(plan: &Plan, given: &Consent) -> Option<Address> {
+    let needed = plan.missing_consents(&[]);
+    let addresses = needed.iter().map(|consent| consent.address.as_str());
+    nearest(given.address.as_str(), addresses).map(Address::new)
+}
+
+/// A consent that fits nothing is mostly a slip of the finger.
+fn idle_consents(plan: &Plan, notes: &mut Vec<Note>) {
+    for consent in plan.idle_consents() {
+        notes.push(Note::of(
+            Code::IdleConsent,
+            &consent.address,
+            match meant_instead(plan, consent) {
+                Some(near) => format!("{NOT_NEEDED}; did you mean `{near}`?"),
+                None => NOT_NEEDED.to_owned(),
+            },
+        ));
+    }
+}

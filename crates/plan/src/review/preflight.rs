@@ -1,0 +1,410 @@
+//! What can be known before the first write of whether Google Cloud has room for what a plan makes: quotas, machines and
+//! GPUs of zones, organization policies. Pure: a plan in, questions out; answers in, findings out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::{Action, Change, Mode, Plan};
+use kinds::gke::compare::sent;
+use kinds::gke::node_pool::capacity::{
+    Addresses, Node, addresses_of, most_nodes, nodes_at_first, surge_nodes,
+};
+use kinds::kubernetes::kueue::gang;
+use model::address::{Address, FieldPath, Segment};
+use model::catalog;
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::{
+    Api, Call, ClusterName, Effect, FieldChange, Identity, KindId, Method, Query, Resource, Step, by_identity,
+};
+
+mod policies;
+mod quotas;
+
+pub use policies::Constraint;
+
+/// What a plan needs of Google Cloud.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preflight {
+    pub project: String,
+    region: String,
+    pools: Vec<Pool>,
+    /// What asks for machines that it waits for.
+    requests: Vec<Address>,
+    /// Whether it gives capacity back that nobody can count: then nothing is certain to be too little.
+    frees: bool,
+}
+
+/// A pool whose nodes come or change.
+#[derive(Clone, Debug, PartialEq)]
+struct Pool {
+    address: Address,
+    /// Where its machine type stands.
+    machine_at: FieldPath,
+    /// The same of its number of nodes.
+    nodes_at: FieldPath,
+    node: Node,
+    /// Where the nodes come; none where GKE chooses.
+    zones: Vec<String>,
+    /// How many come at once.
+    first: u64,
+    /// How many there can be.
+    most: u64,
+    /// Beside them while an upgrade runs.
+    surge: u64,
+    /// What it was before, with as many nodes.
+    before: Option<(Node, Nodes)>,
+    news: News,
+}
+
+/// Nodes that a pool had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Nodes {
+    now: u64,
+    most: u64,
+}
+
+/// What is new about the nodes of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// All of them.
+    New,
+    /// Their number.
+    Number,
+    /// They are made anew one after the other; `machine` says whether as machines of another type.
+    Rolled { machine: bool },
+}
+
+/// Something to be read. What is not there is `null`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Question {
+    /// The quotas of a region.
+    Region,
+    /// Those of the project.
+    Project,
+    /// Whether a zone has a machine type.
+    Machine { zone: String, machine: String },
+    /// Whether it has a GPU.
+    Gpu { zone: String, gpu: String },
+    /// An organization policy as it holds for the project.
+    Policy(Constraint),
+}
+
+/// What was answered, or why nothing was.
+pub type Answers = BTreeMap<Question, Result<Value, String>>;
+
+impl Question {
+    /// The request.
+    pub fn query(&self, preflight: &Preflight) -> Query {
+        let Preflight { project, region, .. } = preflight;
+        let compute =
+            |rest: String| Query { api: Api::Compute, path: format!("/compute/v1/projects/{project}{rest}") };
+        match self {
+            Self::Region => compute(format!("/regions/{region}")),
+            Self::Project => compute(String::new()),
+            Self::Machine { zone, machine } => compute(format!("/zones/{zone}/machineTypes/{machine}")),
+            Self::Gpu { zone, gpu } => compute(format!("/zones/{zone}/acceleratorTypes/{gpu}")),
+            Self::Policy(constraint) => Query {
+                api: Api::Policies,
+                path: format!("/v2/projects/{project}/policies/{}:getEffectivePolicy", constraint.name()),
+            },
+        }
+    }
+
+    /// What it needs permission for.
+    pub fn permission(&self) -> &'static str {
+        match self {
+            Self::Region => "compute.regions.get",
+            Self::Project => "compute.projects.get",
+            Self::Machine { .. } => "compute.machineTypes.get",
+            Self::Gpu { .. } => "compute.acceleratorTypes.get",
+            Self::Policy(_) => "orgpolicy.policy.get",
+        }
+    }
+
+    /// What is not known without its answer.
+    fn about(&self, preflight: &Preflight) -> String {
+        match self {
+            Self::Region => format!("quotas of {}", preflight.region),
+            Self::Project => format!("quotas of project {}", preflight.project),
+            Self::Machine { zone, machine } => format!("{machine} in {zone}"),
+            Self::Gpu { zone, gpu } => format!("{gpu} in {zone}"),
+            Self::Policy(constraint) => format!("organization policy {}", constraint.name()),
+        }
+    }
+}
+
+impl Preflight {
+    /// What a plan needs; `None` for one that takes no capacity.
+    pub fn of(plan: &Plan) -> Option<Self> {
+        let name = plan.target.gke.as_ref().filter(|_| !plan.offline && plan.mode == Mode::Apply)?;
+        let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
+        let ours = plan.desired.iter().find(is_cluster);
+        let theirs = plan.external.iter().map(|external| &external.resource).find(is_cluster);
+        let addresses = ours.map_or(Addresses::Unknown, |cluster| addresses_of(&cluster.body));
+        let cluster = ours.or(theirs).map(|cluster| &cluster.body);
+        let wanted = by_identity(&plan.desired);
+        let pools = plan.changes.iter().filter_map(|change| {
+            let resource = wanted.get(&change.identity)?;
+            Pool::of(plan, change, resource, addresses, &zones(&resource.body, cluster, name))
+        });
+        let pools: Vec<Pool> = pools.collect();
+        let region = catalog::region_of(&name.location).unwrap_or(&name.location);
+        let (project, region) = (name.project.clone(), region.to_owned());
+        let requests = requests(plan);
+        let asks = !pools.is_empty() || !requests.is_empty();
+        asks.then(|| Self { project, region, pools, requests, frees: frees(plan) })
+    }
+
+    /// What is to be read, each once.
+    pub fn questions(&self) -> BTreeSet<Question> {
+        let mut questions = BTreeSet::from([Question::Region, Question::Project]);
+        for pool in self.pools.iter().filter(|pool| pool.news.asks_for_machines()) {
+            for zone in &pool.zones {
+                let (zone, machine) = (zone.clone(), pool.node.machine.clone());
+                if let Some((gpu, _)) = &pool.node.attached {
+                    questions.insert(Question::Gpu { zone: zone.clone(), gpu: gpu.clone() });
+                }
+                questions.insert(Question::Machine { zone, machine });
+            }
+        }
+        let new: Vec<&Pool> = self.new_pools().collect();
+        let bites = Constraint::ALL
+            .iter()
+            .filter(|constraint| new.iter().any(|pool| constraint.concerns(&pool.node)));
+        questions.extend(bites.map(|constraint| Question::Policy(*constraint)));
+        questions
+    }
+
+    fn new_pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter(|pool| pool.news == News::New)
+    }
+
+    /// What the answers say, the gravest first.
+    pub fn findings(&self, answers: &Answers) -> Vec<Diagnostic> {
+        let mut findings = quotas::findings(self, answers);
+        findings.extend(self.not_offered(answers));
+        findings.extend(policies::findings(self, answers));
+        findings.extend(self.not_looked_at(answers));
+        findings.sort_by_key(|finding| finding.severity);
+        findings
+    }
+
+    /// Machine types and GPUs that a zone does not have.
+    fn not_offered(&self, answers: &Answers) -> Vec<Diagnostic> {
+        let mut lacking: BTreeMap<(&str, &Address, &FieldPath), Vec<&str>> = BTreeMap::new();
+        for pool in self.pools.iter().filter(|pool| pool.news.asks_for_machines()) {
+            for zone in &pool.zones {
+                let (at, machine) = (&pool.machine_at, &pool.node.machine);
+                let absent = |question| matches!(answers.get(&question), Some(Ok(Value::Null)));
+                let of_machine = Question::Machine { zone: zone.clone(), machine: machine.clone() };
+                if absent(of_machine) {
+                    lacking.entry((machine, &pool.address, at)).or_default().push(zone);
+                }
+                if let Some((gpu, _)) = &pool.node.attached
+                    && absent(Question::Gpu { zone: zone.clone(), gpu: gpu.clone() })
+                {
+                    lacking.entry((gpu, &pool.address, at)).or_default().push(zone);
+                }
+            }
+        }
+        let told = lacking.into_iter().map(|((what, address, at), zones)| {
+            let message = format!("{} does not have `{what}`", listed(zones, "and"));
+            let list = match catalog::accelerator(what) {
+                Some(_) => "accelerator-types",
+                None => "machine-types",
+            };
+            let help = format!(
+                "gcloud compute {list} list --project {} --filter name={what} lists the zones that have it",
+                self.project
+            );
+            Diagnostic::error(Code::NotOffered, message)
+                .at_value(at.clone(), "asked for here")
+                .about(address.clone(), "")
+                .help(help)
+        });
+        told.collect()
+    }
+
+    /// One line for each reason.
+    fn not_looked_at(&self, answers: &Answers) -> Vec<Diagnostic> {
+        let mut reasons: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (question, answer) in answers {
+            if let Err(why) = answer {
+                reasons.entry(why.clone()).or_default().insert(question.about(self));
+            }
+        }
+        for pool in &self.pools {
+            let untold = "no API of Compute Engine tells them; they are under IAM, Quotas in the console";
+            let elsewhere = pool.node.elsewhere.iter().cloned();
+            if !pool.node.elsewhere.is_empty() {
+                reasons.entry(untold.to_owned()).or_default().extend(elsewhere);
+            }
+            if pool.zones.is_empty() && pool.news.asks_for_machines() {
+                let why = format!("GKE chooses the zones in {}", self.region);
+                reasons.entry(why).or_default().insert(format!("which zones have {}", pool.node.machine));
+            }
+        }
+        let line = |(why, what): (String, BTreeSet<String>)| {
+            let what: Vec<&str> = what.iter().map(String::as_str).collect();
+            Diagnostic::warning(
+                Code::NotLookedAt,
+                format!("not looked at: {}, because {why}", what.join(", ")),
+            )
+        };
+        reasons.into_iter().map(line).collect()
+    }
+}
+
+impl News {
+    fn asks_for_machines(self) -> bool {
+        match self {
+            Self::New | Self::Rolled { machine: true } => true,
+            Self::Number | Self::Rolled { machine: false } => false,
+        }
+    }
+}
+
+impl Pool {
+    /// `None` for a change that takes no capacity.
+    fn of(
+        plan: &Plan,
+        change: &Change,
+        resource: &Resource,
+        addresses: Addresses,
+        zones: &[String],
+    ) -> Option<Self> {
+        let name = change.identity.pool()?;
+        let body = &resource.body;
+        let many = u64::try_from(zones.len()).unwrap_or_default();
+        let at = |field: &str| resource.origin_of(&FieldPath::keys([field]));
+        let tried = plan.ladders.iter().any(|ladder| ladder.identity == change.identity);
+        let node = Node::of(body, addresses);
+        let pool = Self {
+            address: change.address.clone(),
+            machine_at: resource.origin_of(&FieldPath::keys(["config", "machineType"])),
+            nodes_at: at(if body["nodeCount"].is_null() { "autoscaling" } else { "nodeCount" }),
+            node: if tried { node.perhaps() } else { node },
+            zones: zones.to_vec(),
+            first: 0,
+            most: most_nodes(body, many),
+            surge: 0,
+            before: None,
+            news: News::New,
+        };
+        let made = || nodes_at_first(body, in_a_zone(plan, name).unwrap_or_default(), many);
+        match change.action {
+            Action::Create => Some(pool.with_first(made())),
+            Action::Replace => {
+                let before = Some(was(body, &change.fields, addresses, many));
+                Some(Self { before, ..pool.with_first(made()) })
+            }
+            Action::Update => pool.updated(body, change, addresses, many),
+            Action::Keep | Action::Delete | Action::Forget | Action::Run => None,
+        }
+    }
+
+    fn with_first(self, first: u64) -> Self {
+        Self { first, most: self.most.max(first), ..self }
+    }
+
+    fn updated(self, body: &Value, change: &Change, addresses: Addresses, zones: u64) -> Option<Self> {
+        let (node, nodes) = was(body, &change.fields, addresses, zones);
+        let first = body["nodeCount"].as_u64().unwrap_or_default();
+        let machine = node.machine != self.node.machine;
+        let rolls = sent(&change.fields).any(|field| field.effect == Effect::Rolling);
+        let news = if rolls { News::Rolled { machine } } else { News::Number };
+        let takes = rolls || first > nodes.now || self.most > nodes.most;
+        let surge = if rolls { surge_nodes(body) } else { 0 };
+        takes.then_some(Self { first, surge, news, before: Some((node, nodes)), ..self })
+    }
+}
+
+/// A pool as it was before fields of it change.
+fn was(body: &Value, fields: &[FieldChange], addresses: Addresses, zones: u64) -> (Node, Nodes) {
+    let mut body = body.clone();
+    for field in sent(fields) {
+        set(&mut body, field.path.segments(), field.before.clone().unwrap_or_default());
+    }
+    let now = body["nodeCount"].as_u64().unwrap_or_default();
+    (Node::of(&body, addresses), Nodes { now, most: most_nodes(&body, zones) })
+}
+
+fn set(place: &mut Value, path: &[Segment], value: Value) {
+    match path.split_first() {
+        None => *place = value,
+        Some((Segment::Index(index), rest)) => {
+            if let Some(item) = place.get_mut(*index) {
+                set(item, rest, value);
+            }
+        }
+        Some((Segment::Key(key), rest)) => {
+            if place.is_null() {
+                *place = json!({});
+            }
+            if let Value::Object(fields) = place {
+                set(fields.entry(key.clone()).or_insert(Value::Null), rest, value);
+            }
+        }
+    }
+}
+
+/// Where the nodes of a pool come; none where GKE chooses.
+fn zones(pool: &Value, cluster: Option<&Value>, name: &ClusterName) -> Vec<String> {
+    let said = |body: &Value| -> Vec<String> {
+        let zones = body["locations"].as_array().into_iter().flatten();
+        zones.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let own = Some(said(pool)).filter(|zones| !zones.is_empty());
+    let of_cluster = || cluster.map(said).filter(|zones| !zones.is_empty());
+    let of_place = || catalog::region_of(&name.location).map(|_| vec![name.location.clone()]);
+    own.or_else(of_cluster).or_else(of_place).unwrap_or_default()
+}
+
+/// How many nodes a pool is made with in each zone, as it is sent.
+fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
+    let calls = plan.changes.iter().flat_map(|change| &change.steps).filter_map(|step| match step {
+        Step::Call(Call { method: Method::Post, body: Some(body), .. }) => Some(body.value()),
+        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    });
+    let nodes = |body: Value| {
+        let with_cluster = body["cluster"]["nodePools"].as_array().into_iter().flatten();
+        let mut pools = with_cluster.chain([&body["nodePool"]]).filter(|body| body["name"] == pool);
+        pools.find_map(|body| body["initialNodeCount"].as_u64())
+    };
+    calls.filter_map(nodes).next()
+}
+
+/// What is made and asks for machines all at once: requests, and work in queues that make requests.
+fn requests(plan: &Plan) -> Vec<Address> {
+    let queues: BTreeSet<&str> = plan
+        .desired
+        .iter()
+        .filter(|resource| !resource.body["spec"]["admissionChecksStrategy"].is_null())
+        .filter_map(|resource| Some(resource.identity.object()?.name.as_str()))
+        .collect();
+    let wanted = by_identity(&plan.desired);
+    let asks = |change: &&Change| {
+        let made = change.action.makes();
+        let Some(resource) = wanted.get(&change.identity).filter(|_| made) else { return false };
+        let named = |metadata: &Value| {
+            metadata["labels"][gang::QUEUE].as_str().is_some_and(|queue| queues.contains(queue))
+        };
+        let (own, workers) = (&resource.body["metadata"], &resource.body["spec"]["worker"]["metadata"]);
+        change.kind == KindId::ProvisioningRequest || named(own) || named(workers)
+    };
+    plan.changes.iter().filter(asks).map(|change| change.address.clone()).collect()
+}
+
+/// Whether nodes go with something that is deleted, or with the cluster.
+fn frees(plan: &Plan) -> bool {
+    plan.changes.iter().any(|change| match (&change.identity, change.action) {
+        (Identity::NodePool { .. }, Action::Delete) => true,
+        (Identity::NodePool { .. }, Action::Replace) => {
+            let wanted = plan.desired.iter().find(|resource| resource.identity == change.identity);
+            wanted.is_some_and(|pool| pool.body["nodeCount"].is_null())
+        }
+        (Identity::Cluster(_), action) => matches!(action, Action::Replace | Action::Delete),
+        _ => false,
+    })
+}

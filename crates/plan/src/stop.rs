@@ -1,0 +1,493 @@
+//! What `stop` takes away for now and `start` brings back. The file stays as it is; the record knows what is stopped, by whom
+//! and since when, and every plan goes by that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::observe::Standing;
+use crate::observe::inputs::Inputs;
+use crate::observe::stop_state::{Before, Halting};
+use crate::planner::Planner;
+use crate::propose::dask::gone;
+use crate::reason::Reason;
+use crate::{
+    Action, Change, Mode, Note, Selection, observe::cascade, propose::impact, propose::provisioning,
+    propose::select,
+};
+use kinds::dask;
+use kinds::dask::reaper::Cause;
+use kinds::kind::Halt;
+use kinds::scope::POOL_LABEL;
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic};
+use model::record::{Stop, Stopped};
+use model::resource::{Cost, External, Hourly, Identity, KindId, Life, Resource, Seen, World};
+
+/// The inputs with what is stopped in them: which things those are, and pools without nodes.
+///
+/// # Errors
+/// `stop` was asked for what cannot be stopped.
+pub(crate) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
+    let record = inputs.world.record.as_ref();
+    let recorded = record.map(|record| record.stopped.clone()).unwrap_or_default();
+    let begun = record.map(|record| record.starting.clone()).unwrap_or_default();
+    inputs.halts.news = false;
+    if inputs.mode == Mode::Destroy {
+        // Whatever goes is no longer stopped; what is left out of a destroy still is.
+        let all = inputs.selection.is_all();
+        inputs.halts.stopped = if all { Stopped::new() } else { recorded };
+        inputs.halts.starting = if all { BTreeSet::new() } else { begun };
+        return Ok(inputs);
+    }
+    if recorded.is_empty() && begun.is_empty() && inputs.halts.asked == Halting::Leave {
+        inputs.halts.stopped = Stopped::new();
+        inputs.halts.starting = BTreeSet::new();
+        return Ok(inputs);
+    }
+    inputs.before = before(&inputs.desired, &inputs.external, inputs.world);
+    let Before { mut stopped, mut starting } = inputs.before.clone();
+    match inputs.halts.asked.clone() {
+        Halting::Leave => {}
+        Halting::Stop(stop) => {
+            let stops = that_stop(&inputs)?;
+            inputs.selection = Selection {
+                targets: stops.iter().map(|resource| resource.address.to_string()).collect(),
+                excludes: Vec::new(),
+            };
+            for resource in stops {
+                starting.remove(&resource.identity);
+                let section = Some(resource.address.section().to_owned());
+                stopped.entry(resource.identity).or_insert_with(|| Stop { section, ..stop.clone() });
+            }
+        }
+        Halting::Start => {
+            if !inputs.selection.targets.is_empty() {
+                let with = provisioning::with_requests(&inputs, |other| inputs.before.has(&other.identity));
+                inputs.selection.targets.extend(with.iter().map(Address::to_string));
+            }
+            let mut planner = Planner::new(&inputs);
+            planner.select();
+            let selected = |resource: &&Resource| planner.selected.has(&resource.address);
+            let mut starts: BTreeSet<Identity> =
+                inputs.desired.iter().filter(selected).map(|resource| resource.identity.clone()).collect();
+            let pools = room_for(&inputs, &starts);
+            drop(planner);
+            starts.extend(pools.iter().map(|pool| pool.identity.clone()));
+            if !inputs.selection.targets.is_empty() {
+                inputs.selection.targets.extend(pools.iter().map(|pool| pool.address.to_string()));
+            }
+            let comes: BTreeSet<&Address> =
+                startable(&inputs.desired, &inputs.external, inputs.world).into_iter().collect();
+            let come = |resource: &&Resource| {
+                comes.contains(&resource.address) && starts.contains(&resource.identity)
+            };
+            starting.extend(inputs.desired.iter().filter(come).map(|resource| resource.identity.clone()));
+            stopped.retain(|identity, _| !starts.contains(identity));
+        }
+    }
+    let whole = inputs.selection.is_all() || inputs.halts.is_start();
+    // Nowhere to note it, and nothing to note.
+    let is_nowhere = inputs.target.gke.is_some() && matches!(inputs.world.cluster, Seen::Absent);
+    inputs.halts.news = !is_nowhere
+        && (stopped != inputs.before.stopped
+            || starting != inputs.before.starting
+            || whole && !starting.is_empty());
+    for at in 0..inputs.desired.len() {
+        let resource = &inputs.desired[at];
+        if let (true, Halt::Emptied(empty)) =
+            (stopped.contains_key(&resource.identity), kinds::of(resource.kind).halt)
+        {
+            let resource = &mut Arc::make_mut(&mut inputs.desired)[at];
+            empty(&mut resource.body);
+            inputs.hourly = inputs.hourly.take().map(|hourly| without(hourly, &resource.address));
+        }
+    }
+    inputs.halts.stopped = stopped;
+    inputs.halts.starting = starting;
+    Ok(inputs)
+}
+
+/// Returns the things that are stopped and those that are being started, by the record and by what the file has put beside or in the place of that: an
+/// edit of what is stopped makes nothing that costs money, and nothing is made that would wait for a stopped pool.
+fn before(desired: &[Resource], external: &[External], world: &World) -> Before {
+    let Some(record) = &world.record else { return Before::default() };
+    let wanted: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
+    let mut stopped = record.stopped.clone();
+    stopped.retain(|identity, _| wanted.contains(identity));
+    let starting = record.starting.iter().filter(|identity| wanted.contains(identity)).cloned().collect();
+    if record.stopped.is_empty() {
+        return Before { stopped, starting };
+    }
+    let all: Vec<&Resource> = desired.iter().collect();
+    let pools: Vec<&Resource> = desired.iter().filter(|one| one.identity.pool().is_some()).collect();
+    let rooms = rooms(&pools);
+    // Pods that name no pool may run on one that is not of the stack.
+    let others = external.iter().any(|external| external.resource.identity.pool().is_some())
+        || world
+            .pools
+            .keys()
+            .any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
+    let is_new = |resource: &Resource| {
+        !matches!(kinds::of(resource.kind).halt, Halt::Stays)
+            && !record.stopped.contains_key(&resource.identity)
+            && !record.starting.contains(&resource.identity)
+            && !record.passes.contains_key(&resource.identity)
+            && world.find(&resource.identity).is_none()
+    };
+    for resource in desired.iter().filter(|resource| is_new(resource)) {
+        let section = resource.address.section();
+        let of_section = || record.stopped.values().find(|stop| stop.section.as_deref() == Some(section));
+        let of_pool = || {
+            let stop = |pool: &Resource| record.stopped.get(&pool.identity);
+            resource.identity.object()?;
+            let named = pools.iter().filter(|pool| rests_on(resource, pool, &all, world));
+            let mut named = named.peekable();
+            match named.peek() {
+                Some(_) => named.find_map(|pool| stop(pool)),
+                None if others || names_a_pool(&resource.body) => None,
+                None if rooms.iter().all(|pool| stop(pool).is_some()) => {
+                    rooms.first().and_then(|pool| stop(pool))
+                }
+                None => None,
+            }
+        };
+        if let Some(stop) = of_section().or_else(of_pool) {
+            let section = Some(section.to_owned());
+            stopped.insert(resource.identity.clone(), Stop { section, ..stop.clone() });
+        }
+    }
+    Before { stopped, starting }
+}
+
+/// Pools on which pods run that name none: those without GPUs, or all, where there is no such pool.
+fn rooms<'r>(pools: &[&'r Resource]) -> Vec<&'r Resource> {
+    let is_plain = |pool: &&&Resource| pool.body["config"]["accelerators"].is_null();
+    let plain: Vec<&Resource> = pools.iter().filter(is_plain).copied().collect();
+    if plain.is_empty() { pools.to_vec() } else { plain }
+}
+
+/// Stopped pools that what starts needs beside those that it names: the operator, and pods that name no pool, run on any
+/// without GPUs, or, where the stack has no such pool, on any.
+fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
+    let starting = startable(&inputs.desired, &inputs.external, inputs.world);
+    let makes = inputs.desired.iter().any(|resource| {
+        resource.identity.pool().is_none()
+            && starts.contains(&resource.identity)
+            && starting.contains(&&resource.address)
+    });
+    let pools: Vec<&Resource> =
+        inputs.desired.iter().filter(|resource| resource.identity.pool().is_some()).collect();
+    let pools = rooms(&pools);
+    let stays = |pool: &&Resource| inputs.before.has(&pool.identity) && !starts.contains(&pool.identity);
+    if !makes || !pools.iter().all(stays) {
+        return Vec::new();
+    }
+    pools.into_iter().cloned().collect()
+}
+
+/// The price without a pool that has no nodes.
+fn without(mut hourly: Hourly, pool: &Address) -> Hourly {
+    hourly.unpriced.remove(pool);
+    if let Some(cost) = hourly.pools.get_mut(pool) {
+        hourly.whole.least -= cost.least;
+        hourly.whole.most -= cost.most;
+        *cost = Cost::default();
+    }
+    hourly
+}
+
+/// What `stop` means: what is named and can be stopped, what runs on it, and what is part of that.
+fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
+    let all: Vec<&Resource> = inputs.desired.iter().collect();
+    let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
+    let can = |place: &usize| can_stop(all[*place], inputs);
+    let mut stops: BTreeSet<usize> = BTreeSet::new();
+    let mut problems = Vec::new();
+    for typed in &inputs.selection.targets {
+        match select::meant(typed, &addresses) {
+            Ok(places) => {
+                let parts = |place: &usize| {
+                    places.iter().any(|meant| all[*meant].origin.contains(&all[*place].origin))
+                };
+                // Planned again, a stop names what goes along with others, too.
+                let goes =
+                    |place: &usize| can(place) || provisioning::goes_along(*place, &all, can, inputs.world);
+                let found: Vec<usize> = (0..all.len()).filter(parts).filter(goes).collect();
+                if found.is_empty() {
+                    problems.push(cannot(typed, &addresses, &places, inputs));
+                }
+                stops.extend(found);
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    if inputs.selection.targets.is_empty() {
+        stops.extend((0..all.len()).filter(can));
+    }
+    if stops.is_empty() {
+        let what = "nothing in this stack can be stopped";
+        let problem = Diagnostic::error(Code::NothingToStop, what);
+        return Err(vec![problem.help(stoppable(inputs))]);
+    }
+    let mut open: Vec<usize> = stops.iter().copied().collect();
+    while !open.is_empty() {
+        while let Some(one) = open.pop() {
+            let along = |place: &usize| {
+                let resource = all[*place];
+                can(place) && rests_on(resource, all[one], &all, inputs.world)
+                    || provisioning::comes(resource, all[one], inputs.world)
+            };
+            let more: Vec<usize> = (0..all.len()).filter(along).collect();
+            open.extend(more.into_iter().filter(|place| stops.insert(*place)));
+        }
+        let left = provisioning::left_by(&all, &stops, inputs.world);
+        open.extend(left.into_iter().filter(|place| stops.insert(*place)));
+    }
+    Ok(stops.into_iter().map(|place| all[place].clone()).collect())
+}
+
+const CAN: &str = "Dask clusters, their groups, jobs that have not ended, notebooks, Pods, requests for nodes and node pools can be stopped";
+
+/// Names the kinds that can be stopped where the stack goes: on hosts, processes cost nothing by the hour.
+fn stoppable(inputs: &Inputs<'_>) -> &'static str {
+    match inputs.target.is_on_hosts() {
+        true => {
+            "on hosts only jobs that run can be stopped; `dask-infra scale NAME 0` ends the workers of a Dask cluster, `dask-infra destroy` all of it"
+        }
+        false => CAN,
+    }
+}
+
+fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs<'_>) -> Diagnostic {
+    let meant = places.first().map_or(typed, |place| addresses[*place].section());
+    let section: FieldPath = meant.parse().unwrap_or_default();
+    let problem = Diagnostic::error(Code::NothingToStop, format!("`{typed}` cannot be stopped"));
+    problem.at(inputs.sources.span(&section), "requested").help(stoppable(inputs))
+}
+
+/// Whether `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
+fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
+    let world = inputs.world;
+    let recorded = inputs.before.stopped.contains_key(&resource.identity);
+    match kinds::of(resource.kind).halt {
+        Halt::Stays => false,
+        Halt::Goes | Halt::Emptied(_) => true,
+        Halt::GoesWhile(runs) => {
+            let runs = world.find(&resource.identity).is_some_and(runs);
+            recorded || runs && !provisioning::is_used_up(resource, &inputs.desired, world)
+        }
+    }
+}
+
+/// Whether a thing cannot do anything without another: pods that must run on a pool, and what belongs to a Dask cluster.
+fn needs(one: &Resource, other: &Resource) -> bool {
+    if let Some(pool) = other.identity.pool() {
+        return must_run_on(&one.body, pool);
+    }
+    let (Some(part), Some(cluster)) = (one.identity.object(), other.identity.object()) else { return false };
+    if ![dask::api::cluster(), kinds::hosts::api::cluster()].contains(&cluster.gvk) {
+        return false;
+    }
+    let attached = part.gvk == dask::api::group() || part.gvk == dask::api::autoscaler();
+    let of_it = part.namespace == cluster.namespace && one.body["spec"]["cluster"] == cluster.name.as_str();
+    attached && of_it || other.origin.contains(&one.origin)
+}
+
+/// The same, by what is live as well: a request for nodes of a pool, what uses it, and a job with pods on a pool, whose loss
+/// it counts as failures.
+fn rests_on(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
+    let Some(pool) = other.identity.pool() else {
+        return needs(one, other) || provisioning::uses(one, other);
+    };
+    let has_pods = || {
+        let uid = world.find(&one.identity).and_then(|live| live["metadata"]["uid"].as_str());
+        let owns = |pod: &Value| uid.is_some() && cascade::owners(pod).any(|owner| Some(owner) == uid);
+        let pods = cascade::pods_of_pool(world, pool);
+        one.kind == KindId::Job
+            && pods.into_iter().any(|(object, pod)| impact::runs_on(object, pod) && owns(pod))
+    };
+    needs(one, other) || provisioning::is_for(one, pool, all) || has_pods()
+}
+
+fn must_run_on(body: &Value, pool: &str) -> bool {
+    match body {
+        Value::Object(fields) => {
+            fields.get("nodeSelector").is_some_and(|labels| labels[POOL_LABEL] == pool)
+                || fields.values().any(|value| must_run_on(value, pool))
+        }
+        Value::Array(items) => items.iter().any(|item| must_run_on(item, pool)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn names_a_pool(body: &Value) -> bool {
+    match body {
+        Value::Object(fields) => {
+            fields.get("nodeSelector").is_some_and(|labels| !labels[POOL_LABEL].is_null())
+                || fields.values().any(names_a_pool)
+        }
+        Value::Array(items) => items.iter().any(names_a_pool),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Addresses of what `start` brings back: what is stopped, what a `start` that ended early has begun with, and Dask clusters that
+/// have gone by themselves and stay gone.
+pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &World) -> Vec<&'r Address> {
+    let Some(record) = &world.record else { return Vec::new() };
+    let before = before(desired, external, world);
+    let gone = |resource: &Resource| {
+        let once = matches!(resource.life, Life::Once { follow: None });
+        let of_cluster = [dask::api::cluster(), kinds::hosts::api::cluster()];
+        let cluster = resource.identity.object().is_some_and(|object| of_cluster.contains(&object.gvk));
+        once && cluster
+            && record.passes.contains_key(&resource.identity)
+            && world.find(&resource.identity).is_none()
+    };
+    let clusters: Vec<&Resource> = desired.iter().filter(|resource| gone(resource)).collect();
+    // Its groups and its autoscaler went with it.
+    let with = |resource: &Resource| {
+        world.find(&resource.identity).is_none() && clusters.iter().any(|cluster| needs(resource, cluster))
+    };
+    let comes = |resource: &&Resource| before.has(&resource.identity) || gone(resource) || with(resource);
+    desired.iter().filter(comes).map(|resource| &resource.address).collect()
+}
+
+impl<'a> Inputs<'a> {
+    /// Who stopped a thing, and when.
+    pub(crate) fn stop_of(&self, identity: &Identity) -> Option<&Stop> {
+        self.halts.stopped.get(identity)
+    }
+
+    /// Returns the reason why a thing goes that is stopped: the record says so, or this plan is what stops it.
+    fn stopped_why(&self, identity: &Identity, stop: &Stop) -> Reason {
+        match self.before.stopped.contains_key(identity) {
+            true => Reason::Stopped(stop.clone()),
+            false => Reason::WillBeStopped,
+        }
+    }
+
+    /// Returns true for a thing that `start` has asked for, now or before it ended early.
+    pub(crate) fn is_started(&self, identity: &Identity) -> bool {
+        self.halts.is_start() || self.halts.starting.contains(identity)
+    }
+}
+
+impl Planner<'_> {
+    /// A thing that is stopped: it goes when it is there, and is not made when it is not.
+    pub(crate) fn halt(&mut self, resource: &Resource, stop: &Stop) {
+        let kind = kinds::of(resource.kind);
+        let ours = |live: &&Value| matches!(self.seen.standing(resource, kind, live), Standing::Ours);
+        if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
+            self.protected(resource, "delete");
+            let (address, identity) = (resource.address.clone(), resource.identity.clone());
+            let why = Some(self.seen.inputs.stopped_why(&resource.identity, stop));
+            self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
+            return;
+        }
+        self.gone.insert(resource.identity.clone());
+        self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+    }
+
+    /// Says why things that are stopped or started change, and names what is stopped already.
+    pub(crate) fn tell_halts(&mut self) {
+        let inputs = self.seen.inputs;
+        let stopped = &inputs.halts.stopped;
+        for change in &mut self.changes {
+            let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
+            match stopped.get(&change.identity) {
+                Some(stop) if change.action == Action::Update => {
+                    change.reasons.push(inputs.stopped_why(&change.identity, stop));
+                }
+                None if acts && inputs.before.has(&change.identity) => change.reasons.push(Reason::Started),
+                Some(_) | None => {}
+            }
+        }
+        // Deletes are shown last.
+        self.changes.sort_by_key(|change| change.action == Action::Delete);
+        let told: BTreeMap<&Identity, &Resource> = self
+            .seen
+            .wanted
+            .iter()
+            .filter(|(identity, _)| inputs.before.stopped.contains_key(identity))
+            .map(|(identity, resource)| (*identity, *resource))
+            .collect();
+        let mut notes = Vec::new();
+        for change in self.changes.iter().filter(|change| change.action == Action::Keep) {
+            let (Some(stop), Some(resource)) = (stopped.get(&change.identity), told.get(&change.identity))
+            else {
+                continue;
+            };
+            // What belongs to a cluster that is stopped, too, is not named beside it.
+            let part = |other: &&Resource| other.identity != resource.identity && needs(resource, other);
+            if told.values().filter(|other| other.identity.object().is_some()).any(part) {
+                continue;
+            }
+            let message = format!("{stop}; `dask-infra start {}` restores it", resource.address);
+            notes.push(Note::of(Code::Stopped, &resource.address, message));
+        }
+        self.notes.extend(notes);
+    }
+
+    /// A time that comes to a cluster that is there counts from before.
+    pub(crate) fn tell_reapers(&mut self) {
+        let inputs = self.seen.inputs;
+        if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {
+            return;
+        }
+        let actions: BTreeMap<&Identity, Action> =
+            self.changes.iter().map(|change| (&change.identity, change.action)).collect();
+        let action = |identity: &Identity| actions.get(identity).copied();
+        let mut notes = Vec::new();
+        for cluster in inputs.desired.iter() {
+            let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));
+            let Some(live) = self.live(&cluster.identity).filter(|_| stays) else { continue };
+            for (cause, job) in dask::reaper::of(cluster, &inputs.desired) {
+                let changed =
+                    matches!(action(&job.identity), Some(Action::Create | Action::Update | Action::Replace));
+                let Some(after) = dask::reaper::after(job).filter(|_| changed) else { continue };
+                let made = live["metadata"]["creationTimestamp"].as_str();
+                let made = made.map(|made| format!(", {made}")).unwrap_or_default();
+                let from = match cause {
+                    Cause::IdleStop => "the moment when its work ended".to_owned(),
+                    Cause::Ttl if dask::reaper::is_of_queue(job) => {
+                        "the moment when its queue admitted it".to_owned()
+                    }
+                    Cause::Ttl => format!("its creation{made}"),
+                };
+                let message = format!(
+                    "its {} of {after} counts from {from}: if that is over, it is deleted within minutes",
+                    cause.key()
+                );
+                notes.push(Note::of(gone(cause), &cluster.address, message));
+            }
+        }
+        self.notes.extend(notes);
+    }
+
+    /// Whether what a check would use is stopped.
+    pub(crate) fn is_halted(&self, resource: &Resource) -> bool {
+        let stopped = &self.seen.inputs.halts.stopped;
+        !stopped.is_empty()
+            && self.seen.inputs.desired.iter().any(|other| {
+                stopped.contains_key(&other.identity) && resource.follows.contains(&other.address)
+            })
+    }
+}
+
+impl Change {
+    /// Whether it stops a thing: deletes it, or takes the nodes of a pool away.
+    pub fn stops(&self) -> bool {
+        self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_) | Reason::WillBeStopped))
+    }
+
+    /// Whether it takes the nodes of a pool away that stays.
+    pub(crate) fn empties(&self) -> bool {
+        matches!(self.identity, Identity::NodePool { .. }) && self.action == Action::Update && self.stops()
+    }
+}

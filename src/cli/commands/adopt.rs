@@ -1,0 +1,179 @@
+//! `adopt`: takes over what exists and others made.
+
+use serde_json::{Value, json};
+
+use crate::cli::Exit;
+use crate::cli::commands::apply::{Changing, Moved, run};
+use crate::cli::commands::scale::replace;
+use crate::cli::consent::{self, Whole};
+use crate::cli::session::{Ask, Link, Session, block_on};
+use crate::cli::settings::{Failure, Format, Settings};
+use crate::report::{Next, Reporter, View};
+use import::kept_by;
+use model::address::{Address, FieldPath};
+use model::diag::{Code, Diagnostic};
+use model::resource::World;
+use plan::propose::adopt::{self as rules, Agreed};
+use plan::{Action, Consent, Mode, Plan, Selection, Verb};
+use stack::edit::{self, Edit};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra adopt node_pool.gpu                 plans, asks, adopts\n  \
+    dask-infra adopt dask_cluster.rapids --auto-approve\n  \
+    dask-infra adopt dask_operator --allow take:dask_operator     also from Helm, Argo CD or Flux\n\
+    \n\
+    Marks live resources as this stack's and changes nothing else: labels on GKE clusters and node pools, a \
+    field manager and labels on Kubernetes objects. Anything else that would change is refused. GKE may recreate \
+    the nodes of a pool whose labels change: where Pods run on it, `--allow update:ADDRESS` is needed. Marks of another \
+    stack are removed. Then removes the line `manage = false` from the stack file; comments stay.";
+
+/// Options of `adopt`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A section with `manage = false`, or one whose resources exist outside the stack
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Also update live values to match the stack file
+    #[arg(long)]
+    with_changes: bool,
+    /// Approve adopting it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`; that GKE may recreate the nodes of a
+    /// pool with Pods: `update:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    #[command(flatten)]
+    changing: Changing,
+}
+
+/// Takes one section over.
+pub fn adopt(settings: &Settings, args: &Args) -> Exit {
+    let format = Format::json(args.changing.json);
+    settings.report_edit(format, |reporter, written| take(settings, args, format, reporter, written))
+}
+
+fn take(
+    settings: &Settings,
+    args: &Args,
+    format: Format,
+    reporter: &mut dyn Reporter,
+    written: &mut Option<String>,
+) -> Result<Exit, Failure> {
+    let session = Session::load(settings)?;
+    let section = meant(&session, &args.address)?;
+    let place = place(&section);
+    let external = place.find(&json!(session.stack())) == Some(&Value::Bool(false));
+    let fail = |problem| Failure::new(vec![problem], session.sources().clone());
+    let edit = match external {
+        true => Some(edit::without(session.sources(), &place, "false").map_err(fail)?),
+        false => None,
+    };
+    let instead: Vec<(FieldPath, Value)> = edit.iter().map(|_| (place.clone(), json!(true))).collect();
+    let asked = Session::load_with(settings, &instead)?;
+    reporter.diagnostics(asked.warnings(), asked.sources());
+    let selection = Selection { targets: vec![section.to_string()], excludes: Vec::new() };
+    let ask = Ask {
+        selection,
+        allowed: &args.allow,
+        parallelism: args.changing.parallelism,
+        ..Ask::of(Mode::Apply)
+    };
+    block_on(async {
+        let link = asked.connect(settings)?;
+        let mut plan = asked.plan(&link, &ask).await?;
+        let world = asked.world(&link, args.changing.parallelism).await?;
+        let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
+        let against = rules::against(&plan, &section, &world, agreed, asked.sources());
+        if !against.is_empty() {
+            return Err(Failure::new(against, asked.sources().clone()));
+        }
+        plan.allowed.extend(named_here(&plan, &world));
+        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
+        if plan.is_empty() {
+            link.close().await?;
+            *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
+            return Ok(Exit::Done);
+        }
+        for warning in kept_by_others(&plan, &world) {
+            reporter.diagnostics(&[warning], asked.sources());
+        }
+        agree(&plan, args, format)?;
+        rules::without_waits(&mut plan);
+        let again = async |link: &Link, _: &Plan| {
+            let mut now = asked.plan(link, &ask).await?;
+            rules::without_waits(&mut now);
+            Ok(now)
+        };
+        let moved = Moved::Stale { plan: "the plan".to_owned(), again: "adopt again".to_owned() };
+        let exit =
+            run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await?;
+        // The things first: what is adopted and still `manage = false` in the file is only read.
+        if exit == Exit::Done {
+            *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
+        }
+        Ok(exit)
+    })
+}
+
+/// The section that is meant.
+fn meant(session: &Session, typed: &str) -> Result<Address, Failure> {
+    let found = session.find(typed)?;
+    let section = found.first().map(|resource| Address::new(resource.address.section()));
+    section.ok_or_else(|| {
+        Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is not an address in this stack")).into()
+    })
+}
+
+fn place(section: &Address) -> FieldPath {
+    let path: FieldPath = section.as_str().parse().unwrap_or_default();
+    path.key("manage")
+}
+
+/// Warnings of things of the plan that a tool keeps.
+fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
+    let taken = plan.changes.iter().filter(|change| change.taken.is_some() && change.action != Action::Keep);
+    let kept = taken.filter_map(|change| Some((&change.identity, kept_by(world.find(&change.identity)?)?)));
+    let warnings = kept.map(|(thing, keeper)| {
+        let what =
+            format!("{thing} is managed by {keeper}, which will revert values that differ from its own");
+        let help = "remove it there as well, or keep `manage = false`";
+        Diagnostic::warning(Code::KeptByOthers, what).help(help)
+    });
+    warnings.collect()
+}
+
+/// To name an address here is consent to taking it, but not from a tool that keeps it.
+fn named_here(plan: &Plan, world: &World) -> Vec<Consent> {
+    let free = |change: &&plan::Change| {
+        change.taken.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
+    };
+    let takes = plan.changes.iter().filter(free);
+    takes.map(|change| Consent { verb: Verb::Take, address: change.address.clone() }).collect()
+}
+
+fn agree(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {
+    let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
+    consent::get(plan, &args.allow, whole, format).map(drop)
+}
+
+/// Takes `manage = false` out of the file. The stack must then be the one that was applied.
+fn kept(
+    settings: &Settings,
+    section: &Address,
+    edit: Option<&Edit>,
+    asked: &Session,
+) -> Result<String, Failure> {
+    let Some(edit) = edit else { return Ok(format!("{section} now belongs to this stack.")) };
+    let by_hand = |why: String| -> Failure {
+        let what = format!("{section} is adopted, but the stack file still says `manage = false`: {why}");
+        let help = format!("remove `manage = false` from [{section}] by hand; until then it is only read");
+        Diagnostic::error(Code::CannotEdit, what).help(help).into()
+    };
+    replace(&edit.file, &edit.before, &edit.after).map_err(|problem| by_hand(problem.message))?;
+    match Session::load(settings) {
+        Ok(now) if now.lowered().resources == asked.lowered().resources => Ok(edit.what.clone()),
+        Ok(_) | Err(_) => {
+            replace(&edit.file, &edit.after, &edit.before).map_err(|problem| by_hand(problem.message))?;
+            Err(by_hand("another file sets it, too".to_owned()))
+        }
+    }
+}

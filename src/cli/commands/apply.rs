@@ -1,0 +1,405 @@
+//! `apply` and `destroy`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cli::Exit;
+use crate::cli::commands::plan::{Making, Part, parallelism};
+use crate::cli::consent::{self, Came, Whole};
+use crate::cli::lock_holder;
+use crate::cli::plan_file;
+use crate::cli::preflight::{passed, preflight};
+use crate::cli::session::{Link, Session, block_on, given_to, plan_again};
+use crate::cli::settings::{Failure, Format, Settings, quoted};
+use crate::cli::signals::Stops;
+use crate::report::{Next, Reporter, View};
+use apply::lock::{Liveness, Lock, Locking, Unlocked};
+use apply::{ApplyOptions, NotBegun};
+use model::diag::{Code, Diagnostic};
+use model::resource::Owner;
+use model::secrets::given::Given;
+use model::source::Sources;
+use plan::{Consent, Mode, Plan, file};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra apply                       plans, asks, applies\n  \
+    dask-infra apply rapids.plan           a plan saved by `plan --out rapids.plan`\n  \
+    dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n  \
+    dask-infra apply --target gpu_driver   only that and what it needs\n  \
+    dask-infra apply --start               and what was stopped\n  \
+    dask-infra apply --when-idle --wait 4h --allow replace:dask_cluster.rapids\n    \
+    a new image, once the scheduler is idle\n  \
+    dask-infra apply --wait 2h             waits that long for queued capacity, then exit code 7\n  \
+    dask-infra apply --when-capacity --wait 3d\n    \
+    applies again when there is capacity, without a lock meanwhile\n\
+    \n\
+    Writes to Google Cloud and to the cluster; writes nothing on this machine.\n\
+    \n\
+    Ctrl-C once: starts nothing new and lets running steps finish safely. Twice: stops immediately.";
+
+/// Shown below the options of `destroy`.
+pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
+    dask-infra plan --destroy              shows what would be deleted\n  \
+    dask-infra destroy                     plans, asks, deletes\n  \
+    dask-infra --sandbox destroy --auto-approve\n\
+    \n\
+    What this stack did not create is never deleted without its own --allow; `protect = true` prevents deletion.";
+
+/// Options of `apply`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A plan saved by `plan --out FILE`; without it, plans now
+    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "retry_capacity", "target", "exclude", "when_idle", "start"])]
+    file: Option<PathBuf>,
+    /// Do not ask for `yes`; replacing and deleting still need --allow
+    #[arg(long)]
+    auto_approve: bool,
+    /// Break the lock of another apply of this stack that is no longer running
+    #[arg(long)]
+    force_unlock: bool,
+    /// While capacity is queued, look every 15 seconds and apply again when there is some, until --wait is over (default
+    /// 7d; then exit code 7). The stack is locked only while it is applied
+    #[arg(long, conflicts_with_all = ["file", "when_idle"])]
+    when_capacity: bool,
+    #[command(flatten)]
+    making: Making,
+}
+
+/// Options of `destroy`.
+#[derive(clap::Args, Debug)]
+pub struct DestroyArgs {
+    /// Do not ask for `yes`
+    #[arg(long)]
+    auto_approve: bool,
+    /// Break the lock of another apply of this stack that is no longer running
+    #[arg(long)]
+    force_unlock: bool,
+    /// Approve deleting resources outside the stack that would be deleted along: `delete:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    #[command(flatten)]
+    part: Part,
+    /// Requests and changes at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of every command that changes one thing.
+#[derive(clap::Args, Debug)]
+pub struct Changing {
+    /// Do not ask for `yes`; deleting and replacing still need --allow
+    #[arg(long)]
+    pub auto_approve: bool,
+    /// Break the lock of another apply of this stack that is no longer running
+    #[arg(long)]
+    pub force_unlock: bool,
+    /// Requests and changes at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    pub parallelism: usize,
+    /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    /// What an apply that stays until there is capacity is told: whether all is approved, and whether a lock is broken.
+    pub(crate) fn stays(&self) -> Option<(&Making, bool, bool)> {
+        let Self { file: _, auto_approve, force_unlock, when_capacity, making } = self;
+        when_capacity.then_some((making, *auto_approve, *force_unlock))
+    }
+}
+
+impl Changing {
+    /// A plan of what such a command is given, and nothing else.
+    pub fn making(&self) -> Making {
+        Making::plain(self.parallelism, self.json)
+    }
+
+    /// How such a command applies its plan.
+    pub(crate) fn going(&self, moved: Moved, given: Given) -> Going {
+        let Self { parallelism, force_unlock: force, .. } = *self;
+        Going { parallelism, force, moved, given, capacity: ApplyOptions::CAPACITY }
+    }
+}
+
+/// Makes the world as the stack or a saved plan says.
+pub fn apply(settings: &Settings, args: &Args) -> Exit {
+    let Args { file, auto_approve, force_unlock, when_capacity: _, making } = args;
+    let force = *force_unlock;
+    match file {
+        Some(file) => settings.report(Format::json(making.json), |reporter| {
+            block_on(apply_saved(settings, file, making, force, reporter))
+        }),
+        None => apply_stack(settings, Mode::Apply, making, *auto_approve, force),
+    }
+}
+
+/// Deletes all that the stack owns.
+pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
+    let DestroyArgs { auto_approve, force_unlock, allow, part, parallelism, json } = args;
+    let making = Making {
+        allow: allow.clone(),
+        part: part.clone(),
+        skip_preflight: true,
+        ..Making::plain(*parallelism, *json)
+    };
+    apply_stack(settings, Mode::Destroy, &making, *auto_approve, *force_unlock)
+}
+
+/// Plans, asks, applies.
+pub fn apply_stack(
+    settings: &Settings,
+    mode: Mode,
+    making: &Making,
+    auto_approve: bool,
+    force: bool,
+) -> Exit {
+    let format = Format::json(making.json);
+    let whole = if auto_approve { Whole::Given } else { Whole::Ask };
+    settings.report(format, |reporter| {
+        let session = Session::load(settings)?;
+        session.is_agreed(making.agreed)?;
+        if mode == Mode::Apply {
+            // What is likely not meant is no news of what goes.
+            reporter.diagnostics(session.warnings(), session.sources());
+        }
+        block_on(async {
+            let link = session.connect(settings)?;
+            apply_linked((session, link), mode, making, (whole, force), reporter).await
+        })
+    })
+}
+
+/// Goes on where the stack is loaded and the connection stands.
+pub(crate) async fn apply_linked(
+    (session, link): (Session, Link),
+    mode: Mode,
+    making: &Making,
+    (whole, force): (Whole, bool),
+    reporter: &mut dyn Reporter,
+) -> Result<Exit, Failure> {
+    let plan = session.plan(&link, &making.ask(mode)).await?;
+    reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
+    if plan.has_nothing_to_do() {
+        link.close().await?;
+        return Ok(Exit::Done);
+    }
+    let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
+    passed(findings, reporter, session.sources())?;
+    let came = match plan.is_empty() {
+        // A wait needs no consent.
+        true => Came::Given,
+        // The plan knows the consents that were given by a unique ending.
+        false => consent::get(&plan, &plan.allowed, whole, Format::json(making.json || making.unattended))?,
+    };
+    let Making { parallelism, .. } = *making;
+    let given = session.given().clone();
+    // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
+    drop(session);
+    let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
+    let moved = Moved::of(came, "plan and apply again");
+    let capacity = making.capacity();
+    let going = Going { parallelism, force, moved, given: given.clone(), capacity };
+    run(plan, link, going, reporter, again).await
+}
+
+/// A saved plan is planned again under the lock: it is applied only when nothing that it relies on has moved.
+async fn apply_saved(
+    settings: &Settings,
+    file: &Path,
+    making: &Making,
+    force: bool,
+    reporter: &mut dyn Reporter,
+) -> Result<Exit, Failure> {
+    let plan = plan_file::load(file)?;
+    of_this_stack(settings, file, &plan)?;
+    let link = Link::of_plan(settings, &plan)?;
+    let Making { parallelism, .. } = *making;
+    let (name, again) = (file.display().to_string(), plan_anew(settings, file));
+    let given = given_to(&plan.desired, settings);
+    if plan.has_nothing_to_do() {
+        // There is nothing to lock for.
+        let moved = file::moved(&plan, &plan_again(&plan, &link, &given, parallelism).await?);
+        link.close().await?;
+        if !moved.is_empty() {
+            return Err(stale(&name, &moved, &again));
+        }
+        reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
+        return Ok(Exit::Done);
+    }
+    reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
+    let findings = preflight(&*link.api(), &plan, making.preflight(), parallelism).await;
+    passed(findings, reporter, &Sources::default())?;
+    consent::get(&plan, &making.allow, Whole::Given, Format::json(making.json))?;
+    let moved = Moved::Stale { plan: name, again };
+    let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
+    let going = Going { parallelism, force, moved, given: given.clone(), capacity: making.capacity() };
+    run(plan, link, going, reporter, again).await
+}
+
+/// The command that makes a saved plan anew. A plan needs no stack file, so there may be none where it is applied.
+fn plan_anew(settings: &Settings, file: &Path) -> String {
+    let command = format!("plan --out {}", quoted(&file.display().to_string()));
+    match Session::load(settings) {
+        Ok(_) => format!("plan again: {} {command}", settings.program()),
+        Err(_) => format!(
+            "plan again with the plan's own stack: {} {command}",
+            settings.program_with(Path::new("FOLDER"))
+        ),
+    }
+}
+
+/// A saved plan needs no stack file. Where there is one, and it is another stack or goes to another place, one of the two
+/// is not what is meant.
+fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Failure> {
+    let Ok(session) = Session::load(settings) else { return Ok(()) };
+    let (owner, target) = session.whose();
+    let (file, stack) = (file.display(), settings.stack.display());
+    let other = |what: String, help: String| Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
+    if owner != &plan.owner {
+        let whose = |owner: &Owner| match owner.id == owner.stack {
+            true => format!("stack {}", owner.stack),
+            false => format!("stack {} (id {})", owner.stack, owner.id),
+        };
+        return other(
+            format!(
+                "{file} is a plan of {}, but {stack} is the stack file of {}",
+                whose(&plan.owner),
+                whose(owner)
+            ),
+            "give the plan's own stack with `--stack`, or plan this one".to_owned(),
+        );
+    }
+    // A context is pinned in the plan and may have been switched since: the plan's counts.
+    if target.gke.is_some() && plan.target.gke.is_some() && target.gke != plan.target.gke {
+        return other(
+            format!("{file} was made for {}, but the stack file now targets {target}", plan.target),
+            format!("plan again: {} plan --out {}", settings.program(), quoted(&file.to_string())),
+        );
+    }
+    Ok(())
+}
+
+fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
+    let what = format!("{plan} is stale; nothing was done. What changed:\n{}", moved.join("\n"));
+    Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
+}
+
+fn locked(why: Unlocked) -> Diagnostic {
+    match why {
+        Unlocked::Held(who) => Diagnostic::error(
+            Code::Locked,
+            format!("another apply of this stack is running: {who}; nothing was done"),
+        )
+        .help(
+            "wait until it finishes; `--force-unlock` breaks the lock of an apply that is no longer running",
+        ),
+        Unlocked::Cannot(why) => {
+            Diagnostic::error(Code::RecordNotWritten, format!("the stack cannot be locked: {why}"))
+        }
+    }
+}
+
+/// What happens when another plan comes out under the lock than the one that was agreed to.
+pub(crate) enum Moved {
+    /// Exit code 4.
+    Stale {
+        /// What to call the plan.
+        plan: String,
+        /// What to do next.
+        again: String,
+    },
+    /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no consent that
+    /// was not given.
+    Shown,
+}
+
+impl Moved {
+    /// By how consent came.
+    pub(crate) fn of(came: Came, again: &str) -> Self {
+        match came {
+            Came::Asked => Self::Stale { plan: "the plan".to_owned(), again: again.to_owned() },
+            Came::Given => Self::Shown,
+        }
+    }
+}
+
+/// How a plan is applied.
+pub(crate) struct Going {
+    /// Requests and changes at a time.
+    pub parallelism: usize,
+    /// Whether another's lock is broken.
+    pub force: bool,
+    /// When it is not the plan any more.
+    pub moved: Moved,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
+    /// How long a change waits for capacity.
+    pub capacity: Duration,
+}
+
+/// Applies a plan that is agreed to: under the lock, and as it is made again there.
+pub(crate) async fn run(
+    plan: Plan,
+    link: Link,
+    Going { parallelism, force, moved: when_moved, given, capacity }: Going,
+    reporter: &mut dyn Reporter,
+    again: impl AsyncFnOnce(&Link, &Plan) -> Result<Plan, Failure>,
+) -> Result<Exit, Failure> {
+    let stops = Stops::listen()?;
+    let (holder, liveness, now) = (
+        lock_holder::this(),
+        lock_holder::liveness as fn(&str) -> Liveness,
+        jiff::Timestamp::now as fn() -> _,
+    );
+    let locking = Locking { holder, liveness, force, now, clock: lock_holder::since_boot };
+    let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
+    let begun = apply::begin(&plan, &*link.api(), &lock, &stops.count, again(&link, &plan)).await;
+    let now = match begun {
+        Ok(now) => now,
+        Err(NotBegun::Interrupted) => {
+            let what =
+                "interrupted before the first change: nothing was changed, and the stack's lock is released";
+            let told = Diagnostic::warning(Code::Interrupted, what).help("run the command again to apply");
+            reporter.diagnostics(&[told], &Sources::default());
+            return Ok(Exit::of_signal(stops.first()));
+        }
+        Err(NotBegun::Unlocked(why)) => return Err(locked(why).into()),
+        Err(NotBegun::Failed(failure)) => return Err(failure),
+    };
+    let moved = file::moved(&plan, &now);
+    drop(plan);
+    if !moved.is_empty() {
+        let stale = match when_moved {
+            Moved::Stale { plan, again } => Some(stale(&plan, &moved, &again)),
+            Moved::Shown if !now.missing_consents(&[]).is_empty() => {
+                Some(stale("the plan", &moved, "plan and apply again"))
+            }
+            Moved::Shown => {
+                reporter.plan(&now, &View { sources: None, next: Next::Nothing });
+                None
+            }
+        };
+        if stale.is_some() || now.has_nothing_to_do() {
+            apply::give_back(&lock, &stops.count).await;
+            link.close().await?;
+            return stale.map_or(Ok(Exit::Done), Err);
+        }
+    }
+    let options = ApplyOptions {
+        parallelism,
+        lock: Some(lock),
+        given,
+        capacity,
+        ..ApplyOptions::new(stops.count.clone())
+    };
+    let summary = apply::apply(&now, link.api(), options, |event| reporter.event(&now, &event)).await;
+    reporter.summary(&now, &summary);
+    link.close().await?;
+    Ok(Exit::of_summary(&summary, stops.first()))
+}

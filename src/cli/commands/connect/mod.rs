@@ -1,0 +1,502 @@
+//! `connect`: a port-forward to a Dask scheduler or a notebook, and what to paste.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use self::there::Notes;
+use crate::cli::Exit;
+use crate::cli::completion_values;
+use crate::cli::session::{Link, Session, block_on};
+use crate::cli::settings::{Failure, Format, Settings};
+use crate::cli::signals::Stops;
+use crate::report::connect::{Connected, News, Password};
+use kinds::kind::{Endpoint, EndpointKind};
+use kinds::kubernetes::endpoint::{self, PodFound, PodPort, PortRole};
+use live::connection::Connection;
+use live::forward::{Aim, Find, Heard, Local, Place, forward};
+use live::{ApiError, Class, LiveApi as _, Request, dask};
+use model::address::Address;
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::{Api, Identity, Resource};
+use model::shell::python_string;
+
+mod host;
+mod own;
+mod said;
+mod there;
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra connect                           the one Dask cluster or notebook of the stack\n  \
+    dask-infra connect rapids                    by any unique ending of its address\n  \
+    dask-infra connect notebook.lab --port 9999\n  \
+    dask-infra connect --background --json | jq -r .client\n\
+    \n\
+    Prints the dashboard's URL, the line for Python, and the image and versions that a client should match. Listens on\n\
+    127.0.0.1 only, and reconnects when the pod is replaced or the connection is lost. Ctrl-C ends it with exit code 0.\n\
+    A note in $XDG_RUNTIME_DIR/dask-infra/connect, or ~/.local/state/dask-infra/connect, lets a second `connect` find the first.";
+
+/// Options of `connect`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to connect to: a Dask cluster, a running job, a notebook [default: the only one in the stack]
+    #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
+    address: Option<String>,
+    /// The local port for the scheduler or the notebook [default: 8786 or 8888 if free, else any]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// The local port for the dashboard [default: 8787 if free, else any]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    dashboard_port: Option<u16>,
+    /// Run in the background; prints the process ID
+    #[arg(long)]
+    background: bool,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Be the process in the background
+    #[arg(long, hide = true, conflicts_with = "background")]
+    detached: bool,
+}
+
+/// Connects until Ctrl-C.
+pub fn connect(settings: &Settings, args: &Args) -> Exit {
+    settings.report(Format::Text, |_| {
+        let session = Session::load(settings)?;
+        let (address, endpoint, resource) = meant(&session, args.address.as_deref())?;
+        let one = One { settings, args, session: &session, address, endpoint, resource };
+        if args.dashboard_port.is_some() && one.endpoint.kind == EndpointKind::Notebook {
+            let what = format!("{} is a notebook, which has no dashboard", one.address);
+            return Err(Diagnostic::error(Code::Usage, what).help("give `--port`").into());
+        }
+        let (_, target) = session.whose();
+        if target.is_on_hosts() {
+            return one.on_host();
+        }
+        if let Some(standing) = block_on(async { Ok(one.standing().await) })? {
+            one.tell(&standing);
+            return Ok(Exit::Done);
+        }
+        if !args.background {
+            return block_on(one.run());
+        }
+        match there::go_on(&one.named(), &settings.stack)? {
+            Ok(connected) => {
+                one.tell(&connected);
+                Ok(Exit::Done)
+            }
+            Err((exit, said)) => {
+                settings.screen().talk(&said);
+                Ok(exit)
+            }
+        }
+    })
+}
+
+/// Everything of the stack that can be connected to, under the name of its section where that is enough.
+fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
+    let all = || {
+        session
+            .resources()
+            .filter_map(|resource| Some((resource, (kinds::of(resource.kind).endpoint)(resource)?)))
+    };
+    let named = all().map(|(resource, endpoint)| {
+        let section = resource.address.section();
+        let alone = all().filter(|(other, _)| other.address.section() == section).count() == 1;
+        let address = if alone { Address::new(section) } else { resource.address.clone() };
+        (address, endpoint, resource)
+    });
+    named.collect()
+}
+
+fn meant<'a>(
+    session: &'a Session,
+    typed: Option<&str>,
+) -> Result<(Address, Endpoint, &'a Resource), Failure> {
+    let endpoints = endpoints(session);
+    let names = |endpoints: &[(Address, Endpoint, &Resource)]| -> Vec<String> {
+        endpoints.iter().map(|(address, ..)| address.to_string()).collect()
+    };
+    let all = names(&endpoints);
+    let found: Vec<_> = match typed {
+        Some(typed) => {
+            let meant: Vec<&Address> = session.find(typed)?.into_iter().map(|found| &found.address).collect();
+            endpoints.into_iter().filter(|(_, _, resource)| meant.contains(&&resource.address)).collect()
+        }
+        None => {
+            // A job's cluster comes and goes: it is meant when nothing else can be.
+            let (jobs, stay): (Vec<_>, Vec<_>) =
+                endpoints.into_iter().partition(|(address, ..)| address.as_str().starts_with("dask_job."));
+            if stay.is_empty() { jobs } else { stay }
+        }
+    };
+    let problem = match (found.as_slice(), typed) {
+        ([_], _) => None,
+        ([], None) => Some(
+            Diagnostic::error(Code::WhichDoor, "this stack has nothing to connect to")
+                .help("a `[dask_cluster.NAME]` or a `[notebook.NAME]` can be connected to"),
+        ),
+        ([], Some(typed)) => {
+            let what = format!("`{typed}` cannot be connected to");
+            let problem = Diagnostic::error(Code::WhichDoor, what);
+            Some(match all.as_slice() {
+                [] => problem.help("a `[dask_cluster.NAME]` or a `[notebook.NAME]` can be connected to"),
+                all => problem.help(format!("give {}", listed(all.iter().map(String::as_str), "or"))),
+            })
+        }
+        (several, _) => {
+            let names = names(several);
+            let what = format!("you can connect to: {}", listed(names.iter().map(String::as_str), "and"));
+            let first = names.first().map(String::as_str).unwrap_or_default();
+            Some(Diagnostic::error(Code::WhichDoor, what).help(format!("name one: connect {first}")))
+        }
+    };
+    match (problem, found.into_iter().next()) {
+        (None, Some(one)) => Ok(one),
+        (problem, _) => {
+            Err(session.fails(problem.unwrap_or_else(|| {
+                Diagnostic::error(Code::WhichDoor, "this stack has nothing to connect to")
+            })))
+        }
+    }
+}
+
+/// One connection.
+struct One<'a> {
+    settings: &'a Settings,
+    args: &'a Args,
+    session: &'a Session,
+    address: Address,
+    endpoint: Endpoint,
+    resource: &'a Resource,
+}
+
+/// What is known of the other side once it answered.
+struct Reached {
+    pod: PodFound,
+    aim: Aim,
+    uses: Vec<PortRole>,
+    versions: Option<dask::Versions>,
+}
+
+impl One<'_> {
+    /// The connection that stands already, unless this one is to have other ports.
+    async fn standing(&self) -> Option<Connected> {
+        let note = Notes::open().ok()?.standing(&self.named(), &self.settings.stack)?;
+        let wanted = [self.args.port, self.args.dashboard_port];
+        if !wanted.iter().flatten().all(|port| note.ports.contains(port)) {
+            return None;
+        }
+        // The note has ports only. The pod is looked up again; where it is not found the ports are all there is to say.
+        let found = tokio::time::timeout(ANSWER, self.found_again()).await.ok().flatten();
+        let versions = match (self.endpoint.kind, note.ports.first()) {
+            (EndpointKind::Scheduler, Some(port)) => {
+                tokio::time::timeout(ANSWER, dask::versions_here(*port)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        let connected = self.connected(found.as_ref(), self.uses(), &note.ports, versions);
+        Some(Connected { pid: note.pid, background: note.is_detached(), already: true, ..connected })
+    }
+
+    async fn found_again(&self) -> Option<PodFound> {
+        let link = self.session.connect(self.settings).ok()?;
+        let found = self.find(&link.api()).await.ok().map(|found| found.pod);
+        link.close().await.ok()?;
+        found
+    }
+
+    /// The target of a connection, by its names alone.
+    fn named(&self) -> Connected {
+        let (_, target) = self.session.whose();
+        Connected {
+            address: self.address.to_string(),
+            target: target.to_string(),
+            simulated: target.simulated,
+            ..Connected::default()
+        }
+    }
+
+    /// The purpose of each local port, in their order.
+    fn uses(&self) -> &'static [PortRole] {
+        match self.endpoint.kind {
+            EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],
+            EndpointKind::Notebook => &[PortRole::Pages],
+        }
+    }
+
+    fn tell(&self, connected: &Connected) {
+        let mut screen = self.settings.screen();
+        let width = screen.data_look().width;
+        screen.data(&if self.args.json { connected.line() } else { connected.text(width) });
+    }
+
+    async fn run(&self) -> Result<Exit, Failure> {
+        let link = self.session.connect(self.settings)?;
+        let exit = self.hold(&link).await?;
+        link.close().await?;
+        Ok(exit)
+    }
+
+    async fn hold(&self, link: &Link) -> Result<Exit, Failure> {
+        let api = link.api();
+        if api.is_imitated() {
+            return Err(nothing_real(&self.address).into());
+        }
+        let Reached { pod, aim, uses, versions } = self.reach(&api).await?;
+        let locals = self.locals(&uses).await?;
+        let ports: Vec<u16> = locals.iter().filter_map(|local| local.port().ok()).collect();
+        let mut connected = self.connected(Some(&pod), &uses, &ports, versions);
+        connected.misfit = own::misfit(&connected.versions).await;
+        // One that stands already is the one that others find.
+        let stack = &self.settings.stack;
+        let notes = Notes::open().ok().filter(|notes| notes.standing(&connected, stack).is_none());
+        let _noted = notes.map(|notes| notes.note(&connected, stack, &ports));
+        // A terminal that is closed ends what was started in it, but for what goes on in the background.
+        let stops = if self.args.detached { Stops::outliving_the_terminal()? } else { Stops::listen()? };
+        let (hear, heard) = mpsc::unbounded_channel();
+        if self.args.detached {
+            self.settings.screen().data(&connected.line());
+        } else {
+            self.tell(&connected);
+        }
+        tokio::select! {
+            () = forward(api, aim, place(pod), locals, hear) => {}
+            () = self.tell_news(heard) => {}
+            () = stops.wait() => {}
+        }
+        self.say(&News::Ended);
+        Ok(Exit::Done)
+    }
+
+    /// Finds the pod, and connects to it once: rights and a scheduler that does not listen are told before any port is
+    /// opened.
+    async fn reach(&self, api: &Connection) -> Result<Reached, Failure> {
+        let mut reached = self.find(api).await?;
+        reached.versions = self.greet(api, &reached.pod).await?;
+        Ok(reached)
+    }
+
+    /// Finds the pod.
+    async fn find(&self, api: &Connection) -> Result<Reached, Failure> {
+        let service = self.service(api).await?;
+        let found: Vec<(PortRole, PodPort)> =
+            self.uses().iter().filter_map(|one| Some((*one, endpoint::port(&service, *one)?))).collect();
+        let not_there = |what: String, help: String| {
+            self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
+        };
+        let (Some(query), false) = (endpoint::pods(&service), found.is_empty()) else {
+            let what = format!("{} does not select a pod of {}", self.endpoint.service, self.address);
+            return Err(not_there(
+                what,
+                "its `selector` or `ports` are missing: inspect it with kubectl".into(),
+            ));
+        };
+        let (uses, wanted): (Vec<PortRole>, Vec<PodPort>) = found.into_iter().unzip();
+        let list = self.get(api, &query.path).await?;
+        let pod = endpoint::choose(&list, &wanted, None).map_err(|why| {
+            let help = format!("`{} status` shows the state of the stack", self.settings.program());
+            not_there(format!("{} cannot be connected to: {why}", self.address), help)
+        })?;
+        let find: Find = Arc::new(move |list: &Value, current: Option<&str>| {
+            endpoint::choose(list, &wanted, current).map(place)
+        });
+        Ok(Reached { pod, aim: Aim { pods: query.path, find }, uses, versions: None })
+    }
+
+    async fn service(&self, api: &Connection) -> Result<Value, Failure> {
+        match api.send(Request::get(Api::Kubernetes, self.endpoint.service.path())).await {
+            Ok(service) => Ok(service),
+            Err(error) if error.class == Class::NotFound => {
+                let identity = &self.resource.identity;
+                let Identity::Object(object) = identity else {
+                    return Err(self.session.refused(&error));
+                };
+                let there = api.send(Request::get(Api::Kubernetes, object.path())).await.is_ok();
+                let program = self.settings.program();
+                let (what, help) = if error.status.is_none() {
+                    (error.message.clone(), format!("`{program} apply` creates it"))
+                } else if there && identity != &Identity::Object(self.endpoint.service.clone()) {
+                    (
+                        format!("{} has no {} yet", self.address, self.endpoint.service),
+                        format!("the Dask operator creates it; `{program} status` shows its state"),
+                    )
+                } else {
+                    (
+                        format!("{} does not exist", self.address),
+                        format!("`{program} plan` shows what is missing, `{program} apply` creates it"),
+                    )
+                };
+                Err(self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help)))
+            }
+            Err(error) => Err(self.session.refused(&error)),
+        }
+    }
+
+    async fn get(&self, api: &Connection, path: &str) -> Result<Value, Failure> {
+        api.send(Request::get(Api::Kubernetes, path)).await.map_err(|error| self.session.refused(&error))
+    }
+
+    /// One connection to the first port; a scheduler is asked for its versions.
+    async fn greet(&self, api: &Connection, pod: &PodFound) -> Result<Option<dask::Versions>, Failure> {
+        let port = pod.ports.first().copied().unwrap_or_default();
+        let mut tunnel = match api.tunnel(&pod.namespace, &pod.name, port).await {
+            Ok(tunnel) => tunnel,
+            Err(error) => return Err(self.not_forwarded(&error, &pod.namespace)),
+        };
+        let refused = async {
+            match (&mut tunnel.trouble).await {
+                Some(why) => why,
+                None => std::future::pending().await,
+            }
+        };
+        // A port that nobody listens on is told within moments; one that is silent is no error.
+        let asked = async {
+            match self.endpoint.kind {
+                EndpointKind::Scheduler => dask::versions(&mut tunnel.stream).await,
+                EndpointKind::Notebook => None,
+            }
+        };
+        tokio::select! {
+            biased;
+            why = refused => {
+                let what = format!("{} does not accept connections: {}", self.address, why.trim());
+                let help = format!("it may be starting: `{} status` shows its state", self.settings.program());
+                Err(self.session.fails(Diagnostic::error(Code::NoConnection, what).help(help)))
+            }
+            versions = tokio::time::timeout(ANSWER, asked) => Ok(versions.ok().flatten()),
+        }
+    }
+
+    fn not_forwarded(&self, error: &ApiError, namespace: &str) -> Failure {
+        let (_, target) = self.session.whose();
+        match error.class {
+            Class::Denied => {
+                let what = format!(
+                    "no permission to forward ports of pods in the namespace {namespace}: {}",
+                    error.message
+                );
+                let help = format!(
+                    "an administrator of the cluster grants `create` of `pods/portforward`: on GKE with the role \
+                     roles/container.developer; `kubectl auth can-i create pods/portforward -n {namespace}` asks"
+                );
+                self.session.fails(Diagnostic::error(Code::MayNotForward, what).help(help))
+            }
+            // A sandbox without a real API server behind it answers so, and no real one does.
+            _ if target.simulated && error.status.is_some_and(|status| status == 404 || status == 405) => {
+                nothing_real(&self.address).into()
+            }
+            Class::Unauthenticated => self.session.refused(error),
+            _ => {
+                let what = format!("{} cannot be connected to: {error}", self.address);
+                let help = "the API server could not reach the pod: try again in a moment";
+                self.session.fails(Diagnostic::error(Code::NoConnection, what).help(help))
+            }
+        }
+    }
+
+    async fn locals(&self, uses: &[PortRole]) -> Result<Vec<Local>, Failure> {
+        let mut locals = Vec::with_capacity(uses.len());
+        for one in uses {
+            let (asked, option) = match one {
+                PortRole::Comm | PortRole::Pages => (self.args.port, "--port"),
+                PortRole::Dashboard => (self.args.dashboard_port, "--dashboard-port"),
+            };
+            let taken = match asked {
+                Some(port) => Local::take(port).await,
+                None => Local::take_like(one.usual()).await,
+            };
+            locals.push(taken.map_err(|error| {
+                let port = asked.map_or_else(|| "a free port".to_owned(), |port| format!("port {port}"));
+                let what = format!("{port} of this machine cannot be used: {error}");
+                let help = format!("without `{option}` a free one is used");
+                Diagnostic::error(Code::PortInUse, what).help(help)
+            })?);
+        }
+        Ok(locals)
+    }
+
+    fn connected(
+        &self,
+        pod: Option<&PodFound>,
+        uses: &[PortRole],
+        ports: &[u16],
+        versions: Option<dask::Versions>,
+    ) -> Connected {
+        let port = |one: PortRole| {
+            let place = uses.iter().position(|other| *other == one)?;
+            ports.get(place)
+        };
+        let client = port(PortRole::Comm).map(|port| format!("tcp://127.0.0.1:{port}"));
+        let dask::Versions { python, dask, distributed } = versions.unwrap_or_default();
+        let versions = [("python", python), ("dask", dask), ("distributed", distributed)];
+        let password = pod.and_then(|pod| {
+            let (secret, key) = pod.password.clone()?;
+            Some(Password { namespace: pod.namespace.clone(), secret, key })
+        });
+        Connected {
+            pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(),
+            python: client.as_ref().map(|client| format!("Client({})", python_string(client))),
+            client,
+            dashboard: port(PortRole::Dashboard).map(|port| format!("http://127.0.0.1:{port}/status")),
+            notebook: port(PortRole::Pages).map(|port| format!("http://127.0.0.1:{port}/lab")),
+            password,
+            image: pod.map(|pod| pod.image.clone()).unwrap_or_default(),
+            versions: versions
+                .into_iter()
+                .filter_map(|(name, version)| Some((name.to_owned(), version?)))
+                .collect(),
+            pid: std::process::id(),
+            background: self.args.detached,
+            ..self.named()
+        }
+    }
+
+    /// Says what happens; the same refusal again and again is said once.
+    async fn tell_news(&self, mut heard: mpsc::UnboundedReceiver<Heard>) {
+        let mut last = None;
+        while let Some(heard) = heard.recv().await {
+            let news = match heard {
+                Heard::Gone(why) => News::Gone(why),
+                Heard::There(Place { namespace, pod, .. }) => News::There(format!("{namespace}/{pod}")),
+                Heard::Unreached(why) => News::Unreached(why),
+                Heard::Back => News::Back,
+                Heard::Refused(why) => News::Refused(why),
+            };
+            if last.as_ref() != Some(&news) {
+                self.say(&news);
+            }
+            last = Some(news);
+        }
+        std::future::pending::<()>().await;
+    }
+
+    fn say(&self, news: &News) {
+        let mut screen = self.settings.screen();
+        match (self.args.json, self.args.detached) {
+            (true, false) => screen.data(&news.line()),
+            (false, false) => screen.talk(&news.text()),
+            // Nobody reads its stdout any more; stderr is its log.
+            (_, true) => screen.talk(&format!("{} {}", jiff::Timestamp::now(), news.text())),
+        }
+    }
+}
+
+/// How long a scheduler may take to say its versions.
+const ANSWER: Duration = Duration::from_secs(5);
+
+fn place(pod: PodFound) -> Place {
+    let PodFound { namespace, name, uid, image: _, ports, password: _ } = pod;
+    Place { namespace, pod: name, uid, ports }
+}
+
+fn nothing_real(address: &Address) -> Diagnostic {
+    let what = format!("SIMULATED: this sandbox runs no programs, so {address} cannot be connected to");
+    Diagnostic::error(Code::NothingReal, what).help(
+        "`dask-infra sandbox serve --kubernetes KUBECONFIG` uses a real API server; without `--sandbox`, \
+         connect uses the cloud",
+    )
+}

@@ -1,0 +1,98 @@
+//! `permissions`: what a stack needs permission for, to hand to whoever grants it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::cli::Exit;
+use crate::cli::rights::{self, Need, Needs};
+use crate::cli::session::Session;
+use crate::cli::settings::{Format, Settings};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra permissions           for plan and for apply\n  \
+    dask-infra permissions --format json | jq -r '.apply.roles[]'\n\
+    \n\
+    Needs no network and no credentials; writes nothing. `dask-infra doctor` says which of them are missing.";
+
+/// Options of `permissions`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Output format
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    format: Written,
+}
+
+/// How permissions are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Written {
+    /// Lines.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Shows what the stack needs.
+pub fn permissions(settings: &Settings, args: &Args) -> Exit {
+    settings.show(Format::Text, |reporter| {
+        let session = Session::load(settings)?;
+        reporter.diagnostics(session.warnings(), session.sources());
+        let lowered = session.lowered();
+        if lowered.target.is_on_hosts() {
+            return Ok(match args.format {
+                Written::Text => {
+                    "plan and apply need no permissions: processes on a host are those of who applies\n"
+                        .to_owned()
+                }
+                Written::Json => format!("{:#}\n", json!({ "plan": {}, "apply": {} })),
+            });
+        }
+        let needs = Needs::of(lowered);
+        let project = lowered.target.gke.as_ref().map(|name| name.project.as_str());
+        Ok(match (args.format, project) {
+            (Written::Text, Some(project)) => of_project(&needs, project),
+            (Written::Text, None) => of_cluster(&needs),
+            (Written::Json, project) => format!("{:#}\n", as_json(&needs, project.is_some())),
+        })
+    })
+}
+
+fn as_json(needs: &Needs, of_project: bool) -> Value {
+    let part = |needs: &BTreeSet<Need>| match of_project {
+        true => {
+            let permissions = rights::permissions(needs);
+            json!({ "roles": rights::roles(permissions.iter().map(String::as_str)), "permissions": permissions })
+        }
+        false => json!({ "rules": rights::rules(needs) }),
+    };
+    json!({ "plan": part(&needs.plan), "apply": part(&needs.apply) })
+}
+
+fn of_project(needs: &Needs, project: &str) -> String {
+    let mut text = String::new();
+    for (name, needs) in [("plan", &needs.plan), ("apply", &needs.apply)] {
+        let permissions = rights::permissions(needs);
+        text.push_str(&format!("{name} needs {} permissions on project {project}\n", permissions.len()));
+        permissions.iter().for_each(|permission| text.push_str(&format!("  {permission}\n")));
+        text.push_str("the least predefined roles that hold them:\n");
+        for role in rights::roles(permissions.iter().map(String::as_str)) {
+            text.push_str(&format!("  {}\n", rights::grant(project, role)));
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn of_cluster(needs: &Needs) -> String {
+    let mut text = String::new();
+    for (name, needs) in [("plan", &needs.plan), ("apply", &needs.apply)] {
+        text.push_str(&format!("{name} needs, as rules of a ClusterRole\n"));
+        for rule in rights::rules(needs) {
+            text.push_str(&format!("  - {rule}\n"));
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}

@@ -1,0 +1,67 @@
+//! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
+
+use crate::cli::commands::apply::{Changing, apply_stack};
+use crate::cli::commands::plan::{Making, Part};
+use crate::cli::session::Session;
+use crate::cli::settings::{Failure, Format, Settings};
+use crate::cli::{Exit, consent};
+use model::diag::{Code, Diagnostic};
+use plan::{Consent, Mode};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra run check.cuda                    again, although it has passed\n  \
+    dask-infra run dask_job.train                asks for approval: deletes the objects of the last run\n  \
+    dask-infra run train --auto-approve --allow replace:dask_job.train\n\
+    \n\
+    The same as `apply --target ADDRESS --replace ADDRESS`: updates what it needs and nothing else.";
+
+/// Options of `run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to run again: a job or a check
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Approve replacing it: `replace:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    #[command(flatten)]
+    changing: Changing,
+}
+
+/// Runs a job or a check once more.
+pub fn run(settings: &Settings, args: &Args) -> Exit {
+    let mut meant = Vec::new();
+    let exit = settings.report(Format::Text, |_| {
+        meant = what(settings, &args.address)?;
+        Ok(Exit::Done)
+    });
+    if exit != Exit::Done {
+        return exit;
+    }
+    let Args { address: _, allow, changing } = args;
+    let part = Part::only(meant.clone());
+    let making = Making { allow: allow.clone(), replace: meant, part, ..changing.making() };
+    apply_stack(settings, Mode::Apply, &making, changing.auto_approve, changing.force_unlock)
+}
+
+/// The addresses that are meant, all of what runs to an end.
+fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
+    let session = Session::load(settings)?;
+    let found = session.find(typed)?;
+    let runs = found.iter().filter(|resource| kinds::of(resource.kind).ends);
+    let meant: Vec<String> = runs.map(|resource| resource.address.to_string()).collect();
+    if !meant.is_empty() {
+        return Ok(meant);
+    }
+    let all: Vec<String> = session
+        .resources()
+        .filter(|resource| kinds::of(resource.kind).ends)
+        .map(|resource| resource.address.to_string())
+        .collect();
+    let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to completion"));
+    Err(session.fails(match all.as_slice() {
+        [] => problem.help("jobs and checks do, and this stack has none"),
+        all => problem.help(format!("give {}", model::diag::listed(all.iter().map(String::as_str), "or"))),
+    }))
+}

@@ -1,0 +1,237 @@
+//! `scale`: the live number of one thing, at once.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli::Exit;
+use crate::cli::commands::apply::{Changing, Moved, run};
+use crate::cli::completion_values;
+use crate::cli::consent::{self, Whole};
+use crate::cli::preflight::{Wanted, passed, preflight};
+use crate::cli::session::{Link, Session, block_on};
+use crate::cli::settings::{Failure, Format, Settings};
+use crate::report::{Next, Reporter, View};
+use kinds::kubernetes::helm_release::{self, groups_meant};
+use kinds::scale::{Number, Scaled};
+use model::address::Address;
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::{ObjectId, Resource};
+use plan::Plan;
+use plan::scale::Wish;
+use stack::edit::{self, Edit};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra scale dask_cluster.rapids 5         workers of the default group\n  \
+    dask-infra scale rapids.group.large 2          any unique ending works\n  \
+    dask-infra scale helm_release.rapids/gpu-workers 5   a group of workers of the Dask chart\n  \
+    dask-infra scale node_pool.a100 3 --write      nodes, and writes 3 to the stack file\n  \
+    dask-infra scale rapids 0 --auto-approve\n\
+    \n\
+    Changes that number and nothing else. Without --write the next apply restores the number in the stack file; with it the file is edited in place, comments and layout stay, and a number from an extended file is overridden in the stack's own file.\n\
+    A number between bounds (`{ min, max }`) belongs to its autoscaler and cannot be scaled.";
+
+/// Options of `scale`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A Dask cluster, one of its groups, a node pool, a worker group of the Dask chart, a Deployment or StatefulSet
+    /// of a manifest or chart
+    #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
+    address: String,
+    /// How many workers, nodes (in all zones together) or pods
+    #[arg(value_name = "N", value_parser = number)]
+    number: u32,
+    /// Also write the number to the stack file
+    #[arg(long)]
+    write: bool,
+    /// Do not look at quotas, permissions and organization policies before nodes are added
+    #[arg(long)]
+    skip_preflight: bool,
+    #[command(flatten)]
+    changing: Changing,
+}
+
+/// Parses the number: more workers than that are no number that anybody means.
+fn number(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number @ 0..=15000) => Ok(number),
+        Ok(_) | Err(_) => {
+            Err("give a whole number from 0 to 15000: `dask-infra scale dask_cluster.rapids 5`".to_owned())
+        }
+    }
+}
+
+impl Args {
+    fn preflight(&self) -> Wanted {
+        if self.skip_preflight { Wanted::Skipped } else { Wanted::Yes }
+    }
+}
+
+/// Brings one thing to a number.
+pub fn scale(settings: &Settings, args: &Args) -> Exit {
+    let format = Format::json(args.changing.json);
+    settings.report_edit(format, |reporter, written| bring(settings, args, format, reporter, written))
+}
+
+fn bring(
+    settings: &Settings,
+    args: &Args,
+    format: Format,
+    reporter: &mut dyn Reporter,
+    written: &mut Option<String>,
+) -> Result<Exit, Failure> {
+    let session = Session::load(settings)?;
+    let (resource, scaled) = meant(&session, &args.address)?;
+    let fail = |problem| Failure::new(vec![problem], session.sources().clone());
+    let edit = match args.write {
+        true => Some(edit::number(session.sources(), &scaled.place, args.number).map_err(fail)?),
+        false => None,
+    };
+    // The rules of the file hold for the new number, too.
+    let instead = [(scaled.place.clone(), json!(args.number))];
+    let asked = Session::load_with(settings, &instead)?;
+    reporter.diagnostics(&unasked(asked.warnings(), args.number), asked.sources());
+    let wish =
+        Wish { address: &resource.address, scaled: &scaled, number: args.number, kept: edit.is_some() };
+    let keep = |written: &mut Option<String>| match &edit {
+        Some(edit) if edit.before != edit.after => {
+            keep(settings, edit, &asked)?;
+            *written = Some(edit.what.clone());
+            Ok(())
+        }
+        Some(_) | None => Ok::<(), Failure>(()),
+    };
+    block_on(async {
+        let link = asked.connect(settings)?;
+        let plan = asked.scale(&link, &wish, args.changing.parallelism).await?;
+        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
+        if plan.is_empty() {
+            keep(written)?;
+            link.close().await?;
+            return Ok(Exit::Done);
+        }
+        let findings = preflight(&*link.api(), &plan, args.preflight(), args.changing.parallelism).await;
+        passed(findings, reporter, asked.sources())?;
+        let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
+        let came = consent::get(&plan, &plan.allowed, whole, format)?;
+        // The file first: an apply goes on from there when this is interrupted.
+        keep(written)?;
+        let moved = Moved::of(came, "scale again");
+        let again = async |link: &Link, _: &Plan| asked.scale(link, &wish, args.changing.parallelism).await;
+        run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await
+    })
+}
+
+/// Warnings without those that say what was asked for: Pods do not fit into a pool without nodes.
+fn unasked(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
+    let meant = |warning: &&Diagnostic| number > 0 || warning.code != Code::MoreGpusThanPool;
+    warnings.iter().filter(meant).cloned().collect()
+}
+
+/// The one thing that is meant and has a number that may be changed.
+fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> {
+    let found = match session.find(typed) {
+        Err(nothing) => session.find(&group(session, typed).ok_or(nothing)?)?,
+        found => found?,
+    };
+    let lowered = session.lowered();
+    let sources = session.sources();
+    let fail = |problem: Diagnostic| Err(Failure::new(vec![problem], sources.clone()));
+    let ours = |resource: &&Resource| lowered.resources.iter().any(|own| own.address == resource.address);
+    let counted: Vec<(&Resource, Scaled)> = found
+        .iter()
+        .copied()
+        .filter(ours)
+        .filter_map(|resource| {
+            Some((resource, (kinds::of(resource.kind).scaled)(resource, &lowered.resources)?))
+        })
+        .collect();
+    let at = found.first().and_then(|resource| sources.key_span(&resource.origin));
+    let (resource, scaled) = match counted.as_slice() {
+        [(resource, scaled)] => ((*resource).clone(), scaled.clone()),
+        [] => {
+            let external = found.iter().any(|resource| !ours(resource));
+            let (why, help) = if external {
+                ("it is managed elsewhere (`manage = false`)", "ask its owner, or scale it with its own tool")
+            } else {
+                (
+                    "it has nothing to scale",
+                    "workers of Dask clusters and groups, nodes of pools, and pods of Deployments and \
+                     StatefulSets from manifests can be scaled",
+                )
+            };
+            let what = format!("`{typed}` cannot be scaled: {why}");
+            return fail(Diagnostic::error(Code::NothingToScale, what).at(at, "this").help(help));
+        }
+        several => {
+            let names = several.iter().map(|(resource, _)| resource.address.as_str());
+            let what = format!("`{typed}` has several numbers to scale");
+            let help = format!("use one of {}", listed(names, "or"));
+            return fail(Diagnostic::error(Code::NothingToScale, what).at(at, "this").help(help));
+        }
+    };
+    if let Number::Autoscaler { min, max, whose, place } = &scaled.number {
+        let what = format!(
+            "{whose} sets the number of {} of {}, between {min} and {max}",
+            scaled.unit, resource.address
+        );
+        let problem = Diagnostic::error(Code::NumberOfOthers, what).at(sources.span(place), "its bounds");
+        return fail(problem.help("change the bounds and apply, or replace them with a number and apply"));
+    }
+    Ok((resource, scaled))
+}
+
+/// The address of the Deployment behind a group of workers of a Helm chart: `helm_release.rapids/gpu-workers`. `None`
+/// when there is none, or there are several.
+fn group(session: &Session, typed: &str) -> Option<String> {
+    let groups = groups_meant(&session.stack().helm_release, typed);
+    let [(key, group)] = groups.as_slice() else { return None };
+    let section = Address::of(helm_release::SECTION, key);
+    let ObjectId { gvk, namespace, name } = &group.object;
+    let address = Address::object(section.as_str(), &gvk.kind, namespace.as_deref(), name);
+    Some(address.as_str().to_owned())
+}
+
+/// Writes the edited file in the place of the old one. The stack must then say exactly what was asked for.
+fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure> {
+    replace(&edit.file, &edit.before, &edit.after)?;
+    match Session::load(settings) {
+        Ok(now) if now.stack() == asked.stack() => Ok(()),
+        Ok(_) | Err(_) => {
+            replace(&edit.file, &edit.after, &edit.before)?;
+            let what = format!("{} cannot be edited without changing anything else", edit.file.display());
+            Err(Diagnostic::error(Code::CannotKeep, what).help("edit it by hand, then apply").into())
+        }
+    }
+}
+
+/// Replaces a file whole, so that nobody reads half of it; one that changed meanwhile stays.
+pub(crate) fn replace(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
+    let failed = |why: String| {
+        Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))
+            .help("nothing was scaled; fix the cause, or omit `--write`")
+    };
+    let io = |error: std::io::Error| failed(error.to_string());
+    // A link stays a link.
+    let file = fs::canonicalize(file).map_err(io)?;
+    if fs::read_to_string(&file).map_err(io)? != before {
+        return Err(failed("it has changed in the meantime".to_owned()));
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = file.with_file_name(format!(".{name}.{}", std::process::id()));
+    let write = || {
+        let mut new = fs::File::create(&beside)?;
+        new.write_all(after.as_bytes())?;
+        new.set_permissions(fs::metadata(&file)?.permissions())?;
+        new.sync_all()?;
+        fs::rename(&beside, &file)
+    };
+    write().map_err(|error| {
+        // What could not be finished is no use to anybody.
+        let _ = fs::remove_file(&beside);
+        io(error)
+    })
+}

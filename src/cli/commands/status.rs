@@ -1,0 +1,325 @@
+//! `status`: what is live of a stack, and what its pods wait for.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::cli::Exit;
+use crate::cli::commands::plan::parallelism;
+use crate::cli::completion_values;
+use crate::cli::session::{Link, Session, block_on};
+use crate::cli::settings::{Failure, Format, Settings};
+use crate::report::status::{Row, State, Status};
+use apply::ApplyOptions;
+use kinds::kind::Found;
+use kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
+use kinds::kubernetes::{check, machines};
+use kinds::status::StatusLine;
+use live::{LiveApi, look as ask};
+use model::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra status                  a line for each section\n  \
+    dask-infra status -v               every object\n  \
+    dask-infra status rapids           one section, with each of its objects\n  \
+    dask-infra status --watch          updates on every change, until everything is ready\n  \
+    dask-infra status --follow         a line for each change, until everything is ready or has failed\n  \
+    dask-infra status --json | jq '.things[] | select(.state != \"ready\")'\n\
+    \n\
+    Reads only. Exits with 0 even when something is not ready; see `ready` of `--json`. With `--follow` it exits with 1 \
+    when something has failed.";
+
+/// Options of `status`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Only this: a section of the stack, or an object of one; any unique ending works
+    #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
+    address: Option<String>,
+    /// Check every two seconds and print what changed, until everything is ready
+    #[arg(long)]
+    watch: bool,
+    /// Check every five seconds and print a line for each thing whose state changed, until all are ready, stopped or
+    /// failed
+    #[arg(short, long, conflicts_with = "watch")]
+    follow: bool,
+    /// Print JSON: one object, with `--watch` or `--follow` one for each change
+    #[arg(long)]
+    json: bool,
+    /// Requests at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+}
+
+/// Between two looks of `--watch`.
+const WATCH: Duration = Duration::from_secs(2);
+/// The same of `--follow`, which may go on for days.
+const FOLLOW: Duration = Duration::from_secs(5);
+
+/// Shows what is live.
+pub fn status(settings: &Settings, args: &Args) -> Exit {
+    settings.report(Format::Text, |reporter| {
+        let session = Session::load(settings)?;
+        let found = match &args.address {
+            Some(address) => session.find(address)?.into_iter().map(|found| found.identity.clone()).collect(),
+            None => Vec::new(),
+        };
+        block_on(async {
+            let link = session.connect(settings)?;
+            if args.follow {
+                return follow(settings, args, (&session, link), &found).await;
+            }
+            let mut before = String::new();
+            loop {
+                link.api().tolerate();
+                let status = look(&session, &link, &found, args.parallelism).await?;
+                reporter.diagnostics(&session.missed(&link), session.sources());
+                let text = shown(settings, args, &status);
+                if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_settled()
+                {
+                    break;
+                }
+                before = text;
+                tokio::time::sleep(WATCH).await;
+            }
+            let exit = if session.missed(&link).is_empty() { Exit::Done } else { Exit::Error };
+            link.close().await?;
+            Ok(exit)
+        })
+    })
+}
+
+/// The whole once, and then each change. What cannot be read for a while is waited for.
+async fn follow(
+    settings: &Settings,
+    args: &Args,
+    (session, link): (&Session, Link),
+    found: &[Identity],
+) -> Result<Exit, Failure> {
+    link.api().tolerate();
+    let mut status = look(session, &link, found, args.parallelism).await?;
+    let mut printed = settings.print(&shown(settings, args, &status));
+    while printed == Exit::Done && !status.is_over() {
+        tokio::time::sleep(FOLLOW).await;
+        link.api().tolerate();
+        let Ok(now) = look(session, &link, found, args.parallelism).await else { continue };
+        let moment = jiff::Timestamp::now();
+        let lines: String =
+            now.changes(&status).iter().map(|change| change.shown(args.json, moment)).collect();
+        if !lines.is_empty() {
+            printed = settings.print(&lines);
+        }
+        status = now;
+    }
+    link.close().await?;
+    Ok(if status.has_failed() { Exit::Error } else { printed })
+}
+
+fn shown(settings: &Settings, args: &Args, status: &Status) -> String {
+    match args.json {
+        true if args.watch || args.follow => format!("{}\n", status.json()),
+        true => format!("{:#}\n", status.json()),
+        false => {
+            let every = settings.is_verbose() || args.address.is_some();
+            let text = status.text(every, settings.screen().data_look().width);
+            if args.watch || args.follow { format!("{text}\n") } else { text }
+        }
+    }
+}
+
+/// How the stack is, or what of it was asked for.
+pub(crate) async fn look(
+    session: &Session,
+    link: &Link,
+    found: &[Identity],
+    parallelism: usize,
+) -> Result<Status, Failure> {
+    let world = session.world(link, parallelism).await?;
+    let lowered = session.lowered();
+    let api = link.api();
+    let external = lowered.external.iter().map(|external| &external.resource);
+    let resources = plan::propose::fallback::settled(&lowered.resources, &lowered.ladders, &world);
+    let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
+    let all = external.chain(&resources).filter(meant);
+    let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
+    let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
+    // What others own is not this stack's to pay.
+    let others = lowered.external.iter().map(|external| &external.resource.identity);
+    let others: BTreeSet<&Identity> = others.collect();
+    rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.prices.clear());
+    without_nodes(&mut rows, &resources, &world);
+    ask_events(&*api, &mut rows).await;
+    Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
+}
+
+pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {
+    let live = world.find(&resource.identity);
+    if let Some(state) = stopped(resource, live, world) {
+        let (address, identity) = (resource.address.clone(), resource.identity.clone());
+        return Row { address, identity, state, said: StatusLine::default() };
+    }
+    let (state, said) = match (&resource.identity, live) {
+        (Identity::Check(_), _) => {
+            let state = passed(resource, world);
+            let line = match state {
+                State::Ready => "passed",
+                State::Absent => "it has not passed yet",
+                _ => "",
+            };
+            (state, StatusLine { line: line.to_owned(), ..StatusLine::default() })
+        }
+        (_, None) => (State::Absent, ended_by_itself(resource, world)),
+        (_, Some(live)) => {
+            let (resource, instead) = with_live_size(resource, world);
+            match kinds::of(resource.kind).kept(&resource, owner, live) {
+                None => (State::Ready, StatusLine::default()),
+                Some(wait) => {
+                    let (state, mut said) = judged(api, &wait, world).await;
+                    if let Some(instead) = instead {
+                        said.line.push_str(&instead);
+                    }
+                    (state, said)
+                }
+            }
+        }
+    };
+    Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
+}
+
+/// The message for a Dask cluster on hosts that is gone because its time was over.
+fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
+    let was_made = world.record.as_ref().is_some_and(|record| record.passes.contains_key(&resource.identity));
+    let ends = kinds::hosts::cluster::ends(&resource.body);
+    let ends = ends.filter(|_| was_made && resource.kind == KindId::HostCluster);
+    let address = &resource.address;
+    let line = ends.map(|ends| format!("it ends {ends}; `dask-infra start {address}` recreates it"));
+    StatusLine { line: line.unwrap_or_default(), ..StatusLine::default() }
+}
+
+/// A pool with the number of nodes that was last asked for, by whomever: those are the nodes that come. Where the stack file has
+/// another number, that is said behind the line.
+fn with_live_size<'r>(resource: &'r Resource, world: &World) -> (Cow<'r, Resource>, Option<String>) {
+    let size = resource.identity.pool().and_then(|pool| world.sizes.get(pool));
+    match (size, resource.body["nodeCount"].as_u64()) {
+        (Some(size), Some(says)) if u64::from(*size) != says => {
+            let mut asked = resource.clone();
+            asked.body["nodeCount"] = json!(size);
+            (Cow::Owned(asked), Some(format!(" (the stack file has {says})")))
+        }
+        _ => (Cow::Borrowed(resource), None),
+    }
+}
+
+/// What is stopped: gone, or a pool without nodes.
+fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<State> {
+    let stop = world.record.as_ref()?.stopped.get(&resource.identity)?;
+    let left = match &resource.identity {
+        Identity::NodePool { pool, .. } => world.sizes.get(pool).is_some_and(|nodes| *nodes > 0),
+        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => live.is_some(),
+    };
+    Some(match left {
+        true => {
+            State::Waiting(format!("still there, and {stop}: `dask-infra stop` again finishes that").into())
+        }
+        false => State::Stopped(stop.to_string()),
+    })
+}
+
+/// Where `stop` took all nodes away, what waits for a node is stopped, too: without `start` it never comes.
+fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
+    let is_stopped =
+        |pool: &&Resource| world.record.as_ref().is_some_and(|it| it.stopped.contains_key(&pool.identity));
+    let pools: Vec<&Resource> = resources.iter().filter(|one| one.identity.pool().is_some()).collect();
+    let others =
+        world.pools.keys().any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
+    if pools.is_empty() || others || !pools.iter().all(is_stopped) {
+        return;
+    }
+    for row in rows.iter_mut().filter(|row| row.identity.object().is_some()) {
+        if let State::Waiting(_) = row.state {
+            row.state = State::Stopped("it has no nodes: all node pools are stopped".to_owned());
+            row.said = StatusLine::default();
+        }
+    }
+}
+
+/// A check has passed when the record says so of this very text.
+fn passed(resource: &Resource, world: &World) -> State {
+    let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
+    match pass {
+        Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
+        Some(_) => State::Waiting("must run again: it changed since it passed".into()),
+        None => State::Absent,
+    }
+}
+
+async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, StatusLine) {
+    let kind = kinds::of(wait.kind);
+    let queries = (kind.queries)(wait);
+    match futures::future::try_join_all(queries.all().map(|(_, query)| ask(api, query))).await {
+        Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
+        Ok(found) => {
+            let found = Found::answers(&queries, &found);
+            let flex = machines::pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
+            let readiness = machines::settle(kind.readiness(wait, &found), &found, &flex);
+            let unhandled = matches!(readiness, Readiness::Unhandled(_));
+            let state = match readiness {
+                Readiness::Ready | Readiness::Impaired(_) => State::Ready,
+                Readiness::Progressing(progress) => State::Waiting(progress),
+                Readiness::Unhandled(what) | Readiness::Stalled(what) => State::Waiting(what.into()),
+                Readiness::Queued(queued) => State::Queued(queued.to_string()),
+                Readiness::Failed(why) => State::Failed(why),
+            };
+            let mut said = (kind.status_line)(wait, &found).unwrap_or_default();
+            said.unhandled = unhandled;
+            let state = match (state, said.failed.take(), said.waits.take()) {
+                (State::Ready, Some(why), _) => State::Failed(why),
+                (State::Ready, None, Some(what)) => State::Waiting(what.into()),
+                (state, ..) => state,
+            };
+            if let Some((what, until)) = &said.until {
+                said.line.push_str(&format!("; {what} {}", within(until, jiff::Timestamp::now())));
+            }
+            (state, said)
+        }
+    }
+}
+
+/// `within 7 min`, and by when where that cannot be told.
+fn within(until: &str, now: jiff::Timestamp) -> String {
+    match until.parse::<jiff::Timestamp>() {
+        Ok(until) if until > now => {
+            // Begun minutes count: the last one is one, too.
+            let seconds = until.duration_since(now).as_secs();
+            format!("within {} min", (seconds + 59) / 60)
+        }
+        Ok(_) => "now: their time is over".to_owned(),
+        Err(_) => format!("by {until}"),
+    }
+}
+
+/// Pods that do not say themselves why they wait, or that no node takes: the events of their namespaces may.
+async fn ask_events(api: &dyn LiveApi, rows: &mut [Row]) {
+    let mut events: BTreeMap<String, Value> = BTreeMap::new();
+    for row in rows {
+        for pending in
+            row.said.pending.iter_mut().filter(|pending| pending.why.is_none() || pending.unscheduled)
+        {
+            if !events.contains_key(&pending.namespace) {
+                let path = format!("/api/v1/namespaces/{}/events", pending.namespace);
+                let found = ask(api, &Query { api: Api::Kubernetes, path }).await;
+                // Without rights to read events the pods stay without a reason.
+                events.insert(pending.namespace.clone(), found.unwrap_or_default());
+            }
+            let Some(events) = events.get(&pending.namespace) else { continue };
+            let told = match pending.unscheduled {
+                true => not_scaled_by_events(&pending.pod, events),
+                false => why_by_events(&pending.pod, events),
+            };
+            pending.why = told.or_else(|| pending.why.take());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `stop` and `start`: what costs money goes and comes back, and the stack file stays as it is.
+
+use crate::cli::commands::apply::{Changing, apply_linked, apply_stack};
+use crate::cli::commands::plan::{Making, Part, seconds};
+use crate::cli::consent::Whole;
+use crate::cli::session::{Link, Session, block_on};
+use crate::cli::settings::{Failure, Format, Settings};
+use crate::cli::{Exit, completion_values, consent, lock_holder};
+use model::address::Address;
+use model::diag::{Code, Diagnostic};
+use model::record::Stop;
+use model::resource::{Lowered, Resource};
+use plan::stop::startable;
+use plan::{Consent, Mode};
+
+/// Shown below the options.
+pub const STOP_EXAMPLES: &str = "Examples:\n  \
+    dask-infra stop                            everything that can be stopped\n  \
+    dask-infra stop dask_cluster.rapids        with its groups and autoscaler\n  \
+    dask-infra stop node_pool.a100             and what must run on it\n  \
+    dask-infra stop rapids --when-idle         once its scheduler is idle\n  \
+    dask-infra stop --auto-approve\n\
+    \n\
+    Deletes Dask clusters, their groups, jobs that have not ended, requests for nodes, notebooks and Pods, and scales node \
+    pools to 0 nodes. The stack file stays as it is: later plans leave stopped sections stopped and name who stopped them and when. \
+    `dask-infra start` brings them back.";
+
+/// Shown below the options of `start`.
+pub const START_EXAMPLES: &str = "Examples:\n  \
+    dask-infra start                           everything that is stopped\n  \
+    dask-infra start dask_cluster.rapids       and the node pools that it needs\n  \
+    dask-infra apply --start                   the same for the whole stack, with all other changes\n\
+    \n\
+    Also recreates Dask clusters that `ttl`, `idle_stop` or `idle_timeout` deleted. A job that was stopped runs from its beginning.";
+
+/// Options of `stop`.
+#[derive(clap::Args, Debug)]
+pub struct StopArgs {
+    /// What to stop; without it, everything that can be stopped
+    #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
+    addresses: Vec<String>,
+    /// Approve deleting Pods outside the stack that would be deleted along: `delete:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    /// Before removing Dask workers, wait until their scheduler is idle
+    #[arg(long)]
+    when_idle: bool,
+    /// Maximum wait of --when-idle: `90s`, `30m`, `4h`, `1h 30m`, `3d`; then exit code 6
+    #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
+    wait: u32,
+    #[command(flatten)]
+    changing: Changing,
+}
+
+/// Options of `start`.
+#[derive(clap::Args, Debug)]
+pub struct StartArgs {
+    /// What to start; without it, everything that is stopped
+    #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
+    addresses: Vec<String>,
+    /// Approve replacing, deleting or adopting something that it needs
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    /// Maximum wait for capacity that is queued (default 10m; then exit code 7): `90s`, `30m`, `4h`, `3d`
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    wait: Option<u32>,
+    /// Do not look at quotas, permissions, machine types and organization policies before the first write
+    #[arg(long)]
+    skip_preflight: bool,
+    #[command(flatten)]
+    changing: Changing,
+}
+
+/// Takes away what costs money.
+pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
+    let StopArgs { addresses, allow, when_idle, wait, changing } = args;
+    let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap_or_default();
+    let making = Making {
+        allow: allow.clone(),
+        part: Part::only(addresses.clone()),
+        stop: Some(Stop { by: lock_holder::this().who, since: now.to_string(), section: None }),
+        when_idle: *when_idle,
+        wait: when_idle.then_some(*wait),
+        // Nothing is made.
+        skip_preflight: true,
+        ..changing.making()
+    };
+    apply_stack(settings, Mode::Apply, &making, changing.auto_approve, changing.force_unlock)
+}
+
+/// Brings back what is stopped.
+pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
+    let StartArgs { addresses, allow, wait, skip_preflight, changing } = args;
+    let format = Format::json(changing.json);
+    let whole = if changing.auto_approve { Whole::Given } else { Whole::Ask };
+    settings.report(format, |reporter| {
+        let session = Session::load(settings)?;
+        block_on(async {
+            let link = session.connect(settings)?;
+            let (meant, told) = what(&session, &link, addresses, changing.parallelism).await?;
+            reporter.diagnostics(&told, session.sources());
+            if meant.is_empty() {
+                link.close().await?;
+                return Ok(Exit::Done);
+            }
+            reporter.diagnostics(session.warnings(), session.sources());
+            let making = Making {
+                allow: allow.clone(),
+                part: Part::only(meant),
+                start: true,
+                wait: *wait,
+                skip_preflight: *skip_preflight,
+                ..changing.making()
+            };
+            let how = (whole, changing.force_unlock);
+            apply_linked((session, link), Mode::Apply, &making, how, reporter).await
+        })
+    })
+}
+
+/// The addresses of what is stopped and meant, and a word on what is meant and is not stopped.
+async fn what(
+    session: &Session,
+    link: &Link,
+    typed: &[String],
+    parallelism: usize,
+) -> Result<(Vec<String>, Vec<Diagnostic>), Failure> {
+    let named: Result<Vec<(&String, Vec<&Resource>)>, Failure> =
+        typed.iter().map(|typed| Ok((typed, session.find(typed)?))).collect();
+    let named = named?;
+    let world = session.world(link, parallelism).await?;
+    let Lowered { resources, external, .. } = session.lowered();
+    let stopped: Vec<&Resource> = {
+        let addresses = startable(resources, external, &world);
+        resources.iter().filter(|resource| addresses.contains(&&resource.address)).collect()
+    };
+    let texts = |found: Vec<&Resource>| -> Vec<String> {
+        found.into_iter().map(|resource| resource.address.to_string()).collect()
+    };
+    let not = |what: String, help: &str| Diagnostic::warning(Code::NotStopped, what).help(help);
+    if named.is_empty() {
+        let told = stopped.is_empty().then(|| {
+            not("nothing in this stack is stopped".to_owned(), "`dask-infra plan` shows what would change")
+        });
+        return Ok((texts(stopped), Vec::from_iter(told)));
+    }
+    let (mut targets, mut told) = (Vec::new(), Vec::new());
+    for (typed, meant) in named {
+        let of = |resource: &&Resource| meant.iter().any(|meant| meant.origin.contains(&resource.origin));
+        let found: Vec<&Resource> = stopped.iter().copied().filter(of).collect();
+        if found.is_empty() {
+            let section = meant.first().map(|resource| Address::new(resource.address.section()));
+            let name = section.map_or_else(|| typed.clone(), |section| section.to_string());
+            let help = "`start` brings back what `stop`, `ttl`, `idle_stop` or `idle_timeout` took away; `dask-infra apply` \
+                        creates what is missing otherwise";
+            told.push(not(format!("{name} is not stopped"), help));
+        }
+        targets.extend(texts(found));
+    }
+    Ok((targets, told))
+}

@@ -1,0 +1,66 @@
+//! Files of saved plans on the disk.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use model::diag::{Code, Diagnostic};
+use plan::{Plan, file};
+
+/// Writes a plan.
+///
+/// # Errors
+/// What could not be written.
+pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
+    let text = file::text(plan).map_err(|why| unwritten(path, &why.to_string()))?;
+    write(path, &text).map_err(|why| unwritten(path, &why.to_string()))
+}
+
+fn unwritten(path: &Path, why: &str) -> Diagnostic {
+    Diagnostic::error(Code::CannotWrite, format!("the plan cannot be written to {}: {why}", path.display()))
+        .help("choose a file in a writable folder")
+}
+
+/// Before the world is read: a plan that cannot be saved is not worth waiting for.
+///
+/// # Errors
+/// There is no folder for the file, or one in its place.
+pub(crate) fn has_a_place(path: &Path) -> Result<(), Diagnostic> {
+    let folder = folder(path);
+    if path.is_dir() {
+        Err(unwritten(path, "it is a folder"))
+    } else if !folder.is_dir() {
+        Err(unwritten(path, &format!("there is no folder {}", folder.display())))
+    } else {
+        Ok(())
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Reads a plan that [`save`] wrote.
+///
+/// # Errors
+/// It is not there, or no plan that this version of the program can use.
+pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
+    let shown = path.display().to_string();
+    let text = std::fs::read(path).map_err(|why| match why.kind() {
+        ErrorKind::NotFound => file::unusable(&shown, "no such file"),
+        _ => file::unusable(&shown, &why.to_string()),
+    })?;
+    file::read(&shown, &text)
+}
+
+/// Whole or not at all: a plan that is cut off must never lie under the name. Nobody else may read it, as it holds every
+/// body that would be sent.
+fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+    let Some(name) = path.file_name().filter(|_| !special) else { return std::fs::write(path, text) };
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    // Made by nobody else before, with mode 0600.
+    let mut beside = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder(path))?;
+    beside.write_all(text)?;
+    beside.persist(path).map(drop).map_err(|failed| failed.error)
+}
