@@ -10,7 +10,7 @@ use crate::cli::access::{self, Words};
 use crate::cli::readiness::look_at;
 use crate::cli::sandbox_folder;
 use crate::cli::settings::{Access, Failure, Settings};
-use live::along::read_scope;
+use live::cascade_scope::read_scope;
 use live::connection::{Connection, InProcess, Options as Connect};
 use live::gke::GkeAccess;
 use live::kube::{Doubt, KubeconfigAccess, Leads};

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::away::{self, Since};
-use super::failure::{brief, failed, of_operation, of_request};
-use super::hear::Reply;
-use super::operations::{self, OPERATION, Places, running_operation};
-use super::program::{Pause, Run};
-use super::trouble::Told;
-use super::{Outcome, Stopped};
+use crate::control_plane_down::{self, Since};
+use crate::failure::{brief, failed, of_operation, of_request};
+use crate::gke_errors::Told;
+use crate::operations::{self, OPERATION, Places, running_operation};
+use crate::program::{Pause, Run};
+use crate::watch_events::Reply;
+use crate::{Outcome, Stopped};
 use kinds::json::is_going;
 use kinds::kubernetes::marks;
 use kinds::kubernetes::requests::ABSENT;
@@ -20,7 +20,7 @@ use live::admission::{self, Admission};
 use live::cause::project_of;
 use live::list::list;
 use live::retry::{Patience, Tries, Trouble, Verdict};
-use live::{ApiError, Class, Request, served};
+use live::{ApiError, Class, Request, served_kinds};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
 use model::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method, Packed};
@@ -68,7 +68,7 @@ enum Behind {
 }
 
 impl Run<'_> {
-    pub(super) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
+    pub(crate) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut tries = Tries::new(Patience::Writing);
         let mut seen = Seen::default();
@@ -113,7 +113,7 @@ impl Run<'_> {
     ) -> Result<Behind, Outcome> {
         if request.method == Method::Delete && is_gone(&error, seen.lost) {
             // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
-            let lacks = || served::lacks(self.shared.api, &error, &request.path);
+            let lacks = || served_kinds::lacks(self.shared.api, &error, &request.path);
             if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
                 self.remember_deleted(request, &Value::Null);
                 self.reply = Some((request.path.clone(), Reply::Gone));
@@ -196,7 +196,7 @@ impl Run<'_> {
             return Ok(false);
         }
         self.waits_on(work.operation.as_deref(), &work.message, waited, work.at_most);
-        match self.pause(away::AGAIN).await {
+        match self.pause(control_plane_down::AGAIN).await {
             Pause::Over => Ok(true),
             Pause::Interrupted => Err(self.interrupted_call(request, error)),
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Outcome;
-use super::trouble::{self, Told};
+use crate::Outcome;
+use crate::gke_errors::{self, Told};
 use live::cause::{Cause, project_of};
 use live::{ApiError, Class, SOMETHING_ELSE};
 use model::diag::Code;
@@ -97,7 +97,7 @@ fn conflict(error: &ApiError) -> Outcome {
 
 /// A GKE operation that ended with an error.
 pub fn of_operation(operation: &str, kind: &str, told: &Told, project: &str) -> Outcome {
-    let help = trouble::remedy(told, project);
+    let help = gke_errors::remedy(told, project);
     let help = help.as_deref().unwrap_or("plan again to see what it left behind, then apply");
     failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", told.text), Some(help))
 }
@@ -105,7 +105,7 @@ pub fn of_operation(operation: &str, kind: &str, told: &Told, project: &str) -> 
 /// What keeps GKE from doing what a refused request asks for.
 fn in_the_way(error: &ApiError) -> Option<String> {
     let body = error.body.as_ref().unwrap_or(&Value::Null);
-    trouble::remedy(&Told::of(error.message.as_str()).with(body), project_of(&error.request))
+    gke_errors::remedy(&Told::of(error.message.as_str()).with(body), project_of(&error.request))
 }
 
 /// `90 s`, `30 min`: limits as people say them.

@@ -21,31 +21,31 @@ use model::resource::KindId;
 use model::secrets::given::Given;
 use plan::Plan;
 
-mod away;
-mod begin;
+mod acquire;
 mod call;
-mod climb;
+mod control_plane_down;
 pub mod failure;
-mod fence;
-mod hear;
+mod fallback;
+mod gke_errors;
 pub mod lock;
 mod operations;
 mod program;
 pub mod record;
 pub mod schedule;
-mod trouble;
 mod wait;
+mod watch_events;
+mod write_guard;
 
 #[cfg(test)]
 mod tests;
 
-pub use begin::{NotBegun, begin, give_back};
+pub use acquire::{NotBegun, begin, give_back};
 
-use fence::Fence;
 use lock::Lock;
 use program::{Ended, Run, Shared};
 use record::{NotKept, RecordWriter};
 use schedule::Scheduler;
+use write_guard::Fence;
 
 /// How one change ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,12 +7,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::away::{self, Since, Work};
-use super::failure::failed;
-use super::fence::Fence;
-use super::hear::Reply;
-use super::record::RecordWriter;
-use super::{Event, Kinds, Outcome, Stopped};
+use crate::control_plane_down::{self, Since, Work};
+use crate::failure::failed;
+use crate::record::RecordWriter;
+use crate::watch_events::Reply;
+use crate::write_guard::Fence;
+use crate::{Event, Kinds, Outcome, Stopped};
 use kinds::kubernetes::job;
 use kinds::kubernetes::object::gvk;
 use kinds::kubernetes::requests::ABSENT;
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
     }
 
     /// A step, unless the apply is to end.
-    pub(super) async fn step_unless_stopped(
+    pub(crate) async fn step_unless_stopped(
         &mut self,
         step: &Step,
         pass: &mut Option<String>,
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
         };
         match retry::send(self.shared.api, request, Patience::Reading).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(super::failure::of_request(&error)),
+            Err(error) => Err(crate::failure::of_request(&error)),
         }
     }
 
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
                     }
                     delay = delay.mul_f64(1.5).min(Duration::from_secs(3));
                 }
-                Err(error) => return Err(super::failure::of_request(&error)),
+                Err(error) => return Err(crate::failure::of_request(&error)),
             }
         }
     }
@@ -413,7 +413,7 @@ impl<'a> Run<'a> {
 
     /// What GKE works on when a request fails so.
     pub async fn work_in_the_way(&self, of: Api, error: &ApiError) -> Option<Work> {
-        away::work_in_the_way(self.shared.api, self.shared.cluster, of, error).await
+        control_plane_down::work_in_the_way(self.shared.api, self.shared.cluster, of, error).await
     }
 
     /// A read, tried again where that helps; what is not there is `null`.
@@ -425,7 +425,9 @@ impl<'a> Run<'a> {
                     return Ok(Value::Null);
                 }
                 Err(error) => match self.work_in_the_way(request.api, &error).await {
-                    Some(work) if since.elapsed() <= work.at_most => tokio::time::sleep(away::AGAIN).await,
+                    Some(work) if since.elapsed() <= work.at_most => {
+                        tokio::time::sleep(control_plane_down::AGAIN).await;
+                    }
                     Some(_) | None => return Err(error),
                 },
                 Ok(value) => return Ok(value),
@@ -459,7 +461,7 @@ fn tail(pod: &ObjectId, lines: &[String]) -> String {
 }
 
 /// What a change has come to that is interrupted in a wait; `None` where nothing was begun that has an end.
-pub(super) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
+pub(crate) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
     match (until, action) {
         (Until::Ready | Until::Still, Action::Update) => Some("changed, not yet ready"),
         (Until::Ready | Until::Still, Action::Keep) => Some("not yet ready"),

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::Outcome;
-use super::failure::failed;
-use super::lock::{Lock, Missing, NotWritten, Unlocked};
+use crate::Outcome;
+use crate::failure::failed;
+use crate::lock::{Lock, Missing, NotWritten, Unlocked};
 use kinds::kind::Halt;
 use live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
 use live::retry::{self, Patience};
@@ -529,13 +529,13 @@ enum Phase<'a> {
     Outcome { outcomes: &'a Outcomes, passes: &'a Passes },
 }
 
-pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
+pub(crate) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
     plan.changes.iter().enumerate().find(|(_, change)| matches!(change.identity, Identity::Cluster(_)))
 }
 
 /// Nothing is recorded of a plan that has nothing to do or of a stack that manages nothing, nor in a cluster that the plan
 /// deletes.
-pub(super) fn keeps_record(plan: &Plan) -> bool {
+pub(crate) fn keeps_record(plan: &Plan) -> bool {
     let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
     let something = plan.record_left || plan.halts.news || plan.changes.iter().any(managed);
     something

@@ -5,16 +5,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::failure::{brief, failed, of_request};
-use super::hear::{Ear, Known};
-use super::program::{Pause, Run, unfinished};
-use super::trouble::Told;
-use super::{Event, Outcome};
+use crate::failure::{brief, failed, of_request};
+use crate::gke_errors::Told;
+use crate::program::{Pause, Run, unfinished};
+use crate::watch_events::{Ear, Known};
+use crate::{Event, Outcome};
 use kinds::dask;
 use kinds::dask::when_idle::Asked;
 use kinds::kind::{Found, Part, Queries};
 use kinds::kubernetes::machines;
-use live::{ApiError, Class, Request, look, served};
+use live::{ApiError, Class, Request, look, served_kinds};
 use model::diag::Code;
 use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
@@ -33,7 +33,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl<'a> Run<'a> {
     /// Waits for what a step says.
-    pub(super) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
+    pub(crate) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
         if wait.until == Until::Still {
             return self.glance(wait).await;
         }
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
     async fn read_once(&self, api: Api, path: &str) -> Result<Value, ApiError> {
         match self.shared.api.send(Request::get(api, path)).await {
             Err(error) if error.is_unknown_path() => {
-                let lacks = served::lacks(self.shared.api, &error, path).await?;
+                let lacks = served_kinds::lacks(self.shared.api, &error, path).await?;
                 if lacks { Ok(Value::Null) } else { Err(error) }
             }
             Err(error) if error.class == Class::NotFound => Ok(Value::Null),

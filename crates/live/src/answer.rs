@@ -4,11 +4,11 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::admission::Admission;
-use super::cause::Cause;
-use super::shape::{Media, Shape};
-use super::trust::Trust;
-use super::{ApiError, Class, Request};
+use crate::admission::Admission;
+use crate::cause::Cause;
+use crate::shape::{Media, Shape};
+use crate::trust::Trust;
+use crate::{ApiError, Class, Request};
 use model::resource::{Api, Method};
 
 /// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.

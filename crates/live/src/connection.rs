@@ -10,12 +10,12 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::credentials::Credentials;
-use super::endpoint::{Address, address, endpoint};
-use super::gke::{Gke, GkeAccess};
-use super::hosts::Fleet;
-use super::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
-use super::{ApiError, Class, LiveApi, Request};
+use crate::credentials::Credentials;
+use crate::endpoint::{Address, address, endpoint};
+use crate::gke::{Gke, GkeAccess};
+use crate::hosts::Fleet;
+use crate::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::{Api, ClusterName, Endpoint, Host, Method};
 
 /// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.

@@ -14,9 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connection::Connection;
-use super::kube::Tunnel;
-use super::{ApiError, Class, LiveApi as _, Request};
+use crate::connection::Connection;
+use crate::kube::Tunnel;
+use crate::{ApiError, Class, LiveApi as _, Request};
 use model::resource::Api;
 
 /// The pod that answers, and its ports in the order of the local ones.

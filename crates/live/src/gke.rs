@@ -8,14 +8,14 @@ use axum::Router;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::answer::Answer;
-use super::credentials::Credentials;
-use super::environment::environment;
-use super::proxy::{self, Via};
-use super::shape::Media;
-use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
-use super::trust::{Trust, is_untrusted};
-use super::{ApiError, Class, Request};
+use crate::answer::Answer;
+use crate::credentials::Credentials;
+use crate::environment::environment;
+use crate::proxy::{self, Via};
+use crate::shape::Media;
+use crate::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
+use crate::trust::{Trust, is_untrusted};
+use crate::{ApiError, Class, Request};
 use model::resource::{Api, Method};
 
 /// How GKE is reached.

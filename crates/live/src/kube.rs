@@ -23,14 +23,14 @@ use serde_json::Value;
 use tokio::io::DuplexStream;
 use tower::{BoxError, ServiceBuilder};
 
-use super::answer::Answer;
-use super::credentials::Credentials;
-use super::environment::environment;
-use super::proxy::{self, Via};
-use super::shape::Media;
-use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
-use super::trust::{Trust, is_untrusted};
-use super::{ApiError, Class, Request};
+use crate::answer::Answer;
+use crate::credentials::Credentials;
+use crate::environment::environment;
+use crate::proxy::{self, Via};
+use crate::shape::Media;
+use crate::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
+use crate::trust::{Trust, is_untrusted};
+use crate::{ApiError, Class, Request};
 use model::resource::Api;
 
 /// Bytes. Large ones have the credentials of a hundred clusters.

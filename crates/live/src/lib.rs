@@ -2,9 +2,9 @@
 //! beside the sandbox.
 
 pub mod admission;
-pub mod along;
 pub mod answer;
-mod ask;
+mod batch;
+pub mod cascade_scope;
 pub mod cause;
 pub mod connection;
 pub mod credentials;
@@ -16,27 +16,27 @@ pub mod gke;
 pub mod hosts;
 pub mod kube;
 pub mod list;
-mod look;
-mod marked;
-pub mod private;
+mod owned_objects;
+mod pool_sizes;
+pub mod private_files;
+mod probe;
 mod proxy;
 pub mod read;
 pub mod record;
 pub mod retry;
-pub mod served;
+pub mod served_kinds;
 pub mod shape;
-mod sizes;
 pub mod survey;
 mod transport;
 mod trust;
 pub mod watch;
 
-pub use self::ask::ask;
+pub use self::batch::ask;
 pub use self::connection::{Connection, InProcess, Options};
 pub use self::credentials::CURE;
 pub use self::gke::GkeAccess;
 pub use self::kube::{Doubt, KubeconfigAccess};
-pub use self::look::look;
+pub use self::probe::look;
 pub use self::read::{Reading, read};
 pub use self::trust::Trust;
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::retry::get;
-use super::{ApiError, Class, LiveApi, Request, served};
+use crate::retry::get;
+use crate::{ApiError, Class, LiveApi, Request, served_kinds};
 use model::resource::{Api, Gvk, ObjectId, encoded};
 
 /// Objects in a page of a list, as kubectl asks for.
@@ -23,20 +23,20 @@ pub type Collections = BTreeSet<(Gvk, Option<String>)>;
 /// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
 /// (Events, Ingresses of old). What comes first counts.
 #[derive(Default)]
-pub(super) struct Once {
-    pub(super) by_id: BTreeMap<ObjectId, Value>,
+pub(crate) struct Once {
+    pub(crate) by_id: BTreeMap<ObjectId, Value>,
     uids: HashSet<String>,
 }
 
 impl Once {
     /// Of what a world holds.
-    pub(super) fn of(by_id: BTreeMap<ObjectId, Value>) -> Self {
+    pub(crate) fn of(by_id: BTreeMap<ObjectId, Value>) -> Self {
         let uids = by_id.values().filter_map(uid).map(str::to_owned).collect();
         Self { by_id, uids }
     }
 
     /// Adds what is not there yet.
-    pub(super) fn extend(&mut self, found: Vec<(ObjectId, Value)>) {
+    pub(crate) fn extend(&mut self, found: Vec<(ObjectId, Value)>) {
         for (object, live) in found {
             let another = uid(&live).is_none_or(|uid| self.uids.insert(uid.to_owned()));
             if another {
@@ -51,7 +51,7 @@ fn uid(live: &Value) -> Option<&str> {
 }
 
 /// Whether a field manager has applied an object.
-pub(super) fn is_applied_by(live: &Value, manager: &str) -> bool {
+pub(crate) fn is_applied_by(live: &Value, manager: &str) -> bool {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
     entries.into_iter().flatten().any(applied)
@@ -76,7 +76,7 @@ pub async fn list(
 }
 
 /// The same, of objects that have a label, in this version.
-pub(super) async fn list_labelled(
+pub(crate) async fn list_labelled(
     api: &dyn LiveApi,
     gvk: &Gvk,
     namespace: Option<&str>,
@@ -102,7 +102,7 @@ fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
 }
 
 /// What a LIST came to.
-pub(super) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
+pub(crate) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
 
 /// What is listed at once.
 enum Wanted<'a> {
@@ -151,7 +151,7 @@ impl<'a> Wanted<'a> {
 
 /// Lists collections side by side, and hands over what comes of each as it comes. A kind that is wanted in many namespaces and
 /// is few in all of the cluster is asked for once; what is more, or may not be listed so, is listed in each namespace.
-pub(super) async fn list_all<E>(
+pub(crate) async fn list_all<E>(
     api: &dyn LiveApi,
     collections: &Collections,
     parallelism: usize,
@@ -213,7 +213,7 @@ async fn list_in(
 ) -> Result<Option<Vec<Value>>, ApiError> {
     let collection = gvk.collection(namespace);
     match list_pages(api, &collection, label).await {
-        Err(error) if error.is_unknown_path() => match served::lacks(api, &error, &collection).await? {
+        Err(error) if error.is_unknown_path() => match served_kinds::lacks(api, &error, &collection).await? {
             true => Ok(None),
             false => Err(error),
         },
@@ -227,7 +227,7 @@ async fn list_otherwise(
     gvk: &Gvk,
     namespace: Option<&str>,
 ) -> Result<Option<(Gvk, Vec<Value>)>, ApiError> {
-    for version in served::in_group(api, &gvk.group).await? {
+    for version in served_kinds::in_group(api, &gvk.group).await? {
         if version.name == gvk.version {
             continue;
         }
@@ -241,7 +241,7 @@ async fn list_otherwise(
 
 /// Items of a LIST, page by page; from the start in one page when the pages went stale in between, and in small ones
 /// when the objects are too large for a full one.
-pub(super) async fn list_pages(
+pub(crate) async fn list_pages(
     api: &dyn LiveApi,
     collection: &str,
     label: Option<&str>,

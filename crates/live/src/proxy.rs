@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use serde_json::json;
 
-use super::environment::{Env, environment};
-use super::{ApiError, Class, Request};
+use crate::environment::{Env, environment};
+use crate::{ApiError, Class, Request};
 use model::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.

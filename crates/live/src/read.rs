@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::endpoint::endpoint;
-use super::list::{Collections, Listed, Once, is_applied_by, list_all};
-use super::marked::marked;
-use super::record::{self, Found};
-use super::retry::{Patience, get};
-use super::sizes::{count_missing_nodes, instance_group_sizes};
-use super::{ApiError, Class, LiveApi, Request};
+use crate::endpoint::endpoint;
+use crate::list::{Collections, Listed, Once, is_applied_by, list_all};
+use crate::owned_objects::marked;
+use crate::pool_sizes::{count_missing_nodes, instance_group_sizes};
+use crate::record::{self, Found};
+use crate::retry::{Patience, get};
+use crate::{ApiError, Class, LiveApi, Request};
 use model::record::Record;
 use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen, World};
 
@@ -34,7 +34,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     if let Some(name) = &read_set.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
-                match super::along::elsewhere(api, name, &read_set.owner).await {
+                match crate::cascade_scope::elsewhere(api, name, &read_set.owner).await {
                     Ok(elsewhere) => reading.world.elsewhere = elsewhere,
                     Err(error) => reading.cannot(error),
                 }

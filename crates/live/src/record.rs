@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::list::is_applied_by;
-use super::retry::{self, Patience};
-use super::{ApiError, Class, LiveApi, MANAGER, Request, along};
+use crate::list::is_applied_by;
+use crate::retry::{self, Patience};
+use crate::{ApiError, Class, LiveApi, MANAGER, Request, cascade_scope};
 pub use model::record::is_part;
 use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
 use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
@@ -105,7 +105,7 @@ pub async fn home_of(
     let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
     let Some(uid) = uid.filter(|_| is_applied_by(&namespace, MANAGER)) else { return Ok(None) };
     // What cannot be listed may be there: an empty namespace that stays costs nothing.
-    let alone = along::holds_nothing_but(api, NAMESPACE, these, parallelism).await;
+    let alone = cascade_scope::holds_nothing_but(api, NAMESPACE, these, parallelism).await;
     Ok(alone.then(|| uid.to_owned()))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Method;
 
 /// What keeps a request from being done for now.
@@ -152,7 +152,7 @@ impl Tries {
 /// Sends what may be sent twice without harm, again where that helps.
 ///
 /// Sends a request of a reading.
-pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
+pub(crate) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
     send(api, request, Patience::Reading).await
 }
 

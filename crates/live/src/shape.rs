@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Request;
+use crate::Request;
 use model::resource::{Api, Method};
 
 /// What a body says that it is.
@@ -431,9 +431,9 @@ fn collection(fields: &Map<String, Value>, api_version: &str) -> Result<(), Stri
 mod tests {
     use serde_json::json;
 
-    use super::super::answer::Answer;
-    use super::super::{Class, Request};
     use super::*;
+    use crate::answer::Answer;
+    use crate::{Class, Request};
 
     const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
 

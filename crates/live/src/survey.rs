@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::list::list;
-use super::read::read;
-use super::{ApiError, LiveApi, Request};
+use crate::list::list;
+use crate::read::read;
+use crate::{ApiError, LiveApi, Request};
 use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen};
 
 /// What there is.
@@ -88,7 +88,7 @@ pub async fn survey(
 /// They cannot be listed.
 pub async fn clusters(api: &dyn LiveApi, project: &str) -> Result<Vec<ClusterName>, ApiError> {
     let path = format!("/v1/projects/{project}/locations/-/clusters");
-    let found = super::retry::get(api, Request::get(Api::Gke, path)).await?;
+    let found = crate::retry::get(api, Request::get(Api::Gke, path)).await?;
     let clusters = found["clusters"].as_array().into_iter().flatten();
     let named = clusters.filter_map(|cluster| {
         Some(ClusterName {

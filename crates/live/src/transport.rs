@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tower::ServiceExt as _;
 
-use super::answer::{Answer, LARGEST};
-use super::shape::Media;
-use super::{ApiError, Class, Request};
+use crate::answer::{Answer, LARGEST};
+use crate::shape::Media;
+use crate::{ApiError, Class, Request};
 use model::resource::{Api, Method};
 
 /// How long one request may take, connecting included.

@@ -16,9 +16,9 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::LARGEST;
-use super::kube::BytesAsTheyCome;
-use super::{ApiError, Class, LiveApi, Request};
+use crate::answer::LARGEST;
+use crate::kube::BytesAsTheyCome;
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Api;
 
 /// How long the server is asked to keep a watch open, in seconds. Source: client-go asks for five to ten minutes, so that

@@ -10,7 +10,7 @@ use apply::{ApplyOptions, Event, NotBegun, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use live::along::read_scope;
+use live::cascade_scope::read_scope;
 use live::connection::InProcess;
 use live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use model::diag::{self, Look};

@@ -20,7 +20,7 @@ use apply::lock::{Holder, Liveness, Lock, Locking};
 use apply::{ApplyOptions, NotBegun, Outcome, Stopped, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use live::{ApiError, LiveApi, Request, along::read_scope};
+use live::{ApiError, LiveApi, Request, cascade_scope::read_scope};
 use model::diag::{self, Look};
 use model::resource::Method;
 use model::source::Sources;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::environment::Env;
 use super::exchange::{Key, Login, Refresh};
+use crate::environment::Env;
 
 /// What stands for application default credentials on this machine, by what can be read without a network.
 #[derive(Debug)]

@@ -17,9 +17,9 @@ use rustls::sign::SigningKey;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::super::proxy::of_environment;
-use super::super::transport::{USER_AGENT, causes};
 use super::Refused;
+use crate::proxy::of_environment;
+use crate::transport::{USER_AGENT, causes};
 
 /// What a cluster of GKE wants, too: without the second one it knows an account by a number, and bindings by e-mail do not
 /// match. Source: gke-gcloud-auth-plugin.

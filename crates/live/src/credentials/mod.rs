@@ -17,9 +17,9 @@ use self::exchange::Exchange;
 use self::google::Library;
 pub(crate) use self::refused::Refused;
 use self::refused::{Whose, explained};
-use super::environment::environment;
-use super::transport::TOKEN_TIMEOUT;
-use super::{ApiError, Request};
+use crate::environment::environment;
+use crate::transport::TOKEN_TIMEOUT;
+use crate::{ApiError, Request};
 use model::secrets::{self, Secrets};
 
 /// What mends missing or expired credentials.

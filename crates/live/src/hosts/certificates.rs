@@ -17,7 +17,7 @@ use rcgen::{
 use serde_json::{Map, Value, json};
 
 use crate::shape::Place;
-use crate::{Request, private};
+use crate::{Request, private_files};
 use model::resource::{Host, Method, Reach};
 
 /// Days until certificates end. Plans warn when a twelfth of that, two months, is left.
@@ -113,7 +113,7 @@ const OF_CLIENTS: [(&str, &str, &str); 3] = [
 
 /// The folder of this user with copies of the certificates of a Dask cluster, and those that it is in, the innermost first.
 fn folders_for_clients(host: &Host, cluster: &str) -> Option<[PathBuf; 3]> {
-    let base = private::state()?.join("dask-infra");
+    let base = private_files::state()?.join("dask-infra");
     let clients = base.join("clients");
     Some([clients.join(name_for_clients(host, cluster)), clients, base])
 }
@@ -141,9 +141,9 @@ pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Val
         Reach::Ssh { .. } => {
             let [folder, clients, base] =
                 folders_for_clients(host, cluster).ok_or("neither XDG_STATE_HOME nor HOME is set")?;
-            private::parent(&base)?;
-            private::folder(&clients)?;
-            let folder = private::folder(&folder)?;
+            private_files::parent(&base)?;
+            private_files::folder(&clients)?;
+            let folder = private_files::folder(&folder)?;
             for (_, name, field) in OF_CLIENTS {
                 let pem = text(field).ok_or("the host did not send them")?;
                 write(&folder, name, pem).map_err(|error| error.to_string())?;

@@ -26,10 +26,10 @@ mod turns;
 pub use self::certificates::{CERTIFICATES, keep_for_clients};
 pub use self::fleet::Fleet;
 
-use super::answer::{Answer, LARGEST};
-use super::kube::BytesAsTheyCome;
-use super::shape::Media;
-use super::{ApiError, Class, Request};
+use crate::answer::{Answer, LARGEST};
+use crate::kube::BytesAsTheyCome;
+use crate::shape::Media;
+use crate::{ApiError, Class, Request};
 use model::resource::{Host, Reach};
 
 /// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::environment::environment;
-use crate::private;
+use crate::private_files;
 use crate::{ApiError, Class, Request};
 use model::resource::{Host, Reach};
 use model::shell::{ShellLine, quoted};
@@ -95,8 +95,8 @@ fn program() -> String {
 fn sockets() -> Option<PathBuf> {
     let session = environment("XDG_RUNTIME_DIR").filter(|folder| folder.len() < 30);
     let session = session.map(|folder| PathBuf::from(folder).join("dask-infra"));
-    let shared = PathBuf::from(format!("/tmp/dask-infra-{}", private::user()));
-    session.into_iter().chain([shared]).find_map(|folder| private::folder(&folder).ok())
+    let shared = PathBuf::from(format!("/tmp/dask-infra-{}", private_files::user()));
+    session.into_iter().chain([shared]).find_map(|folder| private_files::folder(&folder).ok())
 }
 
 /// Why a host was not reached, by what ssh said. Source: OpenSSH 9.2, each tried.

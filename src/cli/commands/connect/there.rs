@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::{Exit, lock_holder};
 use crate::report::connect::Connected;
 use apply::lock::Liveness;
-use live::private;
+use live::private_files;
 use model::diag::{Code, Diagnostic};
 
 /// The option of the process in the background.
@@ -46,8 +46,8 @@ impl Note {
     fn stands(&self) -> bool {
         let of_pid = self.process.as_deref().and_then(|process| process.rsplit(' ').nth(1));
         let lives = self.process.as_deref().map_or(Liveness::Unknown, lock_holder::liveness);
-        let is_own =
-            fs::metadata(format!("/proc/{}", self.pid)).is_ok_and(|about| about.uid() == private::user());
+        let is_own = fs::metadata(format!("/proc/{}", self.pid))
+            .is_ok_and(|about| about.uid() == private_files::user());
         let listens = || {
             let held = listening(self.pid);
             !self.ports.is_empty() && self.ports.iter().all(|port| held.contains(port))
@@ -95,11 +95,11 @@ impl Notes {
     /// Why no folder can be used.
     pub fn open() -> Result<Self, String> {
         // In a shell of `su` the variable may name the folder of another user.
-        let session = private::named("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
+        let session = private_files::named("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
         let mut why = "neither XDG_RUNTIME_DIR nor HOME is set".to_owned();
-        for base in [session, private::state()].into_iter().flatten() {
+        for base in [session, private_files::state()].into_iter().flatten() {
             let own = base.join("dask-infra");
-            match private::parent(&own).and_then(|_| private::folder(&own.join("connect"))) {
+            match private_files::parent(&own).and_then(|_| private_files::folder(&own.join("connect"))) {
                 Ok(folder) => return Ok(Self(folder)),
                 Err(problem) => why = problem,
             }
@@ -110,7 +110,7 @@ impl Notes {
     /// A folder for tests.
     #[cfg(test)]
     fn at(folder: &Path) -> Self {
-        Self(private::folder(&folder.join("connect")).unwrap())
+        Self(private_files::folder(&folder.join("connect")).unwrap())
     }
 
     /// The file of one address of one target of one stack.

@@ -4,8 +4,8 @@ use futures::StreamExt as _;
 use futures::stream;
 use serde_json::Value;
 
-use super::retry::get;
-use super::{ApiError, Class, LiveApi, Request};
+use crate::retry::get;
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Query;
 
 /// What each query finds, in their order; what is not there is `null`.

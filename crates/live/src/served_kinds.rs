@@ -6,22 +6,22 @@
 
 use serde_json::Value;
 
-use super::retry::get;
-use super::shape::Place;
-use super::{ApiError, Class, LiveApi, Request};
+use crate::retry::get;
+use crate::shape::Place;
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::{Api, Gvk};
 
 /// A group that every cluster serves: a list of groups without it is not that of a cluster.
 const EVERYWHERE: &str = "apps";
 
 /// A group as a cluster tells it.
-pub(super) struct Group {
+pub(crate) struct Group {
     pub name: String,
     /// The preferred one first.
     pub versions: Vec<Version>,
 }
 
-pub(super) struct Version {
+pub(crate) struct Version {
     pub group: String,
     pub name: String,
     /// `None` when they have to be asked for.
@@ -30,7 +30,7 @@ pub(super) struct Version {
 
 /// A kind that is served.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Served {
+pub(crate) struct Served {
     pub gvk: Gvk,
     pub namespaced: bool,
     /// Whether objects of it can be listed.
@@ -104,7 +104,7 @@ impl Version {
 ///
 /// # Errors
 /// It does not say.
-pub(super) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
+pub(crate) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
     let answer = get(api, Request::get(Api::Kubernetes, "/apis")).await?;
     let aggregated = items(&answer, "items").filter_map(|told| {
         let name = told["metadata"]["name"].as_str()?;
@@ -141,7 +141,7 @@ pub async fn lacks(api: &dyn LiveApi, refused: &ApiError, path: &str) -> Result<
 ///
 /// # Errors
 /// It does not say.
-pub(super) async fn in_group(api: &dyn LiveApi, group: &str) -> Result<Vec<Version>, ApiError> {
+pub(crate) async fn in_group(api: &dyn LiveApi, group: &str) -> Result<Vec<Version>, ApiError> {
     let mut groups = groups(api).await?;
     if !groups.iter().any(|group| group.name == EVERYWHERE) {
         let request = Request::get(Api::Kubernetes, "/apis");
@@ -164,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::along;
+    use crate::cascade_scope;
 
     /// Answers by path.
     struct Fixed(BTreeMap<&'static str, Value>);
@@ -179,8 +179,8 @@ mod tests {
 
     /// The kinds as `plural.version.group`, and the groups that do not say theirs.
     async fn told(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
-        let along::Kinds { kinds, failed } =
-            along::served(&Fixed(answers.iter().cloned().collect()), 4).await;
+        let cascade_scope::Kinds { kinds, failed } =
+            cascade_scope::served(&Fixed(answers.iter().cloned().collect()), 4).await;
         let mut names: Vec<String> = kinds
             .into_iter()
             .map(|Served { gvk, .. }| format!("{}.{}.{}", gvk.plural, gvk.version, gvk.group))

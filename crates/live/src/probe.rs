@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Query;
 
 /// How long something behind the proxy may take: a look has other things to look at.

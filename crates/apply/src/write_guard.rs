@@ -7,8 +7,8 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::failure::brief;
-use super::lock::{Barred, Lock};
+use crate::failure::brief;
+use crate::lock::{Barred, Lock};
 use live::kube::BytesAsTheyCome;
 use live::retry::Trouble;
 use live::{ApiError, Class, LiveApi, Request};

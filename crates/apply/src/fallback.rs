@@ -1,16 +1,16 @@
 //! The ways of a change, one after the other: what has no machines is taken back, and the next way is tried. All requests are
 //! those of the plan; what is decided here is only how many of its ways are gone.
 
-use super::failure::failed;
-use super::program::Run;
-use super::{Event, Outcome};
+use crate::failure::failed;
+use crate::program::Run;
+use crate::{Event, Outcome};
 use model::diag::Code;
 use model::record::Tried;
 use model::resource::{Climb, Step};
 
 impl Run<'_> {
     /// Goes on with the next way for as long as what fails is that there are no machines.
-    pub(super) async fn climb(&mut self, climb: &Climb, first: Outcome) -> Result<(), Outcome> {
+    pub(crate) async fn climb(&mut self, climb: &Climb, first: Outcome) -> Result<(), Outcome> {
         let thing = &self.change.identity;
         let (mut way, mut outcome) = (climb.first.as_str(), first);
         let mut tried: Vec<Tried> = Vec::new();

@@ -7,10 +7,10 @@ use std::convert::Infallible;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::list::{Collections, Listed, Once, list, list_all};
-use super::retry::get;
-use super::served::{Served, Version, groups};
-use super::{ApiError, Class, LiveApi, Request};
+use crate::list::{Collections, Listed, Once, list, list_all};
+use crate::retry::get;
+use crate::served_kinds::{Served, Version, groups};
+use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::{
     Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
     forget_fields,
@@ -193,21 +193,21 @@ fn bare(mut live: Value) -> Value {
 }
 
 /// What a cluster does not say of its kinds.
-pub(super) struct Unserved {
+pub(crate) struct Unserved {
     /// The group; `None` when it does not even say its groups.
     pub group: Option<String>,
     pub error: ApiError,
 }
 
 /// The kinds of a cluster.
-pub(super) struct Kinds {
+pub(crate) struct Kinds {
     pub kinds: Vec<Served>,
     pub failed: Vec<Unserved>,
 }
 
 /// The kinds that can be listed, each in the best version of its group that serves it, as far as the cluster says that unasked:
 /// else in the version that the group prefers.
-pub(super) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
+pub(crate) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
     let mut failed = Vec::new();
     let mut versions = vec![(0, Version::of("", "v1"))];
     match groups(api).await {

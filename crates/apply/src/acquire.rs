@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::lock::{Lock, Missing, Unlocked};
-use super::record::{cluster_change, keeps_record};
-use super::{interrupted, signals};
+use crate::lock::{Lock, Missing, Unlocked};
+use crate::record::{cluster_change, keeps_record};
+use crate::{interrupted, signals};
 use live::LiveApi;
 use live::read::has_inside;
 use plan::{Action, Plan};

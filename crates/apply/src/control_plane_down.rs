@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::operations::{self, OPERATION, running_operation};
+use crate::operations::{self, OPERATION, running_operation};
 use live::{ApiError, Class, LiveApi, Request};
 use model::resource::{Api, ClusterName};
 

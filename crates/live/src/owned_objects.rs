@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::along::{Kinds, Unserved, served};
-use super::list::{is_applied_by, list_labelled};
-use super::served::Served;
-use super::shape::is_built_in;
-use super::{ApiError, Class, LiveApi};
+use crate::cascade_scope::{Kinds, Unserved, served};
+use crate::list::{is_applied_by, list_labelled};
+use crate::served_kinds::Served;
+use crate::shape::is_built_in;
+use crate::{ApiError, Class, LiveApi};
 use model::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 #[derive(Debug, Default)]
-pub(super) struct Marked {
+pub(crate) struct Marked {
     pub objects: Vec<(ObjectId, Value)>,
     /// Kinds of which not all could be listed.
     pub unlisted: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub(super) struct Marked {
 ///
 /// # Errors
 /// What the API server itself serves cannot be read.
-pub(super) async fn marked(
+pub(crate) async fn marked(
     api: &dyn LiveApi,
     manager: &str,
     namespaces: &BTreeSet<&str>,

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::list::list_pages;
-use super::{LiveApi, Request};
+use crate::list::list_pages;
+use crate::{LiveApi, Request};
 use model::resource::{Api, World};
 
 /// Nodes that each pool's instance groups aim for; only pools of which every group could be read.
-pub(super) async fn instance_group_sizes(
+pub(crate) async fn instance_group_sizes(
     api: &dyn LiveApi,
     pools: &BTreeMap<String, Value>,
     parallelism: usize,
@@ -39,7 +39,7 @@ async fn instance_group_size(api: &dyn LiveApi, url: &str) -> Option<u32> {
 }
 
 /// For pools whose instance groups could not be read: how many Node objects carry the pool's label.
-pub(super) async fn count_missing_nodes(api: &dyn LiveApi, world: &mut World) {
+pub(crate) async fn count_missing_nodes(api: &dyn LiveApi, world: &mut World) {
     let World { pools, sizes, .. } = world;
     let missing: Vec<&String> = pools
         .iter()

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::environment::environment;
+use crate::environment::environment;
 use model::shell::quoted;
 
 /// Modes that let other users enter a folder, and that let them write into it.
