@@ -1,5 +1,5 @@
-//! What stands in the way when something cannot be read: the cause in one line, the place in the stack file that
-//! leads there, and the command that mends it. Pure: an error in, a diagnostic out.
+//! Diagnostics of failed reads: the cause in one line, the place in the stack file that
+//! leads there, and the command that fixes it. Pure: an error in, a diagnostic out.
 
 use crate::cli::rights::{grant, role};
 use apply::failure::code_of;
@@ -44,7 +44,7 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
     Diagnostic::error(code, message).at(sources.span(&place).filter(|_| there), "for this").help(help)
 }
 
-/// The same where the host's agent was asked.
+/// Returns code, message and help for an error of the agent on a host.
 fn on_host(error: &ApiError) -> (Code, String, String) {
     // The agent is ours: what it says in an answer counts, too.
     let remedy = error.body.as_ref().and_then(|body| body["remedy"].as_str());
@@ -153,7 +153,7 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
     }
 }
 
-/// What Kubernetes refuses: its own words name user, verb and resource.
+/// Returns code, message and help for a denial by Kubernetes: its own words name user, verb and resource.
 fn rights(error: &ApiError) -> (Code, String, String) {
     let help = "an administrator of the cluster grants it: on GKE with the role roles/container.developer or the one that \
                 `dask-infra permissions` names, else with a ClusterRoleBinding; `kubectl auth can-i --list` shows \
@@ -161,7 +161,7 @@ fn rights(error: &ApiError) -> (Code, String, String) {
     (Code::Denied, format!("the cluster denied read access: {}", error.message), help.to_owned())
 }
 
-/// Who was asked.
+/// Returns the name of the API that was asked.
 fn who(error: &ApiError, target: &Target) -> &'static str {
     match (&target.gke, error.request.contains(" /api")) {
         (Some(_), false) => "Google's API",

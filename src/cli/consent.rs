@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<Consent, String> {
     }
 }
 
-/// Whether the plan as a whole is still to be agreed to.
+/// States of the approval of the plan as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
     /// `yes` is asked for.
@@ -40,7 +40,7 @@ pub enum Came {
     Asked,
 }
 
-/// What is still to be agreed to.
+/// Approvals that are still missing.
 #[derive(Debug, PartialEq, Eq)]
 struct Questions {
     whole: Whole,
@@ -64,8 +64,8 @@ pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Re
     Ok(Came::Asked)
 }
 
-/// What others made or apply and the plan would take over, where consent to that is missing: the plan is refused as
-/// it stands.
+/// Returns an error for each thing, not managed by this stack, that the plan would adopt without approval: the plan is
+/// refused as it stands.
 pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
     let missing = plan.missing_consents(&[]);
     let taken = plan.changes.iter().filter_map(|change| Some((change, change.taken.as_ref()?)));
@@ -87,7 +87,7 @@ pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
     told.collect()
 }
 
-/// What must be given when nobody can be asked.
+/// Returns the error that lists the options to give when nobody can be asked.
 fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
     let mut flags: Vec<String> = Vec::new();
     if *whole == Whole::Ask {

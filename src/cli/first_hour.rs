@@ -19,7 +19,7 @@ macro_rules! files {
 const FILES: &[(&str, &str)] =
     files!("README.md", "first-hour", "experiments.py", "google.py", "hour.py", "report.py", "stack.toml");
 
-/// What the kit compares with the project, as Python reads it.
+/// The catalog that the kit compares with the project, in a format that Python reads.
 const CATALOG: (&str, &str) = ("gcp-accelerators.toml", include_str!("../../schemas/gcp-accelerators.toml"));
 
 /// Names the kit's folder to the kit, which deletes it at its end.

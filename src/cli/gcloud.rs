@@ -1,4 +1,4 @@
-//! What the user's gcloud knows, read from its files as gcloud reads them: which project and zone are set. Nothing is run.
+//! The project and zone that are set in the user's gcloud, read from its files as gcloud reads them. Nothing is run.
 //! Source: `gcloud topic configurations`, and the Cloud SDK's `properties.py` for names and order.
 
 use std::fs;

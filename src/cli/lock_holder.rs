@@ -1,4 +1,4 @@
-//! Who runs this program, for the lock of a stack.
+//! The identity of the process that runs this program, for the lock of a stack.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(AWAKE_OR_NOT)).unwrap_or_default()
 }
 
-/// Whether a process that [`this`] named still runs.
+/// Returns the liveness of a process that [`this`] named.
 pub fn liveness(process: &str) -> Liveness {
     let parts: Vec<&str> = process.rsplitn(3, ' ').collect();
     let [began, pid, place] = parts.as_slice() else { return Liveness::Unknown };
@@ -48,8 +48,8 @@ pub fn liveness(process: &str) -> Liveness {
     }
 }
 
-/// What tells the processes that this one sees from those of other machines and containers: the boot and the namespace
-/// of process numbers.
+/// Returns the boot ID and the PID namespace. They distinguish the processes that this one sees from those of other
+/// machines and containers.
 fn world() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let space = std::fs::read_link("/proc/self/ns/pid").ok()?;

@@ -231,7 +231,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
-/// What is said of arguments that are not understood, with colours; `None` when they are. Does nothing else.
+/// Returns the error text, with colors, for arguments that cannot be parsed; `None` if they can. Does nothing else.
 pub fn misread(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let error = parse(arguments.clone()).err()?;

@@ -9,7 +9,7 @@ use plan::{Plan, file};
 /// Writes a plan.
 ///
 /// # Errors
-/// What could not be written.
+/// The plan cannot be written.
 pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
     let text = file::text(plan).map_err(|why| unwritten(path, &why.to_string()))?;
     write(path, &text).map_err(|why| unwritten(path, &why.to_string()))

@@ -15,7 +15,7 @@ use model::source::Sources;
 use plan::Plan;
 use plan::review::preflight::{Answers, Preflight, Question};
 
-/// Whether it is done.
+/// Choices for the preflight checks: run or skip them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Yes,
@@ -44,7 +44,7 @@ pub async fn preflight(
 /// Tells what was found; what would fail for certain ends the command.
 ///
 /// # Errors
-/// What would fail.
+/// Some findings are errors, so an apply would fail.
 pub fn passed(
     findings: Vec<Diagnostic>,
     reporter: &mut dyn Reporter,

@@ -1,4 +1,4 @@
-//! What a stack needs permission for, and the roles that hold it: the one table, for `permissions`, `doctor` and what is said of
+//! Permissions that a stack needs, and the roles that hold them: the one table, for `permissions`, `doctor` and messages about
 //! refusals. Pure.
 //! Source: IAM's reference of `container.*` permissions and of the predefined roles of Kubernetes Engine; the permissions that
 //! the reference pages of the methods name. What a role holds is recalled where its page was not at hand.
@@ -21,11 +21,11 @@ pub enum Need {
     Object { group: String, plural: String, kind: String, verb: &'static str },
 }
 
-/// What a stack needs.
+/// Permissions that a stack needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     pub plan: BTreeSet<Need>,
-    /// What `plan` needs is among it.
+    /// Permissions for `apply`, including those for `plan`.
     pub apply: BTreeSet<Need>,
 }
 
@@ -144,7 +144,7 @@ impl Needs {
     }
 }
 
-/// What IAM calls objects of a kind, where it has a name for them.
+/// The names that IAM uses for objects of a kind, where it has one.
 const OBJECTS: &[(&str, &str)] = &[
     ("ClusterRole", "clusterRoles"),
     ("ClusterRoleBinding", "clusterRoleBindings"),
@@ -213,13 +213,13 @@ pub fn missing<'n>(needed: &'n [String], answer: &Value) -> Vec<&'n str> {
     needed.iter().map(String::as_str).filter(|needed| !given.contains(needed)).collect()
 }
 
-/// Whether only the project can give a permission. Those of objects in a cluster may come from its RBAC, that to act as a
-/// service account from the account.
+/// Returns true if only the project can grant a permission. The cluster's RBAC can grant permissions on its objects, and a
+/// service account the permission to act as it.
 pub fn is_of_the_project(permission: &str) -> bool {
     permission.starts_with("container.clusters.") || permission.starts_with("container.operations.")
 }
 
-/// What of many permissions is shown.
+/// Lists the permissions in one line, shortened if there are many.
 pub fn few(permissions: &[&str]) -> String {
     match permissions {
         [first, second, third, rest @ ..] if rest.len() > 2 => {
@@ -281,7 +281,7 @@ fn is_seen(permission: &str) -> bool {
     permission.starts_with("container.") && reads && !permission.starts_with("container.secrets.")
 }
 
-/// What only an administrator writes: who may do what, and kinds of objects.
+/// Returns true if a permission writes what only an administrator may write: roles, their bindings and kinds of objects.
 fn is_reserved(permission: &str) -> bool {
     let kinds = ["roles", "roleBindings", "clusterRoles", "clusterRoleBindings", "customResourceDefinitions"];
     let noun = permission.split('.').nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a folder says of the sandbox that is served from it.
+//! The URL and the token of a sandbox that is served from a folder.
 
 use std::fs;
 use std::path::Path;
@@ -22,12 +22,12 @@ pub fn served(dir: &Path) -> Option<String> {
 /// Names the file with the token of a served sandbox.
 pub const TOKEN_FILE: &str = "DASK_INFRA_SANDBOX_TOKEN_FILE";
 
-/// What the sandbox of a folder asks its clients for.
+/// Returns the token that the sandbox of a folder requires from its clients.
 pub fn token_in(dir: &Path) -> Option<String> {
     read_token(&dir.join(TOKEN))
 }
 
-/// The same of the sandbox that `sandbox env` has pointed at.
+/// Returns the token of the sandbox that `sandbox env` has pointed at.
 pub fn token_named() -> Option<String> {
     read_token(Path::new(&std::env::var_os(TOKEN_FILE)?))
 }

@@ -47,17 +47,17 @@ pub struct Ask<'a> {
     pub allowed: &'a [Consent],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
-    /// Whether what has several ways to be had begins with the first again.
+    /// True if resources with several ways to get capacity start with the first way again.
     pub retry_capacity: bool,
     /// Which part of the stack.
     pub selection: Selection,
     /// Requests at a time.
     pub parallelism: usize,
-    /// Whether another target than the last one is meant.
+    /// True if the plan may have another target than the last one.
     pub retarget: bool,
-    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
+    /// Maximum seconds to wait for an idle scheduler before its Dask workers are removed.
     pub when_idle: Option<u32>,
-    /// What is to stop or to start.
+    /// The request to stop or to start.
     pub halting: Halting,
 }
 
@@ -120,7 +120,7 @@ impl Session {
         &self.stack
     }
 
-    /// What it becomes.
+    /// Returns the resources, owner and target that the stack file is lowered to.
     pub fn lowered(&self) -> &Lowered {
         &self.lowered
     }
@@ -138,17 +138,17 @@ impl Session {
         Err(Diagnostic::error(Code::Stale, what).help("apply again").into())
     }
 
-    /// What is allowed and likely not meant.
+    /// Returns the warnings: settings that are allowed and likely not intended.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// Whose things the stack's are, and where they go.
+    /// Returns the owner of the stack's resources, and their target.
     pub fn whose(&self) -> (&Owner, &Target) {
         (&self.lowered.owner, &self.lowered.target)
     }
 
-    /// What the environment has of what the stack's Secrets ask for.
+    /// Returns the values from the environment that the stack's Secrets ask for.
     pub fn given(&self) -> &Given {
         &self.given
     }
@@ -161,7 +161,7 @@ impl Session {
     /// Everything else that can be known without the world.
     ///
     /// # Errors
-    /// What stands against any plan: a circle of dependencies.
+    /// No plan is possible: the dependencies contain a cycle.
     pub fn validate(&self) -> Result<(), Failure> {
         self.plan_offline(&Ask::of(Mode::Apply)).map(|_| ())
     }
@@ -169,7 +169,7 @@ impl Session {
     /// A plan against an empty world.
     ///
     /// # Errors
-    /// What stands against the plan.
+    /// The stack cannot be planned; the diagnostics say why.
     pub fn plan_offline(&self, ask: &Ask<'_>) -> Result<Plan, Failure> {
         self.make(&World::empty(), ask, Reading::Nothing)
     }
@@ -177,7 +177,7 @@ impl Session {
     /// A plan against what is live, and what to know about the reading.
     ///
     /// # Errors
-    /// What stands against the plan.
+    /// The stack cannot be planned; the diagnostics say why.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<Plan, Failure> {
         let mut read = self.read(link, ask.parallelism).await;
         plan::spare(&mut read.world, ask.mode, &self.lowered.external);
@@ -199,7 +199,7 @@ impl Session {
     /// A plan of the number of one thing against what is live.
     ///
     /// # Errors
-    /// What stands against it.
+    /// The change cannot be planned; the diagnostics say why.
     pub async fn scale(&self, link: &Link, wish: &Wish<'_>, parallelism: usize) -> Result<Plan, Failure> {
         let selection = Selection { targets: vec![wish.address.to_string()], excludes: Vec::new() };
         let ask = Ask { selection, parallelism, ..Ask::of(Mode::Apply) };
@@ -210,10 +210,10 @@ impl Session {
         Ok(plan)
     }
 
-    /// What others changed since the last apply.
+    /// Returns the changes made outside this stack since the last apply.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The live state cannot be read.
     pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<Drifted, Failure> {
         let read = self.read(link, ask.parallelism).await;
         let found = self.with_inputs(&read.world, ask, Reading::Live, plan::drift);
@@ -244,10 +244,10 @@ impl Session {
         read
     }
 
-    /// The same, when all of it can be read.
+    /// Returns the live state as [`Self::read`] does, if all of it can be read.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// A read failed; the diagnostic names its cause and fix.
     pub async fn world(&self, link: &Link, parallelism: usize) -> Result<World, Failure> {
         let read = self.read(link, parallelism).await;
         match &read.trouble {
@@ -268,7 +268,7 @@ impl Session {
         Failure::new(vec![found], self.sources.clone())
     }
 
-    /// The same of hosts that were passed over while it was only looked, as warnings.
+    /// Returns warnings for the hosts that were skipped because a command that only reads could not use them.
     pub fn missed(&self, link: &Link) -> Vec<Diagnostic> {
         let found = |error: &ApiError| Diagnostic {
             severity: Severity::Warning,
@@ -368,7 +368,7 @@ fn pin(target: &mut Target, sources: &Sources) {
     target.context = context;
 }
 
-/// What is to be said of the way to the cluster of a kubeconfig.
+/// Returns the warnings about the connection to the cluster of a kubeconfig.
 fn doubts(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
     let Target { context, kubeconfig, .. } = target;
     let access = KubeconfigAccess { path: kubeconfig.clone().map(PathBuf::from), context: context.clone() };
@@ -381,7 +381,7 @@ fn doubts(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
     access.doubts().into_iter().map(warning).collect()
 }
 
-/// What the environment has of what the stack's Secrets ask for. It comes into no output from now on.
+/// Returns the values from the environment that the stack's Secrets ask for, and hides them in all further output.
 pub fn given_to(resources: &[Resource], settings: &Settings) -> Given {
     let bodies = resources.iter().map(|resource| &resource.body);
     let given = Given::read(bodies, |name| settings.environment(name));
@@ -391,7 +391,7 @@ pub fn given_to(resources: &[Resource], settings: &Settings) -> Given {
     given
 }
 
-/// What a plan was made against.
+/// Kinds of state that a plan is made against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Nothing,
@@ -401,7 +401,7 @@ enum Reading {
 /// Plans a saved plan's things again, as it was asked for, against what is live now.
 ///
 /// # Errors
-/// What stands against the plan.
+/// The plan cannot be made again; the diagnostics say why.
 pub async fn plan_again(
     saved: &Plan,
     link: &Link,
@@ -480,7 +480,7 @@ impl Link {
         Arc::clone(&self.connection)
     }
 
-    /// What stopped the sandbox of this process, when something did.
+    /// Closes the link, and returns the error that stopped the sandbox of this process, if there is one.
     pub async fn close(self) -> Result<(), Failure> {
         let Self { connection, sandbox } = self;
         let Some(task) = sandbox else { return Ok(()) };
@@ -532,8 +532,8 @@ impl Link {
     }
 }
 
-/// Who can write into the repository must not choose a program that runs here, nor a file of this machine that is sent to
-/// a server: a kubeconfig in it has none.
+/// Refuses a kubeconfig in the repository that runs a program, or that sends a file of this machine to a server. Authors
+/// of the repository must not choose either.
 fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<(), Diagnostic> {
     let stack = &settings.stack;
     let folder = if stack.is_dir() { stack } else { stack.parent().unwrap_or(Path::new("")) };
@@ -611,7 +611,7 @@ fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
 /// Runs a command that waits for others.
 ///
 /// # Errors
-/// What the command says, or that no runtime can be started.
+/// The command fails, or no runtime can be started.
 pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =

@@ -1,4 +1,4 @@
-//! What every command needs: the options, the environment, and a reporter on the right streams.
+//! Settings of every command: the options, the environment, and a reporter on the right streams.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ pub enum Color {
     Never,
 }
 
-/// Who answers instead of, or as, Google.
+/// Services that answer: Google, or a sandbox instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Google.
@@ -59,7 +59,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether no cloud is behind it.
+    /// Returns true if a sandbox answers instead of the cloud.
     pub fn is_simulated(&self) -> bool {
         match self {
             Self::Google => false,
@@ -78,20 +78,20 @@ pub enum Format {
 }
 
 impl Format {
-    /// What `--json` asks for.
+    /// Returns the format that `--json` selects.
     pub fn json(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
     }
 }
 
-/// What every command needs.
+/// Settings of every command.
 #[derive(Debug)]
 pub struct Settings {
     /// The stack's file or folder.
     pub stack: PathBuf,
     /// Values of `--var`.
     pub vars: BTreeMap<String, String>,
-    /// Who answers.
+    /// The service that answers.
     pub access: Access,
     /// The program that renders charts.
     pub helm: PathBuf,
@@ -161,7 +161,7 @@ impl Settings {
         &self.program
     }
 
-    /// The same, for the stack of another file.
+    /// Returns the call of the program, as [`Self::program`] does, for the stack of another file.
     pub fn program_with(&self, stack: &Path) -> String {
         program(Some(stack), &self.options)
     }
@@ -171,12 +171,12 @@ impl Settings {
         self.detail
     }
 
-    /// Whether everything is to be said.
+    /// Returns true if everything is shown (`-v`).
     pub fn is_verbose(&self) -> bool {
         self.detail == Detail::Objects
     }
 
-    /// What no output of this command shows.
+    /// Returns the secrets that no output of this command shows.
     pub fn masks(&self) -> &Masks {
         &self.masks
     }
@@ -195,7 +195,7 @@ impl Settings {
         self.report_in(format, self.detail, command)
     }
 
-    /// The same for a command that finds a text, which is printed when it succeeds.
+    /// Runs a command that returns a text, as [`Self::report`] does, and prints the text if the command succeeds.
     pub fn show(
         &self,
         format: Format,
@@ -209,7 +209,7 @@ impl Settings {
         if exit == Exit::Done { self.print(&found) } else { exit }
     }
 
-    /// The same in another detail.
+    /// Runs a command as [`Self::report`] does, with another level of detail.
     pub fn report_in(
         &self,
         format: Format,
@@ -227,7 +227,7 @@ impl Settings {
         written(reporter.finish(), exit)
     }
 
-    /// The same for a command that edits a file on its way; what it did to the file is told last, in text.
+    /// Runs a command that edits a file, as [`Self::report`] does. In text format, it prints the edit last.
     pub fn report_edit(
         &self,
         format: Format,
@@ -284,7 +284,6 @@ impl Failure {
         self
     }
 
-    /// What is said.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
@@ -360,7 +359,7 @@ fn options(global: &Global) -> Vec<String> {
     sandbox.chain(vars).chain(helm).chain(trust).collect()
 }
 
-/// Whether a variable holds what nobody should see.
+/// Returns true if a variable may hold a secret.
 fn is_hidden(name: &str, value: &str) -> bool {
     is_secret(name) || has_secret_shape(value)
 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use model::diag::{Code, Diagnostic};
 
-/// What asked for the stop.
+/// Kinds of signals that ask for a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGINT.
@@ -18,7 +18,7 @@ pub enum Signal {
 /// The first one that any listener of this process has heard: between two applies of one command nobody listens.
 static HEARD: OnceLock<Signal> = OnceLock::new();
 
-/// What has asked this process to stop, whoever heard it.
+/// Returns the first signal that asked this process to stop, whichever listener heard it.
 pub fn heard() -> Option<Signal> {
     HEARD.get().copied()
 }
@@ -85,7 +85,7 @@ impl Stops {
         let _ = self.count.clone().wait_for(|count| *count > 0).await;
     }
 
-    /// The same, for those who listen for nothing else.
+    /// Ends at the first signal, as [`Self::came`] does, for callers that listen for nothing else.
     pub async fn wait(self) {
         self.came().await;
     }
@@ -111,8 +111,8 @@ async fn closed(hangup: &mut Option<tokio::signal::unix::Signal>) {
     }
 }
 
-/// Whether this process was started to ignore SIGHUP, as `nohup` does; to listen would undo that. Source: proc(5), `SigIgn`
-/// is a mask in which bit 0 is signal 1.
+/// Returns true if this process was started to ignore SIGHUP, as `nohup` does; listening would undo that. Source: proc(5),
+/// `SigIgn` is a mask in which bit 0 is signal 1.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! What fingers type that come from Terraform: `-out=x`, `-auto-approve`, `refresh`. The mistake is told as usual,
+//! Arguments typed out of habit from Terraform: `-out=x`, `-auto-approve`, `refresh`. The mistake is reported as usual,
 //! with the spelling that works.
 
 use std::ffi::OsString;
@@ -80,7 +80,7 @@ fn flag(word: &str, program: &Command) -> Option<String> {
     Some(if ours.starts_with('-') { format!("use '{ours}'") } else { (*ours).to_owned() })
 }
 
-/// Whether the program or one of its commands has a long flag.
+/// Returns true if the program or one of its commands has a long flag of this name.
 fn is_flag(program: &Command, name: &str) -> bool {
     let own = program.get_arguments().any(|argument| argument.get_long() == Some(name));
     own || name == "help"

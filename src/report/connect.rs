@@ -10,11 +10,11 @@ use super::human::style::{Tint, paint, push_line, tame, wrap};
 /// A connection that stands. Programs read it as it is here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connected {
-    /// What is connected to.
+    /// The address that the connection leads to.
     pub address: String,
     /// The Kubernetes cluster, or the host.
     pub target: String,
-    /// Whether GKE is imitated; what is connected to is real.
+    /// True if GKE is simulated; the connection itself is real.
     pub simulated: bool,
     /// The pod that answers: `NAMESPACE/NAME`. There is none on a host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -48,9 +48,9 @@ pub struct Connected {
     pub versions: BTreeMap<String, String>,
     /// The process that holds the local ports.
     pub pid: u32,
-    /// Whether that process runs in the background.
+    /// True if that process runs in the background.
     pub background: bool,
-    /// Whether it was there before.
+    /// True if the connection existed before.
     pub already: bool,
     /// On a host: the Python of the workers' environment, which clients can use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub struct Connected {
     /// Why the Python of this machine cannot be the client, and the cure; nothing when it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misfit: Option<String>,
-    /// Whether a process on a host listens there by itself, so that nothing is forwarded.
+    /// True if a process on a host listens there itself, so that nothing is forwarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_host: bool,
     /// Of several hosts the one that it listens on.
@@ -167,7 +167,7 @@ impl Connected {
     }
 }
 
-/// What happens to a connection while it stands.
+/// Events of an open connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The pod is gone; why.

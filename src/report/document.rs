@@ -29,19 +29,19 @@ pub struct Document {
     pub variables: BTreeMap<String, Value>,
     /// Everything as it should be afterwards.
     pub planned_values: PlannedValues,
-    /// What others changed since the last apply: `before` is what was set, `after` is what is live.
+    /// Changes made outside this stack since the last apply: `before` is the value that was set, `after` is the live value.
     pub resource_drift: Vec<ResourceChange>,
     /// Everything of the stack and what happens to it.
     pub resource_changes: Vec<ResourceChange>,
     /// Always empty: a stack has no outputs.
     pub output_changes: BTreeMap<String, Value>,
-    /// Whether there is anything to apply.
+    /// True if there is something to apply.
     pub applyable: bool,
     /// Always true: a plan holds all that is to be done.
     pub complete: bool,
     /// Always false: what cannot be planned is not saved.
     pub errored: bool,
-    /// What Terraform has no place for.
+    /// Details of the plan that Terraform's format has no place for.
     pub dask_infra: PlanExtra,
 }
 
@@ -91,12 +91,12 @@ pub struct ResourceChange {
     pub name: String,
     /// Always `dask-infra`.
     pub provider_name: &'static str,
-    /// What happens.
+    /// The actions, and the values before and after.
     pub change: Values,
     /// Terraform's word for why it is replaced or deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_reason: Option<&'static str>,
-    /// What Terraform has no place for.
+    /// Details of the change that Terraform's format has no place for.
     pub dask_infra: ChangeExtra,
 }
 
@@ -122,10 +122,10 @@ pub struct Values {
     pub replace_paths: Vec<Vec<Value>>,
 }
 
-/// What Terraform has no place for, of a change.
+/// Details of a change that Terraform's format has no place for.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChangeExtra {
-    /// What the API calls it, in words: `node pool a100`.
+    /// The resource as the API names it, in words: `node pool a100`.
     pub identity: String,
     /// The TOML place that asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,14 +136,14 @@ pub struct ChangeExtra {
     /// Seconds that it usually takes, where that is known of what is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_seconds: Option<Usual>,
-    /// Whether others made it and it goes along.
+    /// True if the resource is not managed by this stack and is deleted as a consequence of another change.
     pub foreign: bool,
     /// From whom it would be taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
 }
 
-/// What Terraform has no place for, of a plan.
+/// Details of a plan that Terraform's format has no place for.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PlanExtra {
     /// The stack.
@@ -152,7 +152,7 @@ pub struct PlanExtra {
     pub id: String,
     /// Where it acts.
     pub target: String,
-    /// Whether the sandbox answers instead of the cloud.
+    /// True if the sandbox answers instead of the cloud.
     pub simulated: bool,
     /// `apply` or `destroy`.
     pub mode: &'static str,
@@ -160,7 +160,7 @@ pub struct PlanExtra {
     /// are known, and the fee of GKE; without disks and traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly: Option<f64>,
-    /// The same when autoscaled pools are at their minimum.
+    /// US dollars per hour, as in `hourly`, when autoscaled pools are at their minimum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly_minimum: Option<f64>,
     /// Seconds that the longest way through the plan usually takes, as far as it is known.
@@ -182,7 +182,7 @@ pub struct PlanExtra {
 pub struct NoteText {
     /// The stable code.
     pub code: String,
-    /// What it is about.
+    /// The address that the warning is about.
     pub address: String,
     /// The text.
     pub message: String,
@@ -287,7 +287,7 @@ fn planned(desired: &Desired<'_>, change: &Change) -> ResourceChange {
     )
 }
 
-/// What others changed: from what was set to what is live.
+/// Returns the drift of a change: from the values that were set to the live values.
 fn drift(desired: &Desired<'_>, change: &Change) -> ResourceChange {
     let fields: Vec<FieldChange> =
         change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
@@ -356,7 +356,7 @@ fn name_of(address: &str) -> String {
     address.split_once(['.', '/']).map_or(address, |(_, name)| name).to_owned()
 }
 
-/// What is known of something that goes.
+/// Returns the live object that is deleted or released, or its names if nothing else is known.
 fn as_it_is(change: &Change) -> Value {
     if change.before.is_null() { named(&change.identity) } else { masked(&change.before.value()) }
 }

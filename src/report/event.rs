@@ -28,7 +28,7 @@ pub struct Line {
     #[serde(rename = "@timestamp")]
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
-    /// What it is about.
+    /// The content of the line.
     #[serde(flatten)]
     pub body: Body,
 }
@@ -45,7 +45,7 @@ pub enum Level {
     Error,
 }
 
-/// What a line is about, by `type`.
+/// Kinds of lines, by `type`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Body {
@@ -70,7 +70,7 @@ pub enum Body {
         /// Where.
         #[serde(flatten)]
         place: Place,
-        /// What differs, only the fields that others changed.
+        /// The difference, limited to the fields that changed outside this stack.
         change: PlannedChange,
     },
     /// The end of a plan or of an apply.
@@ -80,13 +80,13 @@ pub enum Body {
         place: Place,
         /// How many.
         changes: Changes,
-        /// Whether nothing was read.
+        /// True if no live state was read.
         offline: bool,
         /// US dollars per hour of the whole stack when autoscaled pools are at their maximum: list prices of us-central1, where
         /// they are known, and the fee of GKE; without disks and traffic.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly: Option<f64>,
-        /// The same when autoscaled pools are at their minimum.
+        /// US dollars per hour, as in `hourly`, when autoscaled pools are at their minimum.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly_minimum: Option<f64>,
         /// Seconds that the longest way through the plan usually takes, as far as it is known.
@@ -104,7 +104,7 @@ pub enum Body {
         /// How long the apply took.
         #[serde(skip_serializing_if = "Option::is_none")]
         elapsed_seconds: Option<f64>,
-        /// Whether the apply was interrupted.
+        /// True if the apply was interrupted.
         #[serde(skip_serializing_if = "Option::is_none")]
         interrupted: Option<bool>,
         /// Addresses that `--target` or `--exclude` left out of the plan.
@@ -116,9 +116,9 @@ pub enum Body {
         /// The error or warning.
         diagnostic: Told,
     },
-    /// What `validate` found, after the diagnostics; not there when it found errors.
+    /// The result of `validate`, after the diagnostics; absent when there are errors.
     Validation {
-        /// Whether the stack may be planned.
+        /// True if the stack can be planned.
         valid: bool,
         /// How many errors were told.
         error_count: usize,
@@ -172,11 +172,11 @@ pub struct Place {
     pub stack: String,
     /// `project / location / cluster`, or `context NAME`.
     pub target: String,
-    /// Whether the sandbox answers instead of the cloud.
+    /// True if the sandbox answers instead of the cloud.
     pub simulated: bool,
 }
 
-/// What is changed.
+/// The resource that a change is about.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Thing {
     /// The address.
@@ -185,16 +185,16 @@ pub struct Thing {
     pub resource_type: String,
     /// The address without the kind's section: `a100`.
     pub resource_name: String,
-    /// What the API calls it, in words: `node pool a100`.
+    /// The resource as the API names it, in words: `node pool a100`.
     pub identity: String,
 }
 
 /// One change of a plan.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PlannedChange {
-    /// What is changed.
+    /// The resource that changes.
     pub resource: Thing,
-    /// What happens to it; `keep` for an edit that has no effect, `read` for what others own.
+    /// The action: `keep` for an edit that has no effect, `read` for an external resource (`manage = false`).
     #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run", "read"]))]
     pub action: &'static str,
     /// Why, when the fields alone do not say it; of what is read, what was found.
@@ -206,7 +206,7 @@ pub struct PlannedChange {
     /// Seconds that it usually takes, where that is known of what is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_seconds: Option<Usual>,
-    /// What differs.
+    /// Fields that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
 }
@@ -222,7 +222,7 @@ pub struct Field {
     /// The wanted value; in `resource_drift` the live value. Not there when the field is given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
-    /// What the change does.
+    /// The effect of the change.
     #[schemars(extend("enum" = ["in_place", "rolling", "replace", "ignored", "unknown"]))]
     pub effect: &'static str,
     /// Why the effect is what it is.
@@ -231,7 +231,7 @@ pub struct Field {
     /// The TOML place that asks for the value: `stack.toml:40:12`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Who changed it behind our back.
+    /// The field manager that changed the field outside this stack, and the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
 }
@@ -261,7 +261,7 @@ pub struct Changes {
     pub forget: usize,
     /// Checks.
     pub run: usize,
-    /// What the numbers are of.
+    /// The operation that the numbers belong to.
     #[schemars(extend("enum" = ["plan", "apply", "destroy", "refresh"]))]
     pub operation: &'static str,
 }
@@ -274,9 +274,9 @@ fn is_zero(number: &usize) -> bool {
 /// The change that an apply works on.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Hook {
-    /// What is changed.
+    /// The resource that changes.
     pub resource: Thing,
-    /// What happens to it.
+    /// The action on the resource.
     #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run"]))]
     pub action: &'static str,
     /// How long it ran so far, or ran.
@@ -311,10 +311,10 @@ pub struct End {
     /// The stable code of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What and why.
+    /// The problem and its cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What to do next.
+    /// The next step to take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
     /// The address that did not succeed, for what was skipped; the one that waits for capacity, for what is queued behind it.
@@ -327,7 +327,7 @@ pub struct End {
 pub struct Ended {
     /// The address.
     pub addr: String,
-    /// What was to happen.
+    /// The planned action.
     #[schemars(extend("enum" = ["create", "update", "replace", "delete", "forget", "run"]))]
     pub action: &'static str,
     /// How long it ran.
@@ -346,9 +346,9 @@ pub struct Told {
     /// The stable code: `DI0102`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub summary: String,
-    /// What to do.
+    /// The fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The section or object concerned.

@@ -1,11 +1,11 @@
-//! What comes before what in a plan, as text and as a Mermaid diagram. Sections stand for their objects, unless
-//! every object is asked for; what follows from other edges is left out.
+//! The order of the changes in a plan, as text and as a Mermaid diagram. Sections stand for their objects, unless
+//! every object is asked for; edges that follow from others are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use plan::Plan;
 
-/// What stands for a node.
+/// Kinds of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nodes {
     /// Sections of the stack.
@@ -16,7 +16,7 @@ pub enum Nodes {
 
 struct Graph {
     names: Vec<String>,
-    /// What each node comes right after.
+    /// The nodes that each node directly follows.
     after: Vec<BTreeSet<usize>>,
 }
 

@@ -14,7 +14,7 @@ pub enum Look {
     Bare,
     /// With the pod and container before them.
     Prefixed,
-    /// The same where pods stand for processes on a host.
+    /// With the process before them, where pods stand for processes on a host.
     Processes,
     /// One JSON object each.
     Json,
@@ -56,7 +56,7 @@ impl Lines {
     }
 }
 
-/// What is said of a container whose log is not there.
+/// Returns the line for a container whose log is not available.
 pub fn without(of: &Container, why: &str) -> String {
     format!("[pod/{}/{}] no log: {}\n", tame(&of.pod), tame(&of.name), tame(why).replace('\n', " "))
 }

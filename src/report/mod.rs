@@ -30,7 +30,7 @@ pub use screen::{ColourChoice, Masks, Screen, Stream};
 pub trait Reporter: Send {
     /// A finished plan.
     fn plan(&mut self, plan: &Plan, view: &View<'_>);
-    /// What others changed since the last apply.
+    /// Reports changes made outside this stack since the last apply.
     fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target);
     /// Something that happened during apply.
     fn event(&mut self, plan: &Plan, event: &Event);
@@ -44,7 +44,7 @@ pub trait Reporter: Send {
     fn finish(&mut self) -> std::io::Result<()>;
 }
 
-/// What is told of a plan beside the plan itself.
+/// Details that the report of a plan needs beside the plan itself.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// Where the stack's fields stand; `None` for a plan from a file.

@@ -26,9 +26,9 @@ pub struct Stream {
     writer: Box<dyn Write + Send>,
     /// Columns, colours and characters.
     pub look: Look,
-    /// Whether it is a terminal that bars can be drawn on.
+    /// True if the stream is a terminal that can draw bars.
     pub terminal: bool,
-    /// Whether it is a terminal.
+    /// True if the stream is a terminal.
     watched: bool,
 }
 
@@ -76,8 +76,8 @@ fn look(choice: ColourChoice, auto: anstream::ColorChoice, terminal: bool) -> Lo
     Look { width: width.clamp(40, 160), colour, characters }
 }
 
-/// Whether a terminal can show more than ASCII: its kind is known, and the locale's characters are UTF-8. The first of these
-/// variables that says something decides, as in POSIX.
+/// Returns true if a terminal can show more than ASCII: its kind is known, and the locale uses UTF-8. The first of these
+/// variables that is set and not empty decides, as in POSIX.
 fn shows_unicode(env: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(&env).find(|value| !value.is_empty());
     let locale = locale.unwrap_or_default().to_ascii_lowercase();
@@ -91,7 +91,7 @@ fn in_ascii(text: &str) -> String {
     signs.iter().fold(text.to_owned(), |text, (sign, ascii)| text.replace(sign, ascii))
 }
 
-/// What no stream shows, wherever it stands in a text: learned when the options are read and when a stack is loaded.
+/// Secrets that no stream shows, at any place in a text: learned when the options are read and when a stack is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Masks(Arc<RwLock<Secrets>>);
 
@@ -121,23 +121,23 @@ impl Screen {
         Self { data, talk, masks: Masks::default(), error: None }
     }
 
-    /// The same, and these are never shown.
+    /// Returns this screen with other masks: the secrets that it never shows.
     #[must_use]
     pub fn without(self, masks: Masks) -> Self {
         Self { masks, ..self }
     }
 
-    /// What the stream of data can show.
+    /// Returns the width, colors and characters of the data stream.
     pub fn data_look(&self) -> Look {
         self.data.look
     }
 
-    /// What the stream of everything else can show.
+    /// Returns the width, colors and characters of the stream of everything else.
     pub fn talk_look(&self) -> Look {
         self.talk.look
     }
 
-    /// Whether a person sees the stream of everything else while it is written.
+    /// Returns true if the stream of everything else is a terminal that can draw bars.
     pub fn talk_is_terminal(&self) -> bool {
         self.talk.terminal
     }

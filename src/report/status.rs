@@ -1,4 +1,4 @@
-//! What is live of a stack: rows for people, one JSON object for programs.
+//! The live state of a stack: rows for people, one JSON object for programs.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// The same, without what pods say of themselves where that is told `below`.
+    /// Returns the reason as `why` does, without the details of pods if those are shown `below`.
     pub fn why_above(&self, below: bool) -> Option<String> {
         if below { self.brief().map(str::to_owned) } else { self.why() }
     }
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// What stands for a section of several objects: the state that most needs a look.
+    /// Returns the rank of a state. In a section of several objects, the state of the highest rank is shown.
     fn gravity(&self) -> u8 {
         match self {
             Self::Ready => 0,
@@ -101,14 +101,14 @@ pub struct Row {
     pub identity: Identity,
     /// How it is.
     pub state: State,
-    /// What it says of itself.
+    /// Its status line.
     pub said: StatusLine,
 }
 
-/// What is live of a stack.
+/// The live state of a stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// Whose.
+    /// The owner of the resources.
     pub owner: Owner,
     pub target: Target,
     /// Things of the stack, in the order of making.
@@ -116,17 +116,17 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether everything does what it is for.
+    /// Returns true if everything is ready.
     pub fn is_ready(&self) -> bool {
         self.rows.iter().all(|row| row.state == State::Ready)
     }
 
-    /// Whether everything is as it is meant to be: ready, or stopped.
+    /// Returns true if everything is ready or stopped.
     pub fn is_settled(&self) -> bool {
         self.rows.iter().all(|row| matches!(row.state, State::Ready | State::Stopped(_)))
     }
 
-    /// Whether time alone changes nothing more: all is ready, stopped, or has failed.
+    /// Returns true if everything is ready, stopped or failed, so that time alone changes nothing more.
     pub fn is_over(&self) -> bool {
         self.rows.iter().all(|row| matches!(row.state, State::Ready | State::Stopped(_) | State::Failed(_)))
     }
@@ -135,7 +135,7 @@ impl Status {
         self.rows.iter().any(|row| matches!(row.state, State::Failed(_)))
     }
 
-    /// What is otherwise than it was.
+    /// Returns the things that are new or whose state differs from `before`.
     pub fn changes(&self, before: &Self) -> Vec<Changed> {
         let was = |row: &Row| before.rows.iter().find(|other| other.identity == row.identity);
         let other = |row: &&Row| was(row).is_none_or(|was| was.state != row.state);

@@ -14,13 +14,13 @@ pub struct Thing {
     pub address: Address,
     /// How it is.
     pub state: State,
-    /// What it says of itself.
+    /// Its status line.
     pub line: String,
     /// Where the file asks for it.
     pub place: Option<String>,
 }
 
-/// What a plan would do with one of them.
+/// A change that a plan would make to one of the things.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
     /// Its name for people.
@@ -29,9 +29,9 @@ pub struct Planned {
     pub action: &'static str,
     /// Why, where the fields do not say it.
     pub reason: Option<String>,
-    /// What differs: `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`, and what that does.
+    /// The fields that differ, with the effect of each: `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`.
     pub fields: Vec<String>,
-    /// What comes before it.
+    /// The addresses whose changes come before this one.
     pub after: Vec<Address>,
 }
 
@@ -48,7 +48,7 @@ pub struct Because {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Why {
     pub things: Vec<Thing>,
-    /// What a plan would change.
+    /// Changes that a plan would make.
     pub planned: Vec<Planned>,
     /// Notes of the plan about them, and why there is no plan when there is none.
     pub notes: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Why {
 }
 
 impl Why {
-    /// Whether nothing is the matter.
+    /// Returns true if everything is ready, nothing would change and no cause was found.
     pub fn is_well(&self) -> bool {
         let ready = self.things.iter().all(|thing| thing.state == State::Ready);
         ready && self.planned.is_empty() && self.causes.is_empty()

@@ -352,6 +352,27 @@ fn no_file_grows_too_long() {
     assert!(long.is_empty(), "over 800 lines: {long:?}");
 }
 
+/// Doc comments begin with the thing, or with a verb in the third person.
+#[test]
+fn doc_comments_name_the_thing() {
+    let riddles = ["What ", "Whether ", "Who ", "Whose ", "Of those", "The same"];
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let mut before = "";
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            let begins = |comment: &str| riddles.iter().any(|word| comment.trim_start().starts_with(word));
+            let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+            // The first line of a comment; what follows may go on with a sentence.
+            if !before.starts_with("///") && !before.starts_with("//!") && comment.is_some_and(begins) {
+                broken.push(format!("{}:{}: {line}", path.display(), at + 1));
+            }
+            before = line;
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 /// Every code of the table is used, and every kind is documented in the architecture page.
 #[test]
 fn every_code_is_used() {

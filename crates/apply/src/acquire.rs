@@ -1,5 +1,5 @@
-//! What comes between a plan that is agreed to and its first change: the lock is taken, and the plan is made again under
-//! it, so that what another apply did in between is in the plan that is applied.
+//! Steps between the approval of a plan and its first change. The lock is taken, and the plan is made again under it, so that
+//! it includes what another apply did in between.
 
 use std::time::Duration;
 

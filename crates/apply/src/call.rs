@@ -31,7 +31,7 @@ const LOOKS: usize = 3;
 /// How long a running operation is still watched after Ctrl-C.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
-/// What the tries of a call have shown.
+/// Findings from the tries of a call.
 #[derive(Default)]
 struct Seen {
     tried: bool,
@@ -58,9 +58,9 @@ impl Seen {
     }
 }
 
-/// What is behind an error.
+/// Causes of an error.
 enum Behind {
-    /// What was asked for is so.
+    /// The requested state is reached.
     Done,
     /// Something that the next request must say.
     Changed,
@@ -103,8 +103,8 @@ impl Run<'_> {
         }
     }
 
-    /// What is behind an error: what was to be deleted is gone, what was to be made is there, or what was to be changed has moved
-    /// without a difference to the plan.
+    /// Returns the cause of an error. The thing to delete is gone, the thing to create exists, or the thing to change has
+    /// moved without a difference to the plan.
     async fn look_behind(
         &mut self,
         request: &Request,
@@ -202,7 +202,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the object of a request is to the change now.
+    /// Returns how the object of a request relates to the change now.
     fn still(&self, request: &Request, live: &Value) -> Still {
         let wanted = self.shared.desired.iter().find(|wanted| wanted.identity == self.change.identity);
         let uid = request.body.as_ref().and_then(|body| body.pointer("/metadata/uid"));
@@ -312,7 +312,7 @@ impl Run<'_> {
         }
     }
 
-    /// What was written is known as it was then, without asking for it.
+    /// Keeps the reply to a write, so that the object is known without asking for it.
     fn remember_reply(&mut self, request: &Request, reply: &Value) {
         self.reply = match (request.api, request.method) {
             (Api::Kubernetes, Method::Patch | Method::Post) => {
@@ -343,7 +343,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is there where a request makes something, with its path; nothing where nothing is.
+    /// Returns the live thing where a request creates one, with its path; `None` where nothing is.
     async fn there(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
         let Some(path) = made_path(request) else { return Ok(None) };
         let read = Request::get(request.api, path.clone());
@@ -468,11 +468,11 @@ impl Run<'_> {
     }
 }
 
-/// What becomes of a create when something of ours is there.
+/// Outcomes of a create when a thing of this stack exists.
 enum Existing {
     /// It is what was wanted.
     Whole,
-    /// What was wanted is still to be said, to what has this uid.
+    /// The desired fields are still to be applied, to the object with this uid.
     Under(String),
     /// It is on its way out, and what was wanted can be made after it.
     Going(String),
@@ -507,7 +507,7 @@ fn operation_error(operation: &Value) -> Option<String> {
     }
 }
 
-/// Whether a request makes something that must not be there before.
+/// Returns true if a request creates something that must not exist before.
 fn creates(request: &Request) -> bool {
     match (request.api, request.method) {
         (Api::Gke, Method::Post) => {
@@ -521,7 +521,7 @@ fn creates(request: &Request) -> bool {
     }
 }
 
-/// Whether an apply is bound to a resourceVersion.
+/// Returns true if an apply is bound to a resourceVersion.
 fn is_versioned(request: &Request) -> bool {
     let version = request.body.as_ref().and_then(|body| body.pointer("/metadata/resourceVersion"));
     request.method == Method::Patch && version.is_some_and(Value::is_string)
@@ -560,7 +560,7 @@ fn made_path(request: &Request) -> Option<String> {
     Some(format!("{path}/{}", name.as_str()?))
 }
 
-/// Whether a create was refused because something is there.
+/// Returns true if a create was refused because something exists.
 fn is_there(error: &ApiError) -> bool {
     match error.class {
         Class::AlreadyExists => true,
@@ -569,14 +569,14 @@ fn is_there(error: &ApiError) -> bool {
     }
 }
 
-/// Whether a delete has nothing left to do. After a lost reply a conflict means that ours is gone and
+/// Returns true if a delete has nothing left to do. After a lost reply a conflict means that the stack's object is gone and
 /// another has its name.
 fn is_gone(error: &ApiError, lost: bool) -> bool {
     error.class == Class::NotFound || (lost && error.class == Class::Conflict)
 }
 
-/// What the reply to a DELETE says. A Status with a uid is said of what is gone; what still waits for finalizers is told as it
-/// is, and so are Pods, which alone may be going already when they are deleted. Source: apiserver,
+/// Reads the reply to a DELETE. A Status with a uid means that the object is gone. An object that still waits for finalizers
+/// is returned as it is. So are Pods, which alone may be terminating before they are deleted. Source: apiserver,
 /// `registry/generic/registry/store.go`, `finalizeDelete`: it "enables clients to verify that the object was actually deleted
 /// and not waiting for finalizers".
 fn deleted(reply: &Value) -> Reply {
@@ -585,7 +585,7 @@ fn deleted(reply: &Value) -> Reply {
     if is_gone { Reply::Gone } else { Reply::Deleted(reply.clone()) }
 }
 
-/// Whether nothing is known of what was asked.
+/// Returns true if an error says nothing of what was asked.
 fn is_no_answer(error: &ApiError) -> bool {
     match error.class {
         Class::Busy
@@ -607,7 +607,7 @@ fn is_no_answer(error: &ApiError) -> bool {
     }
 }
 
-/// Whether a live thing is of this stack: GKE things by their label, objects by who applied them.
+/// Returns true if the stack owns a live thing: GKE things by their label, objects by who applied them.
 fn is_ours(live: &Value, owner: &model::resource::Owner) -> bool {
     let manager = owner.field_manager();
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);

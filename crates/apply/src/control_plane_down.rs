@@ -1,4 +1,4 @@
-//! What GKE does to a cluster while its Kubernetes API does not answer, or while GKE refuses a request without naming the
+//! GKE's work on a cluster while its Kubernetes API does not answer, or while GKE refuses a request without naming the
 //! operation that is in the way. A zonal control plane is gone for minutes while it is upgraded, repaired or resized, and
 //! GKE begins such operations on its own; waiting mends it.
 
@@ -18,7 +18,7 @@ const NEW: jiff::SignedDuration = jiff::SignedDuration::from_secs(10 * 60);
 /// Until it is asked again.
 pub const AGAIN: Duration = Duration::from_secs(10);
 
-/// What is waited for.
+/// Work of GKE that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     pub operation: Option<String>,
@@ -38,7 +38,7 @@ impl Since {
     }
 }
 
-/// What GKE works on when a request fails so; `None` where waiting does not help.
+/// Returns GKE's work that makes a request fail so; `None` where waiting does not help.
 pub async fn work_in_the_way(
     api: &dyn LiveApi,
     cluster: Option<&ClusterName>,
@@ -87,7 +87,7 @@ async fn is_new(api: &dyn LiveApi, cluster: &ClusterName) -> Option<Work> {
     (age < NEW).then_some(Work { operation: None, message, at_most: CONTROL_PLANE })
 }
 
-/// What an error may come from.
+/// Kinds of errors that GKE's work may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Symptom {
     /// Nobody answers for the Kubernetes API.

@@ -43,7 +43,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
     }
 }
 
-/// What the project or the credentials lack, with the command that mends it where an API says which.
+/// Returns the failure by what the project or the credentials lack, with the command that fixes it where an API says which.
 fn denied(error: &ApiError) -> Outcome {
     let project = project_of(&error.request);
     match Cause::of(error.body.as_ref(), &error.message) {
@@ -102,7 +102,7 @@ pub fn of_operation(operation: &str, kind: &str, told: &Told, project: &str) -> 
     failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", told.text), Some(help))
 }
 
-/// What keeps GKE from doing what a refused request asks for.
+/// Returns the remedy for what keeps GKE from doing what a refused request asks for.
 fn in_the_way(error: &ApiError) -> Option<String> {
     let body = error.body.as_ref().unwrap_or(&Value::Null);
     gke_errors::remedy(&Told::of(error.message.as_str()).with(body), project_of(&error.request))

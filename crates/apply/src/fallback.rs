@@ -41,7 +41,7 @@ impl Run<'_> {
         Err(failed(Code::OperationFailed, message, Some(help)))
     }
 
-    /// What GKE says of machines that are not to be had, when a step failed because of that.
+    /// Takes GKE's message about machines that are not available, when a step failed because of that.
     fn lacks_machines(&mut self, outcome: &Outcome) -> Option<String> {
         self.short.take().filter(|_| matches!(outcome, Outcome::Failed { .. }))
     }

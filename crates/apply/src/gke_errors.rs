@@ -1,5 +1,5 @@
-//! What keeps GKE from making nodes: the one table of causes, each with what to do next. Told apart by the codes that
-//! conditions, `ErrorInfo` and Compute Engine's errors in brackets carry, and by words only where there is no code. Pure.
+//! Causes that keep GKE from creating nodes: one table, with what to do next. Codes distinguish them: those of conditions,
+//! `ErrorInfo` and Compute Engine's errors in brackets. Words do so only where there is no code. Pure.
 //! Source of the codes: googleapis `cluster_service.proto`, `StatusCondition.Code`, and Compute Engine's errors of instances;
 //! each row names who met it, and tests/data/gke-troubles.json has the texts.
 
@@ -10,9 +10,9 @@ struct Row {
     codes: &'static [&'static str],
     /// Or, of one of these lists, all words. With codes they narrow those down.
     words: &'static [&'static [&'static str]],
-    /// What is wrong.
+    /// The problem, in words.
     what: &'static str,
-    /// What to do. `PROJECT` stands for the project.
+    /// The remedy. `PROJECT` stands for the project.
     next: &'static str,
 }
 
@@ -25,7 +25,7 @@ const STOCK_OUTS: &[&str] = &[
     "resource_availability",
 ];
 const ADDRESSES: &[&[&str]] = &[&["in_use_addresses"]];
-/// What says that a reservation has no machines left, or that it is of another zone.
+/// Words for a reservation that has no machines left, or that is of another zone.
 const RESERVATIONS: &[&[&str]] = &[
     &["specific reservation", "insufficient"],
     &["specified reservation", "does not have available resources"],
@@ -206,7 +206,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// What GKE says of something that failed.
+/// GKE's message about something that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     pub text: String,
@@ -235,8 +235,8 @@ impl Told {
         self
     }
 
-    /// Whether machines bought in another way, or in another zone, may be had: these are out, or a quota of machines is. One
-    /// of addresses is that of all.
+    /// Returns true if machines bought in another way, or in another zone, may be available: these are out, or a quota of
+    /// machines is. A quota of addresses is that of all.
     pub fn lacks_machines(&self) -> bool {
         let Some(Row { codes, words, .. }) = find(self) else { return false };
         let of_machines = *codes == QUOTAS && *words != ADDRESSES;

@@ -57,34 +57,34 @@ pub enum Outcome {
     Failed {
         /// Stable code, `DI0401`.
         code: String,
-        /// What and why.
+        /// The failure and its cause.
         message: String,
-        /// What to do next.
+        /// The next step for the user.
         help: Option<String>,
     },
     /// Not ready in time.
     TimedOut {
-        /// What was waited for, and the last that was seen.
+        /// The thing that was waited for, and its last state.
         message: String,
     },
     /// Asked for, and there is no capacity for it yet: nothing is wrong, and a later apply goes on.
     Queued {
-        /// What it waits for, and since when.
+        /// The capacity that it waits for, and since when.
         message: String,
     },
     /// Not started because something before it waits for capacity.
     Waits {
-        /// What waits.
+        /// The change that waits.
         because: Address,
     },
     /// Not started because something before it did not succeed.
     Skipped {
-        /// What did not succeed.
+        /// The change that did not succeed.
         because: Address,
     },
     /// It may be done or half done: interrupted while running, or its last request has no answer.
     InDoubt {
-        /// What was under way.
+        /// The work that was under way.
         message: String,
     },
     /// Interrupted before it started.
@@ -130,7 +130,7 @@ pub enum Event {
     Interrupted,
     /// Something that changes no outcome and that the user should know.
     Warning {
-        /// What, and what follows from it.
+        /// The warning, and what follows from it.
         message: String,
     },
 }
@@ -142,11 +142,11 @@ pub struct Summary {
     pub outcomes: Vec<(usize, Outcome, Duration)>,
     /// How long it all took.
     pub took: Duration,
-    /// What ended it before all of it was started.
+    /// The event that ended it before all of it was started.
     pub stopped: Stopped,
 }
 
-/// What ends an apply early.
+/// Events that end an apply early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// Nothing did.
@@ -167,11 +167,11 @@ pub struct ApplyOptions {
     pub now: fn() -> jiff::Timestamp,
     /// Ctrl-Cs so far: the first stops what is not begun, the second all.
     pub interrupt: watch::Receiver<u8>,
-    /// Who judges readiness.
+    /// The lookup of kinds, which judge readiness.
     pub kinds: Kinds,
     /// Keeps other applies of the stack away; without it nothing does. Held already where [`begin`] took it.
     pub lock: Option<Arc<Lock>>,
-    /// What the environment has of what Secrets of the stack ask for.
+    /// The values that the environment has for Secrets of the stack.
     pub given: Given,
     /// How long a change waits for capacity before the apply goes on without it.
     pub capacity: Duration,
@@ -391,7 +391,7 @@ impl<'a> ApplyState<'a> {
         self.interrupts = count;
     }
 
-    /// What runs sends nothing more.
+    /// Ends the apply because the lock is lost: running changes send nothing more.
     fn unlocked(&mut self) {
         self.interrupts = self.interrupts.max(1);
         self.stopped = Stopped::Unlocked;
@@ -437,7 +437,7 @@ impl<'a> ApplyState<'a> {
         self.outcomes.insert(place, (outcome, took));
     }
 
-    /// What the end of the loop left: stopped in the middle, or never started.
+    /// Closes the changes that the end of the loop left: stopped in the middle, or never started.
     fn close(&mut self, events: &mut impl FnMut(Event)) {
         for place in self.scheduler.running() {
             self.scheduler.left(place);

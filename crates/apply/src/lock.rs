@@ -40,19 +40,19 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How often a write is tried again because somebody wrote the ConfigMap in between.
 const RACES: usize = 5;
 
-/// Who applies.
+/// The process that applies, or wants to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// `ann@laptop`.
     pub who: String,
     /// The process.
     pub pid: u32,
-    /// What tells the process from every other one, where the system says it.
+    /// An identifier that tells the process from every other one, where the system provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
 }
 
-/// Whether a process of this machine still runs.
+/// Answers to whether a process of this machine still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It does.
@@ -63,7 +63,7 @@ pub enum Liveness {
     Unknown,
 }
 
-/// What stands in the annotation.
+/// The content of the annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     holder: Holder,
@@ -92,11 +92,11 @@ impl fmt::Display for Entry {
 
 #[derive(Clone, Debug)]
 pub struct Locking {
-    /// Who wants it.
+    /// The process that wants it.
     pub holder: Holder,
-    /// Whether the process of a holder still runs.
+    /// Returns whether the process of a holder still runs.
     pub liveness: fn(&str) -> Liveness,
-    /// Whether another's lock is broken.
+    /// True if the lock of another holder is broken.
     pub force: bool,
     /// The time that the lock gets.
     pub now: fn() -> jiff::Timestamp,
@@ -113,7 +113,7 @@ pub enum Unlocked {
     Cannot(String),
 }
 
-/// What to do when the stack has no ConfigMap that a lock could stand in.
+/// Reactions to a stack without a ConfigMap that a lock could stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// It is made.
@@ -145,11 +145,11 @@ struct Held {
     entry: Entry,
     version: Option<String>,
     uid: Option<String>,
-    /// Whether the ConfigMap holds the lock and no record.
+    /// True if the ConfigMap holds the lock and no record.
     bare: bool,
 }
 
-/// What is known of the lock without asking.
+/// States of the lock that are known without asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stand {
     /// Not taken.
@@ -167,9 +167,9 @@ pub struct Lock {
     locking: Locking,
     held: Mutex<Option<Held>>,
     stand: watch::Sender<Stand>,
-    /// What the last renewal met; `None` after one that is done.
+    /// The error of the last renewal; `None` after one that succeeded.
     met: Mutex<Option<ApiError>>,
-    /// Whether what it stands in may go before it is given back.
+    /// True if the object that holds the lock may be deleted before the lock is released.
     may_go: AtomicBool,
 }
 
@@ -247,7 +247,6 @@ impl Lock {
         Err(Unlocked::Cannot("other clients keep changing it".into()))
     }
 
-    /// Whether it is held.
     pub fn is_held(&self) -> bool {
         self.held().is_some()
     }
@@ -260,7 +259,7 @@ impl Lock {
         }
     }
 
-    /// Whether something may be sent now: nobody else can have the lock yet, or there is none.
+    /// Returns `Ok` if something may be sent now: nobody else can have the lock yet, or there is none.
     ///
     /// # Errors
     /// Why not.
@@ -395,7 +394,7 @@ impl Lock {
         Ok(())
     }
 
-    /// What it stands in is about to be deleted by us: a renewal that finds nothing any more has not lost it.
+    /// Notes that this apply is about to delete the object that holds the lock: a renewal that finds nothing has not lost it.
     pub fn may_go(&self) {
         self.may_go.store(true, Ordering::Relaxed);
     }
@@ -470,7 +469,7 @@ impl Lock {
         });
     }
 
-    /// Whether it is still ours although the ConfigMap was written: the record is written there too.
+    /// Checks that the lock is still held although the ConfigMap was written: the record is written there too.
     async fn look(&self, mine: &Held) -> Mine {
         let Ok(live) = self.read_once().await else { return Mine::Unknown };
         let who = match live.as_ref().and_then(entry_of) {
@@ -561,7 +560,7 @@ impl Lock {
     }
 }
 
-/// What became of our lock.
+/// States of this apply's lock after a look.
 enum Mine {
     Still,
     Lost(String),
@@ -597,7 +596,8 @@ fn raced(error: &ApiError) -> bool {
     matches!(error.class, Class::Conflict | Class::AlreadyExists)
 }
 
-/// Who applies a stack, and whether that is sure: a process of another machine may have ended. `None` when nobody does, or none can be read.
+/// Returns who applies a stack, and whether that is certain: a process of another machine may have ended. `None` when nobody
+/// does, or no lock can be read.
 pub async fn running(
     api: &dyn LiveApi,
     owner: &Owner,

@@ -54,7 +54,7 @@ pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&st
     found.cloned()
 }
 
-/// What an operation does, as what GKE is doing: `creating a node pool`. A type that is not known here stands as it is.
+/// Describes an operation as what GKE is doing: `creating a node pool`. A type that is not known here stands as it is.
 /// Source: `Operation.Type` of the API, container v1.
 pub fn work(operation: &Value) -> String {
     let known = match operation["operationType"].as_str().unwrap_or_default() {

@@ -35,25 +35,25 @@ const LOG_LINES: usize = 200;
 /// How long a pod's container may take to have a log after its pod ran.
 const LOG_PATIENCE: Duration = Duration::from_secs(120);
 
-/// What all changes of an apply share.
+/// State that all changes of an apply share.
 pub struct Shared<'a> {
     /// The outside, as far as the lock lets it be written.
     pub api: &'a dyn LiveApi,
-    /// The same, to ask whether anything passes.
+    /// The fence around `api`, to ask whether anything passes.
     pub fence: &'a Fence,
-    /// Whose things they are.
+    /// The owner of the things.
     pub owner: &'a Owner,
     /// The GKE cluster that the plan acts on.
     pub cluster: Option<&'a ClusterName>,
-    /// What is wanted.
+    /// The desired state.
     pub desired: &'a [Resource],
-    /// Who judges readiness.
+    /// The lookup of kinds, which judge readiness.
     pub kinds: Kinds,
     /// Writes the record.
     pub writer: &'a RecordWriter<'a>,
-    /// What the environment has of what Secrets ask for.
+    /// The values that the environment has for Secrets.
     pub given: &'a Given,
-    /// What is heard of objects.
+    /// The watches that report changes of objects.
     pub watches: &'a Watches<'a>,
     /// How long a change waits for capacity.
     pub capacity: Duration,
@@ -63,24 +63,24 @@ pub struct Shared<'a> {
 
 /// A change while it runs.
 pub struct Run<'a> {
-    /// What all changes share.
+    /// State that all changes share.
     pub shared: &'a Shared<'a>,
     /// Its place in the plan.
     pub place: usize,
     pub change: &'a Change,
     /// Where events go.
     pub events: mpsc::UnboundedSender<Event>,
-    /// What ends the apply early, once something does.
+    /// The event that ends the apply early, once there is one.
     pub stop: watch::Receiver<Stopped>,
-    /// Whether a request of it may have changed anything.
+    /// True if a request of it may have changed anything.
     pub wrote: bool,
     /// Objects that it asked to delete: path to uid.
     pub deleted: BTreeMap<String, String>,
-    /// What the last write of an object was answered, with its path.
+    /// The reply to the last write of an object, with its path.
     pub reply: Option<(String, Reply)>,
     /// Since when what a wait looks at has no work.
     pub quiet: Option<Instant>,
-    /// What the last failure says of machines or quota that are lacking.
+    /// The message of the last failure about machines or quota that are lacking.
     pub short: Option<String>,
     said: Option<(String, Instant)>,
 }
@@ -163,8 +163,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What follows a check may take the GPUs that it needs to run again, and what follows what runs once must not come
-    /// before it is known to have run: nothing follows before the pass is written.
+    /// Records a pass before anything follows. What follows a check may take the GPUs that it needs to run again. What
+    /// follows a thing that runs once must wait until the thing is known to have run.
     async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
         let Change { address, identity, .. } = &self.change;
         *pass = Some(digest.to_owned());
@@ -176,8 +176,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// What must be so before a write: it is recorded that it may come, where there is a cluster that this can be read in
-    /// afterwards.
+    /// Records before a write that the write may come, where there is a cluster in which this can be read afterward.
     async fn prepare(&mut self, step: &Step, call: &Call) -> Result<(), Outcome> {
         let whole = matches!(self.change.identity, Identity::Cluster(_))
             && matches!(self.change.action, Action::Create | Action::Replace | Action::Delete);
@@ -197,12 +196,12 @@ impl<'a> Run<'a> {
         stopped.map_or(Ok(()), Err)
     }
 
-    /// What ends the apply early, once something does.
+    /// Returns the event that ends the apply early, once there is one.
     pub fn stopped(&self) -> Stopped {
         if self.shared.fence.is_shut() { Stopped::Unlocked } else { *self.stop.borrow() }
     }
 
-    /// Whether a call makes what is made once.
+    /// Returns true if a call creates what is created once.
     fn makes_once(&self, call: &Call) -> bool {
         let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
         let makes = |body: &Packed| body.value()["metadata"]["resourceVersion"] == ABSENT;
@@ -242,7 +241,7 @@ impl<'a> Run<'a> {
         Some(Outcome::InDoubt { message })
     }
 
-    /// What is left to do when a step did not succeed: a check's pod must not stay behind.
+    /// Does what is left when a step did not succeed: a check's pod must not stay behind.
     async fn give_up(&mut self, at: usize, outcome: Outcome) -> Outcome {
         let steps = &self.change.steps;
         if !self.wrote {
@@ -391,7 +390,7 @@ impl<'a> Run<'a> {
         self.waits_on(None, message, waited, deadline);
     }
 
-    /// The same, for a GKE operation where there is one.
+    /// Reports a wait as [`Self::waits`] does, for a GKE operation where there is one.
     pub fn waits_on(&mut self, operation: Option<&str>, message: &str, waited: Duration, deadline: Duration) {
         let now = Instant::now();
         let old = self.said.as_ref().is_some_and(|(said, when)| said == message && now - *when < SAY_AGAIN);
@@ -411,7 +410,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What GKE works on when a request fails so.
+    /// Returns GKE's work that makes a request fail so.
     pub async fn work_in_the_way(&self, of: Api, error: &ApiError) -> Option<Work> {
         control_plane_down::work_in_the_way(self.shared.api, self.shared.cluster, of, error).await
     }
@@ -460,7 +459,7 @@ fn tail(pod: &ObjectId, lines: &[String]) -> String {
     format!("the log of {pod} ends with:\n{}", last.join("\n"))
 }
 
-/// What a change has come to that is interrupted in a wait; `None` where nothing was begun that has an end.
+/// Describes the state of a change that is interrupted in a wait; `None` where nothing was begun that has an end.
 pub(crate) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
     match (until, action) {
         (Until::Ready | Until::Still, Action::Update) => Some("changed, not yet ready"),

@@ -25,7 +25,7 @@ use plan::{Action, Change, Plan, disturbs};
 /// How the changes of an apply ended, by their places in the plan, and how long each took.
 pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
 
-/// What is made faster is not worth a note of how long it took.
+/// The shortest creation time that is worth a note.
 const WORTH_A_NOTE: Duration = Duration::from_secs(10);
 
 /// How far a change came, as far as the record cares.
@@ -51,7 +51,7 @@ impl Progress {
     }
 }
 
-/// What was there before an apply, and whether the intent is written: once for all changes.
+/// The writer of the record. It knows the record before an apply, and writes the intent once for all changes.
 pub struct RecordWriter<'a> {
     plan: &'a Plan,
     api: &'a dyn LiveApi,
@@ -59,15 +59,15 @@ pub struct RecordWriter<'a> {
     intent: OnceCell<Result<Option<Record>, Broken>>,
     /// Checks that passed in this apply, and what it made that is made once.
     passed: Mutex<Passes>,
-    /// What is made once, and a request to make it is under way or was lost.
+    /// Things that are created once, and whose request is under way or was lost.
     begun: Mutex<BTreeSet<Identity>>,
-    /// What did not get its machines by its first way in this apply.
+    /// Things that did not get their machines by their first way in this apply.
     bought: Mutex<Vec<Bought>>,
     /// Further ConfigMaps that hold the record now.
     parts: Mutex<Vec<ObjectId>>,
     /// Keeps other applies of the stack away.
     lock: Option<Arc<Lock>>,
-    /// Whether no other apply can have written the record since the plan was made.
+    /// True if no other apply can have written the record since the plan was made.
     planned_under_lock: bool,
 }
 
@@ -367,7 +367,7 @@ impl<'a> RecordWriter<'a> {
         starting.filter(|thing| !is_there(thing)).cloned().collect()
     }
 
-    /// What is made once, and may have been made. What is there was made, and what is made now is noted anew.
+    /// Returns things that are created once, and may have been. Live ones were, and those created now are noted again.
     fn begun_before(
         &self,
         old: Option<&Record>,
@@ -385,8 +385,8 @@ impl<'a> RecordWriter<'a> {
         begun
     }
 
-    /// What exists after the apply. What the plan read and is neither live nor wanted went without us. What it did not read may be
-    /// live.
+    /// Returns what exists after the apply. A thing that the plan read and that is neither live nor wanted was not deleted by
+    /// this apply. What the plan did not read may be live.
     fn left(
         &self,
         before: &[Entry],
@@ -513,7 +513,7 @@ impl<'a> RecordWriter<'a> {
         record::home_of(self.api, own, Patience::Reading, PARALLELISM).await
     }
 
-    /// What is another one by now, or gone, is nothing to delete.
+    /// Deletes an object. One that was replaced by now, or is gone, needs no delete.
     async fn delete(&self, path: String, uid: Option<String>) -> Result<(), ApiError> {
         let body = uid.map(|uid| json!({ "preconditions": { "uid": uid } }));
         let request = Request { api: Api::Kubernetes, method: Method::Delete, path, body };
@@ -543,7 +543,7 @@ pub(crate) fn keeps_record(plan: &Plan) -> bool {
         && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
 }
 
-/// Whether there is a cluster to write the outcome into.
+/// Returns true if there is a cluster to write the outcome into.
 fn can_reach(plan: &Plan, outcomes: &Outcomes) -> bool {
     match cluster_change(plan) {
         Some((place, Change { action: Action::Create | Action::Replace, .. })) => {
@@ -579,7 +579,7 @@ fn timed(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>)
     entries.into_iter().map(|entry| Entry { took: known(&entry.identity), ..entry }).collect()
 }
 
-/// What exists after an apply of which each change met its fate; with all fates open, what may exist.
+/// Returns what exists after an apply by the progress of each change; if all is open, what may exist.
 pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Progress) -> Vec<Entry> {
     let mut entries: BTreeMap<Identity, Entry> = BTreeMap::new();
     for entry in before {
@@ -711,7 +711,7 @@ fn host_names(body: &Value) -> impl Iterator<Item = &str> {
     body["spec"]["hosts"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What may have been set when it is not known which of two was: the new values and what only the old has.
+/// Returns what may have been set when it is not known which of two was: the new values and what only the old has.
 fn united(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(mut new)) => {
@@ -734,7 +734,7 @@ fn united(old: &Value, new: Value) -> Value {
     }
 }
 
-/// What is made once and a plan leaves out: where the record is lost, the next one does not know whether it was made.
+/// Returns things created once that a plan leaves out: where the record is lost, the next one does not know of them.
 fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
     let left_out =
         move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);

@@ -33,11 +33,11 @@ enum State {
 /// The order within a queue: the heaviest chain first, then the order of the plan.
 type Turn = (Reverse<u32>, usize);
 
-/// What may start as soon as its lane has room.
+/// Changes that may start as soon as their lane has room.
 #[derive(Debug, Default)]
 struct Ready<'a> {
     objects: BTreeSet<Turn>,
-    /// What waits for others to finish their work must not hold up the rest for hours: it needs no room.
+    /// Changes that wait for others to finish their work. They need no room: they must not hold up the rest for hours.
     idle: BTreeSet<Turn>,
     cluster: BTreeSet<Turn>,
     pools: BTreeMap<&'a str, Pool>,
@@ -231,7 +231,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// What followed something that is done now waits for one less.
+    /// Counts one open change less for all followers of a finished change.
     fn cleared_by(&mut self, place: usize) {
         let mut done = vec![place];
         while let Some(place) = done.pop() {
@@ -276,12 +276,12 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-/// Whether there is anything to do for a change. What is kept may still be waited for.
+/// Returns true if there is anything to do for a change. What is kept may still be waited for.
 pub fn runs(change: &Change) -> bool {
     !change.steps.is_empty() || change.action != Action::Keep
 }
 
-/// Whether a change begins with a wait for the work of others.
+/// Returns true if a change begins with a wait for the work of others.
 fn waits_for_idle(change: &Change) -> bool {
     matches!(change.steps.first(), Some(Step::Await(Await { until: Until::Idle, .. })))
 }

@@ -115,7 +115,7 @@ fn a_barrier_is_passed_when_all_before_it_are_done_and_falls_with_one_of_them() 
     assert!(scheduler.waiting().is_empty());
 }
 
-/// The same rules said plainly: every change is asked again at each step, and every pair is an edge.
+/// The scheduler's rules in plain form: every change is asked again at each step, and every pair is an edge.
 struct Plain<'a> {
     changes: &'a [Change],
     follows: Vec<Vec<usize>>,

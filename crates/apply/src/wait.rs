@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What is waited for, in words; `None` when nothing is any more.
+    /// Returns the state that is still waited for, in words; `None` when the wait is over.
     fn judged(&mut self, wait: &Await, found: Readiness, clock: &Clock) -> Result<Option<String>, Outcome> {
         match found {
             Readiness::Ready => Ok(None),
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What to do when a wait has failed. A check runs again with the next apply, a job does not.
+    /// Returns the next step for the user after a failed wait. A check runs again with the next apply, a job does not.
     fn next_step(&self, wait: &Await) -> String {
         let is_job = (self.shared.kinds)(wait.kind).ends && self.change.action != Action::Run;
         if wait.until == Until::Gone {
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         self.tell(Event::Warning { message });
     }
 
-    /// What the wait hears, from the reply to what was just sent on.
+    /// Returns the ear of a wait, which hears from the reply to what was just sent on.
     fn ear(&mut self, wait: &Await) -> Ear<'a> {
         let queries = match wait.until {
             Until::Idle => Queries::default(),
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Whether nothing computes in what is about to go, for a while: between two cells of a notebook nothing does.
+    /// Returns ready once what is about to go has been idle for a while: between two cells of a notebook nothing computes.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         let readiness = match dask::when_idle::asked(wait) {
             Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
         Ok(Readiness::progressing(format!("its scheduler is idle, for less than {} so far", brief(QUIET))))
     }
 
-    /// What the scheduler says of its tasks.
+    /// Returns the readiness by the scheduler's counts of tasks.
     async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
         let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
             Ok(counts) => return Ok(dask::when_idle::readiness(&counts)),
@@ -337,12 +337,12 @@ impl<'a> Run<'a> {
         Ok(Readiness::Ready)
     }
 
-    /// Whether what was told is the object that was asked to go.
+    /// Returns true if a reported object is the one that was asked to be deleted.
     fn is_deleted(&mut self, ear: &Ear<'_>, live: &Value) -> bool {
         ear.path().is_some_and(|path| !self.is_another(path, live))
     }
 
-    /// Whether a live object has only the name of the one that was deleted.
+    /// Returns true if a live object has only the name of the one that was deleted.
     fn is_another(&mut self, path: &str, live: &Value) -> bool {
         let Some(uid) = live.pointer("/metadata/uid").and_then(Value::as_str) else { return false };
         match self.deleted.get(path) {
@@ -399,14 +399,14 @@ impl Clock {
     }
 }
 
-/// What is not to be had is not waited for any longer. Nothing is taken back: it may still come.
+/// Returns the failure of a wait for something that is not available. Nothing is undone: it may still come.
 fn gave_up(wait: &Await, message: &str) -> Outcome {
     let help = "GKE keeps trying: apply again later, or use fewer nodes, another machine type or other zones";
     let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALLED));
     failed(Code::NotReady, what, Some(help))
 }
 
-/// What a wait wants to see.
+/// Returns the state that a wait is for.
 fn goal(wait: &Await) -> &'static str {
     match wait.until {
         Until::Ready | Until::Still => "ready",
@@ -424,7 +424,7 @@ fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
     }
 }
 
-/// Whether a read that failed may succeed later.
+/// Returns true if a read that failed may succeed later.
 fn is_passing(error: &ApiError) -> bool {
     matches!(
         error.class,
@@ -440,7 +440,7 @@ fn going(live: &Value) -> Readiness {
     Readiness::progressing(kept_by(live))
 }
 
-/// What keeps a thing from being gone.
+/// Describes what keeps a thing from being gone.
 fn kept_by(live: &Value) -> String {
     if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
         return format!("not yet deleted: {held}");

@@ -1,4 +1,4 @@
-//! What a wait knows of its object without asking for it: the reply to what was sent, and what a watch tells after it.
+//! Knowledge of a wait about its object without asking for it: the reply to what was sent, and what a watch reports after it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ const BELIEVED: Duration = Duration::from_secs(30);
 /// How long what was deleted may take to be heard gone before that is waited for: most things go at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// What the server answered to the last write of an object.
+/// Replies of the server to the last write of an object.
 #[derive(Debug)]
 pub enum Reply {
     /// The object as it was written.
     Written(Value),
-    /// What was deleted: as it last was, or as it is on its way out.
+    /// The deleted object: as it last was, or as it is being deleted.
     Deleted(Value),
     /// Nothing is left of what was deleted.
     Gone,
 }
 
-/// What is known of an object without asking for it.
+/// Knowledge of an object without asking for it.
 #[derive(Clone, Debug)]
 pub enum Known {
     Is(Arc<Value>),
@@ -43,7 +43,7 @@ pub struct Ear<'a> {
     path: Option<String>,
     hearing: Option<Hearing>,
     newest: Option<(Version, Arc<Value>)>,
-    /// Whether the reply to the deletion was that nothing is left.
+    /// True if the reply to the deletion was that nothing is left.
     gone: bool,
     /// When the server was last asked, or told something.
     asked: Instant,
@@ -72,14 +72,14 @@ impl<'a> Ear<'a> {
         self.path.as_deref()
     }
 
-    /// What the server said of the object just now.
+    /// Takes in the object as the server just returned it.
     pub fn notes(&mut self, live: &Value) {
         if let Some(version) = version(live) {
             self.notes_after(version, live);
         }
     }
 
-    /// What the server answered to what was just sent.
+    /// Takes in the reply of the server to what was just sent.
     pub fn notes_reply(&mut self, reply: &Reply) {
         match reply {
             Reply::Written(live) => self.notes(live),

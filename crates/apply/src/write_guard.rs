@@ -1,5 +1,5 @@
-//! What stands between an apply and the world: no write is sent that somebody else's lock forbids, whatever it is and
-//! whoever in the apply wants it.
+//! The fence between an apply and the world. No write is sent that another holder's lock forbids, whatever it is and whoever
+//! in the apply wants it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Fence {
         Self { api, lock }
     }
 
-    /// Whether the lock is lost: nothing passes any more.
+    /// Returns true once the lock is lost: nothing passes any more.
     pub fn is_shut(&self) -> bool {
         self.lock.as_ref().is_some_and(|lock| lock.lost().is_some())
     }

@@ -74,7 +74,7 @@ fn is_of_gke(range: &str, cluster: &Value) -> bool {
     range.starts_with(&format!("gke-{}-pods-", text(&cluster["name"])))
 }
 
-/// Who installs the driver: the DaemonSet only where a pool leaves it to one.
+/// Returns how the GPU driver is installed: by the DaemonSet only where a pool leaves it to one.
 fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
     let versions: Vec<&str> = found.pools.values().filter_map(driver_of).collect();
     let there = found.objects.iter().find(|(object, _)| {
@@ -220,7 +220,7 @@ fn accelerator(live: &Value, machine_type: &str) -> Option<Accelerator> {
     Some(Accelerator { r#type: kind.to_owned(), count, sharing, partition })
 }
 
-/// The same settings under older names. Source: published exchanges, where both are always the same.
+/// Older names of settings that have another name. Source: published exchanges, where both are always the same.
 const TWINS: [&[&str]; 7] = [
     &["masterAuthorizedNetworksConfig"],
     &["privateClusterConfig", "enablePrivateNodes"],

@@ -1,4 +1,4 @@
-//! What runs on hosts, as sections: environments, Dask clusters with their groups, and jobs that a stack of this tool left there.
+//! Imports what runs on hosts as sections: environments, Dask clusters with their groups, and jobs that a stack left there.
 //! Other processes of Dask have no section, and are named with what stops them.
 
 use std::collections::BTreeSet;
@@ -18,10 +18,10 @@ use model::shell::{ShellLine, quoted};
 use stack::toml::is_bare;
 use stack::{DaskCluster, DaskGroup, DaskJob, Environment, Local, Slurm, Ssh, Stack};
 
-/// What a stack that `init` or `import` wrote calls itself beside its name.
+/// The length of the id of a stack that `init` or `import` wrote.
 const ID: usize = 8;
 
-/// Whose things are on hosts: names of stacks.
+/// Returns the names of the stacks that own objects on hosts.
 pub fn stacks(found: &Found) -> BTreeSet<String> {
     found
         .objects
@@ -417,7 +417,7 @@ fn said_by(slurm: &Value, option: &str) -> Option<String> {
     directives(slurm).find_map(|word| word.strip_prefix(option)).map(str::to_owned)
 }
 
-/// What SLURM was asked for, as keys, after the first directives.
+/// Returns the SLURM settings as keys, without the first `implied` directives.
 fn jobs(slurm: &Value, implied: usize) -> Value {
     let mut rest = directives(slurm).skip(implied).peekable();
     let mut keys = Map::new();

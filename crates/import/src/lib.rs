@@ -49,7 +49,7 @@ pub enum Hosts {
     Slurm { login: Option<SshHost> },
 }
 
-/// What is live, as it was read.
+/// Live state, as it was read.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub place: Place,
@@ -65,7 +65,7 @@ pub struct Found {
     pub objects: BTreeMap<ObjectId, Value>,
     /// Processes of Dask on hosts that no stack knows.
     pub strangers: Vec<Value>,
-    /// What could not be read, and why.
+    /// Parts of the live state that could not be read, and why.
     pub unread: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub struct Imported {
     pub sections: Vec<String>,
     /// The files that environments are made of.
     pub files: Vec<EnvironmentFile>,
-    /// What the stack does not say, and why: the comments of the file without their marks.
+    /// Parts that the stack does not describe, and why: the comments of the file without their marks.
     pub left_out: Vec<String>,
 }
 
@@ -122,9 +122,9 @@ struct Draft {
     above: BTreeMap<String, Vec<String>>,
     /// Lines below the keys of a section: what it does not say.
     below: BTreeMap<String, Vec<String>>,
-    /// What has no section.
+    /// Lines about what has no section.
     nowhere: Vec<String>,
-    /// Whether it is on hosts, too, that were not read.
+    /// True if an object is also on hosts that were not read.
     unread_hosts: bool,
 }
 
@@ -153,7 +153,7 @@ impl Draft {
         self.stack.remove(&section.parse().unwrap_or_default())
     }
 
-    /// What the sections so far tell their neighbours.
+    /// Returns the scope of the sections so far.
     fn scope(&self) -> Scope {
         lower::scope(&self.stack, false)
     }

@@ -37,7 +37,7 @@ pub(super) struct Short {
     pub(super) keys: PodKeys,
 }
 
-/// What is tried, in this order: with short keys for GPUs and pools, which bring tolerations, and with the rest in `pod`.
+/// The short keys that an attempt uses: for GPUs and pools, which bring tolerations, and for variables. The rest is in `pod`.
 #[derive(Clone, Copy)]
 struct Tried {
     gpus: bool,
@@ -203,7 +203,7 @@ fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String
     if given == words { (Vec::new(), resources) } else { (given, resources) }
 }
 
-/// What is to be laid over `base` so that `live` comes out; `None` when they are equal. The way back of
+/// Returns the object to lay over `base` so that `live` results; `None` when they are equal. The inverse of
 /// [`pod::merge_pod`], for all that its rules can say.
 pub(super) fn difference(base: &Value, live: &Value, schema: Option<&Schema>, field: &str) -> Option<Value> {
     if base == live {

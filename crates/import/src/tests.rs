@@ -65,7 +65,7 @@ fn adopted(text: &str) -> Vec<Resource> {
     lower::lower(&load(Path::new(""), &text).stack, false).resources.to_vec()
 }
 
-/// What importing cannot bring back: marks of owners, and numbers that belong to others.
+/// Removes the labels of owners, which an import does not restore.
 fn plain(body: &Value) -> Value {
     let mut body = body.clone();
     for labels in ["/metadata/labels", "/resourceLabels", "/config/resourceLabels"] {
@@ -267,7 +267,7 @@ fn names_meet_and_some_cannot_be_said() {
     }
 }
 
-/// What a stack would not make is read all the same, and told with the stack's own words.
+/// Checks that objects that a stack would not create are read, and reported in the stack's own words.
 #[test]
 fn what_a_stack_would_not_make_is_told() {
     let worker = json!({ "containers": [{ "name": "worker", "image": "i", "surprise": true }] });

@@ -1,4 +1,4 @@
-//! What wanted things are, in a few words: what several kinds say of pods and numbers.
+//! Short descriptions of desired things: what several kinds say of pods and numbers.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub fn image(pod: &Value) -> String {
     image[from..].to_owned()
 }
 
-/// What stands in parentheses behind something, with a space; empty for what says nothing.
+/// Returns a text in parentheses, after a space; empty for an empty text.
 pub fn in_parentheses(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(" ({said})") }
 }

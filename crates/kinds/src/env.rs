@@ -41,7 +41,7 @@ impl SecretKey {
         json!({ "secretKeyRef": { "name": name, "key": key } })
     }
 
-    /// The same backwards, when it says nothing else.
+    /// Reads a container's reference to a Secret; `None` when it says anything else.
     pub fn of(reference: &Value) -> Option<Self> {
         let selector =
             reference.as_object().filter(|all| all.len() == 1)?.get("secretKeyRef")?.as_object()?;
@@ -58,7 +58,7 @@ pub type Env = BTreeMap<String, Variable>;
 pub enum Variable {
     /// This text.
     Text(String),
-    /// What a Secret in the pod's namespace has.
+    /// The value of a key of a Secret in the pod's namespace.
     Secret(SecretKey),
 }
 
@@ -91,7 +91,7 @@ pub fn own_address(owner: &Owner, namespace: &str) -> Address {
     Address::object("stack", "Secret", Some(namespace), &own_secret(owner))
 }
 
-/// What follows from variables that are taken from the environment: the Secret that has them.
+/// Returns the address of the stack's own Secret if any variable takes its value from the environment.
 pub fn follows<'v>(
     mut values: impl Iterator<Item = &'v Variable>,
     namespace: &str,
@@ -112,7 +112,7 @@ pub struct Needed<'a> {
     pub origin: FieldPath,
 }
 
-/// What an `env` needs of the environment.
+/// Returns the variables of the environment that an `env` needs.
 pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<Needed<'a>> {
     let all = env.iter().filter_map(|(name, value)| match value {
         Variable::Secret(key) => {

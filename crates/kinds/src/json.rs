@@ -19,7 +19,7 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Whether a live thing is on its way out.
+/// Returns true if a live thing is being deleted.
 pub fn is_going(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }

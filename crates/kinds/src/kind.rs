@@ -1,4 +1,4 @@
-//! What a kind is: how its things are compared, changed and judged.
+//! Kinds: how their things are compared, changed and judged.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Kind {
     /// How wanted and live are compared.
     pub compare: Compare,
     pub program: fn(&ChangeContext) -> Vec<Step>,
-    /// What is amiss with a live one that no field tells. What is kept although something is becomes an update.
+    /// Finds a fault of a live one that no field shows. One that would be kept is then updated.
     pub amiss: fn(&ChangeContext) -> Option<Amiss>,
     /// Workers that the program of a change chooses to go, with what is live of them.
     pub chosen: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
@@ -29,48 +29,48 @@ pub struct Kind {
     pub queries: fn(&Await) -> Queries,
     /// Judges readiness by what the queries found.
     pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
-    /// What must be before the server lets one go that is deleted.
+    /// The condition for the server to remove one that is deleted.
     pub held: Held,
-    /// What one leaves to others when it goes.
+    /// The room that one leaves to others when it is deleted.
     pub room: Room,
-    /// Whether its workers hand over what they hold to others of their Dask cluster when they go.
+    /// True if its workers hand over what they hold to others of their Dask cluster when they stop.
     pub hands_over: bool,
-    /// What is read in its namespace beside it.
+    /// Returns the other kinds that are read in its namespace.
     pub beside: fn() -> Vec<Gvk>,
-    /// Whether several stacks of one cluster may have the same object.
+    /// True if several stacks of one cluster may have the same object.
     pub shared: bool,
     /// For `status`: what the queries found, as words.
     pub status_line: fn(&Await, &Found) -> Result<StatusLine, Unasked>,
-    /// What one of ours is called that neither the file nor the record knows.
+    /// Returns the address of one that the stack owns and that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
     /// the address and the kind say already is not said again. Parts may be empty.
     pub about: fn(&Resource) -> Vec<String>,
-    /// What the server is expected to choose for a new one that does not say it.
+    /// Returns the values that the server is expected to choose for a new one that does not give them.
     pub filled_in: fn(&Resource) -> Vec<(FieldPath, Value)>,
     pub pods: fn(&Resource) -> Where,
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
     /// How long it takes to be made, where something is known about that.
     pub usual: fn(&ChangeContext) -> Option<Usual>,
-    /// What `stop` does with one.
+    /// The effect of `stop` on one.
     pub halt: Halt,
-    /// What becomes of what runs in it when a change rolls over it.
+    /// The effect on what runs in it when a change rolls over it.
     pub rolling: &'static str,
-    /// Whether it runs to an end, so that `run` can run it again.
+    /// True if it runs to an end, so that `run` can run it again.
     pub ends: bool,
-    /// Whether it has workers that nodes can be requested for.
+    /// True if it has workers that nodes can be requested for.
     pub has_workers: bool,
-    /// Whether a pass of the checks behind it counts no longer when this is done to it.
+    /// Returns true if this action invalidates a pass of the checks that follow it.
     pub disturbs: fn(Action) -> bool,
-    /// Whether it is called by its kind of Kubernetes, as it is nothing special here.
+    /// True if it is called by its Kubernetes kind, as it is nothing special here.
     pub is_plain: bool,
     /// How it is scaled, among all things of the stack; `None` for what has no number.
     pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
 }
 
 impl Kind {
-    /// What a kind answers where it says nothing else: it is looked at alone, and has nothing beside itself.
+    /// Defaults of a kind: it is looked at alone, and has nothing beside itself.
     pub const BARE: Self = Self {
         rank: 0,
         compare: Compare::Action,
@@ -109,7 +109,7 @@ impl Kind {
         })
     }
 
-    /// What an apply that keeps a thing looks at.
+    /// Returns the wait of an apply that keeps a thing.
     pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         let steps = (self.program)(&ChangeContext {
             resource: Some(resource),
@@ -217,7 +217,7 @@ impl Queries {
     }
 }
 
-/// What a look found, by what was asked for; `null` is what is not there.
+/// Results of a look, by read; `null` is a thing that does not exist.
 pub struct Found<'a>(BTreeMap<Read, &'a Value>);
 
 /// A read that a judge needs and its kind does not ask for.
@@ -267,18 +267,18 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What must be before the server lets a deleted thing go.
+/// Conditions for the server to remove a deleted thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Nothing.
     Free,
     /// The Dask operator takes a finalizer away, of the thing or of its cluster.
     ByOperator,
-    /// What is in it, of its kind or beside it goes first, and may wait for the operator.
+    /// Things in it, of its kind or beside it are deleted first, and may wait for the operator.
     ByOthers,
 }
 
-/// What a thing in Kubernetes leaves to others when it goes, so that they wait for that.
+/// Room that a thing in Kubernetes leaves to others when it is deleted, so that they wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Nothing that is scarce.
@@ -289,14 +289,14 @@ pub enum Room {
     Number,
 }
 
-/// What `stop` does with a thing.
+/// Effects of `stop` on a thing.
 #[derive(Clone, Copy)]
 pub enum Halt {
     /// It costs nothing by itself, or others need it.
     Stays,
     /// It goes, and `start` makes it again.
     Goes,
-    /// The same, as long as this says of the live one that it has not ended: what has ended holds no node, and would run
+    /// It goes, as long as this returns true for the live one: it has not ended. One that has ended holds no node, and would run
     /// again.
     GoesWhile(fn(&Value) -> bool),
     /// It stays with nothing in it: this writes that into a wanted body.
@@ -304,7 +304,7 @@ pub enum Halt {
 }
 
 impl Halt {
-    /// Whether a thing is taken away, and not only emptied.
+    /// Returns true if a thing is deleted, and not only emptied.
     pub fn goes(self) -> bool {
         matches!(self, Self::Goes | Self::GoesWhile(_))
     }
@@ -321,7 +321,7 @@ pub enum Where {
     Nowhere,
 }
 
-/// What stands behind a door.
+/// Kinds of servers behind an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndpointKind {
     /// A Dask scheduler: clients speak to it, its dashboard shows what it does.
@@ -333,7 +333,7 @@ pub enum EndpointKind {
 /// Where one can connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What stands there.
+    /// The kind of server behind it.
     pub kind: EndpointKind,
     /// The Service in front of it.
     pub service: ObjectId,
@@ -344,7 +344,7 @@ pub fn address_in(section: &str, object: &ObjectId) -> Address {
     Address::object(section, &object.gvk.kind, object.namespace.as_deref(), &object.name)
 }
 
-/// What tells nothing but its name: that of the operator's things begins with the operator's.
+/// Returns the address of an object of which only the name is known. An operator's object has the operator's section.
 pub fn unnamed(object: &ObjectId) -> Address {
     let operator = object.name.starts_with(OPERATOR_NAME);
     address_in(if operator { DASK_OPERATOR } else { "object" }, object)
@@ -366,7 +366,7 @@ pub struct Rule {
     pub path: &'static str,
     /// How it is compared.
     pub how: How,
-    /// What changing it does.
+    /// The effect of changing it.
     pub effect: Effect,
     /// The call that changes it.
     pub update: Update,
@@ -412,7 +412,7 @@ pub enum How {
     OwnItems,
     /// Entries of a map that we put in.
     OwnEntries,
-    /// The same for Google Cloud labels of nodes, of which GKE's own are not sent along.
+    /// Entries of the Google Cloud labels of nodes that we put in; GKE's own are not sent.
     OwnLabels,
     /// Taints that we put in, by key and effect.
     OwnTaints,
@@ -429,17 +429,17 @@ pub enum How {
     AtCreation,
 }
 
-/// What a kind's file is told to write the steps of a change.
+/// The facts from which a kind's file writes the steps of a change.
 pub struct ChangeContext<'a> {
-    /// What happens.
+    /// The action of the change.
     pub action: Action,
     pub identity: &'a Identity,
-    /// What is wanted; `None` for deletes.
+    /// The desired resource; `None` for deletes.
     pub resource: Option<&'a Resource>,
     pub live: Option<&'a Value>,
     /// The objects in the cluster, where they were read.
     pub inside: Option<&'a BTreeMap<ObjectId, Value>>,
-    /// What differs.
+    /// The fields that differ.
     pub fields: &'a [FieldChange],
     pub owner: &'a Owner,
     /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
@@ -448,13 +448,13 @@ pub struct ChangeContext<'a> {
     pub zones: usize,
     /// How many nodes a live pool has over all zones, where that is known.
     pub nodes: Option<u32>,
-    /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
+    /// True if something of the same name is being deleted, or is deleted with its owner, and must be gone first.
     pub leaving: bool,
-    /// Whether it, or a field of it, is taken from another tool, with consent.
+    /// True if it, or a field of it, is adopted from another tool, with consent.
     pub adopting: bool,
     /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
     pub released: &'a [String],
-    /// What is done about what is amiss.
+    /// The fault that the change mends.
     pub amiss: Option<&'a Amiss>,
     /// Seconds that what takes workers away waits at most until they have no work.
     pub when_idle: Option<u32>,
@@ -465,9 +465,9 @@ pub struct ChangeContext<'a> {
 pub struct Amiss {
     /// In words.
     pub why: String,
-    /// What is done about it, before all else.
+    /// The steps that mend it, before all else.
     pub steps: Vec<Step>,
-    /// Whether nothing else of the thing differs, so that it is not written itself.
+    /// True if nothing else of the thing differs, so that it is not written itself.
     pub alone: bool,
     /// Returns true where only a replacement mends it, with the approval that a replacement needs.
     pub replaces: bool,

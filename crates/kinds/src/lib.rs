@@ -26,7 +26,7 @@ pub mod short;
 pub mod slurm;
 pub mod status;
 
-/// What a kind is. Kubernetes kinds without a line here are [`kubernetes::plain::PLAIN`].
+/// Returns the kind of an id. Kubernetes kinds without a line here are [`kubernetes::plain::PLAIN`].
 pub fn of(id: KindId) -> &'static Kind {
     match id {
         KindId::Cluster => &gke::cluster::KIND,

@@ -41,7 +41,7 @@ struct Selected<'a> {
     key: &'static str,
     label: &'static str,
     value: &'a str,
-    /// Whether GKE keeps other pods off such nodes.
+    /// True if GKE keeps other pods off such nodes.
     tainted: bool,
 }
 
@@ -79,7 +79,7 @@ impl Machines {
         }
     }
 
-    /// What a live node selector says of them.
+    /// Reads the machines from a live node selector.
     pub fn of(selector: &Value) -> Self {
         let text = |label: &str| selector[label].as_str().map(str::to_owned);
         Self {

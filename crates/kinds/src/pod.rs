@@ -1,4 +1,4 @@
-//! What users say about a pod in Kubernetes' own words, laid over the pod that a section makes.
+//! Parts of a pod that users give in Kubernetes' own words, laid over the pod that a section makes.
 //!
 //! The rules are those of kubectl's strategic merge, which people know from patches: tables are merged; lists
 //! whose items have a name (containers by `name`, ports by `containerPort`, mounts by `mountPath`) are merged item
@@ -69,7 +69,7 @@ pub fn merge_pod(
     strategic_merge(pod, given, schema.as_ref(), place, origin, provenance);
 }
 
-/// The same for anything with a schema.
+/// Merges as [`merge_pod`] does, into anything with a schema.
 pub fn strategic_merge(
     value: &mut Value,
     given: &Value,

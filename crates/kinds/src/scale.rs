@@ -1,4 +1,4 @@
-//! What can be scaled: where its number stands in its body and in the stack file, and who writes it.
+//! Things that can be scaled: where the number stands in the body and in the stack file, and who writes it.
 
 use model::address::FieldPath;
 
@@ -9,13 +9,13 @@ pub struct Scaled {
     pub path: FieldPath,
     /// The value in the stack file, or in a file that it names, that says the number.
     pub place: FieldPath,
-    /// What is counted: `workers`, `nodes`, `pods`.
+    /// The unit of the number: `workers`, `nodes`, `pods`.
     pub unit: &'static str,
-    /// Who writes it.
+    /// The writer of the number, and its value.
     pub number: Number,
 }
 
-/// Who writes a number.
+/// Writers of a number, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Number {
     /// The file, this one.

@@ -1,4 +1,4 @@
-//! What a section may know of its neighbours when it becomes resources.
+//! Facts about its neighbors that a section may use when it becomes resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,13 +43,13 @@ pub struct Scope {
     pub target: Target,
     /// The node pools of the file, by key.
     pub pools: Vec<PoolFacts>,
-    /// Who installs the NVIDIA driver.
+    /// The installer of the NVIDIA driver.
     pub driver: DriverInstall,
     /// Sections of the file that others may have to follow.
     pub sections: Vec<Address>,
     /// The queues of the file.
     pub queues: Vec<QueueFacts>,
-    /// Whether a Kueue that speaks v1beta2 is part of the file.
+    /// True if a Kueue that serves v1beta2 is part of the file.
     pub newer_kueue: bool,
     /// Where the operator of the file runs.
     pub operator_namespace: Option<String>,
@@ -61,7 +61,7 @@ pub struct Scope {
     pub zones: u32,
     /// The Dask clusters of the file, by key.
     pub dask: Vec<DaskFacts>,
-    /// What `[slurm]` asks for, when the stack has it.
+    /// The options of `[slurm]`, when the stack has it.
     pub slurm: Option<SlurmKeys>,
     /// Python environments on hosts.
     pub environments: Vec<EnvironmentFacts>,
@@ -99,7 +99,7 @@ pub struct EnvironmentFacts {
 }
 
 impl EnvironmentFacts {
-    /// What the host calls it: several stacks of one machine have an environment `main`.
+    /// Returns its name on the host: several stacks of one machine have an environment `main`.
     pub fn live_name(&self, owner: &Owner) -> String {
         format!("{}-{}", owner.id, self.key)
     }
@@ -124,9 +124,9 @@ pub struct PoolFacts {
     pub labels: BTreeMap<String, String>,
     /// Taints that the file gives.
     pub taints: Vec<Taint>,
-    /// Whether its nodes are for queued requests, or may be.
+    /// True if its nodes are for queued requests, or may be.
     pub queued: bool,
-    /// Whether it may also be had in a way that needs no request.
+    /// True if its nodes may also be had in a way that needs no request.
     pub other_ways: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct QueueFacts {
     pub name: String,
     /// Namespaces with work that waits in it.
     pub namespaces: BTreeSet<String>,
-    /// Whether its priorities are the stack's.
+    /// True if its priorities are managed by the stack.
     pub managed: bool,
 }
 
@@ -196,7 +196,7 @@ impl Scope {
         self.sections.iter().find(|known| known.as_str() == address).cloned()
     }
 
-    /// What everything inside the cluster follows.
+    /// Returns the addresses that everything inside the cluster follows.
     pub fn inside(&self) -> Vec<Address> {
         self.section("cluster").into_iter().collect()
     }
@@ -214,7 +214,7 @@ impl Scope {
         self.namespaces.iter().find(|(live, _)| live == name).map(|(_, address)| address.clone())
     }
 
-    /// What follows from a namespace: its section when the file has one, else the cluster.
+    /// Returns the addresses that things in a namespace follow: the cluster, and the namespace's section if there is one.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Address> {
         let mut follows = self.inside();
         follows.extend(self.namespace(namespace));

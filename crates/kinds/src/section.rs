@@ -1,4 +1,4 @@
-//! What the sections of the stack file have in common.
+//! Common parts of the sections of the stack file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::machines::Machines;
 use crate::pod::{self, Pod};
 use model::address::FieldPath;
 
-/// Whether the stack makes and changes what a section describes, or others do.
+/// True if the stack creates and changes what a section describes; false if it is managed elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
@@ -47,7 +47,7 @@ pub struct Lifecycle {
     pub depends_on: Vec<String>,
 }
 
-/// What a pod gets and where it runs.
+/// The resources and the placement of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct PodKeys {
     /// GPUs of each pod. Default none. A worker with GPUs is `dask cuda worker`, and one GPU a worker keeps scale-down
@@ -143,7 +143,7 @@ impl PodKeys {
     }
 }
 
-/// What a pod is there for.
+/// Purposes of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The scheduler of a Dask cluster.
@@ -173,7 +173,7 @@ impl Role {
         }
     }
 
-    /// Whether the Dask operator makes it.
+    /// Returns true if the Dask operator creates it.
     pub fn is_dask(self) -> bool {
         matches!(self, Self::Scheduler | Self::Worker | Self::Program)
     }
@@ -196,7 +196,7 @@ impl fmt::Display for Role {
 pub struct Pods<'a> {
     /// Where their keys stand.
     pub path: FieldPath,
-    /// What they are there for.
+    /// The purpose of the pods.
     pub role: Role,
     /// How many there can be.
     pub replicas: u32,
@@ -206,11 +206,11 @@ pub struct Pods<'a> {
     pub image_path: FieldPath,
     /// Arguments of the image's entry point; empty for the default ones.
     pub args: &'a [String],
-    /// What they get and where they run.
+    /// The resources and the placement of the pods.
     pub keys: &'a PodKeys,
 }
 
-/// Whose rules a name follows. Everywhere: lower-case letters, digits and `-`, which is not the last.
+/// Rules that a name follows. In all of them: lowercase letters, digits and `-`, which is not the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// GKE clusters and node pools, and the stack, whose name is a label of theirs.
@@ -240,7 +240,7 @@ impl Naming {
         }
     }
 
-    /// Whether a digit may come first.
+    /// Returns true if a digit may come first.
     pub fn digit_first(self) -> bool {
         match self {
             Self::Gke | Self::Service => false,
@@ -257,23 +257,23 @@ pub struct Live<'a> {
     pub name: &'a str,
     /// The field that gives it, else the section's key does.
     pub field: Option<&'static str>,
-    /// What is allowed.
+    /// The rules that the name follows.
     pub naming: Naming,
 }
 
 impl<'a> Live<'a> {
-    /// What the field `name` gives, else the key.
+    /// Creates one from the field `name` if it is given, else from the key.
     pub fn new(given: Option<&'a str>, key: &'a str, naming: Naming) -> Self {
         Self { namespace: "", name: given.unwrap_or(key), field: given.map(|_| "name"), naming }
     }
 
-    /// The same in a namespace.
+    /// Returns this name in a namespace.
     pub fn within(self, namespace: &'a str) -> Self {
         Self { namespace, ..self }
     }
 }
 
-/// Whose rules labels follow.
+/// Rules that labels follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelRules {
     /// Labels of Kubernetes.
@@ -312,14 +312,14 @@ pub struct Head<'a> {
     pub namespace: Option<&'a str>,
 }
 
-/// What can be asked of every section, so that rules need not list them.
+/// Queries that every section answers, so that rules need not list the sections.
 pub trait Section {
-    /// What it says of the keys that most sections have; without them, the stack makes it.
+    /// Returns the keys that most sections have. By default the stack manages the section.
     fn head(&self) -> Head<'_> {
         Head::default()
     }
 
-    /// Whether the stack makes and changes it.
+    /// Returns true if the stack creates and changes it.
     fn is_managed(&self) -> bool {
         self.head().manage.is_managed()
     }
@@ -329,7 +329,7 @@ pub trait Section {
         self.head().depends_on
     }
 
-    /// What it is called on its server.
+    /// Returns its name on its server.
     fn live<'a>(&'a self, _key: &'a str) -> Option<Live<'a>> {
         None
     }
@@ -349,7 +349,7 @@ pub trait Section {
         Vec::new()
     }
 
-    /// What these pods need of the environment of whoever applies the stack.
+    /// Returns the variables that its pods need from the environment of the user who applies the stack.
     fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
         let pods = self.pods(path).into_iter().filter(|_| self.is_managed());
         environment_of(pods, self.given_namespace())
@@ -371,7 +371,7 @@ pub fn of_others<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<It
     sections.iter().filter(|(_, section)| !section.is_managed())
 }
 
-/// What pods in a namespace need of the environment of whoever applies the stack.
+/// Returns the variables that pods in a namespace need from the environment of the user who applies the stack.
 pub(super) fn environment_of<'a>(
     pods: impl Iterator<Item = Pods<'a>>,
     namespace: Option<&'a str>,

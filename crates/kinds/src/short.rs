@@ -285,11 +285,11 @@ pub struct Taint {
     /// The value; empty if omitted.
     #[serde(default)]
     pub value: String,
-    /// What happens to pods that do not tolerate it.
+    /// The effect on pods that do not tolerate it.
     pub effect: TaintEffect,
 }
 
-/// What a taint does to pods that do not tolerate it.
+/// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum TaintEffect {
     /// New pods are kept away.
@@ -319,7 +319,7 @@ impl TaintEffect {
     }
 }
 
-/// Who installs the NVIDIA driver.
+/// The installer of the NVIDIA driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriverInstall {

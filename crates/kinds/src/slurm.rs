@@ -1,4 +1,4 @@
-//! What is asked of SLURM for workers and schedulers that are its jobs.
+//! SLURM options of workers and schedulers that are SLURM jobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use super::short;
 /// Seconds by which a worker leaves before its time limit at least and at most; else a tenth of the limit.
 const MARGIN: (u64, u64) = (30, 600);
 
-/// What is asked of SLURM for jobs.
+/// Options of SLURM jobs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct SlurmKeys {
     /// The partition, or several with commas. Default SLURM's own.
@@ -42,7 +42,7 @@ pub struct SlurmKeys {
 }
 
 impl SlurmKeys {
-    /// What a section asks for, with what it leaves to the whole stack.
+    /// Returns the options of a section, completed with those of the whole stack.
     pub fn over(&self, base: &Self) -> Self {
         let or = |own: &Option<String>, other: &Option<String>| own.clone().or_else(|| other.clone());
         let list = |own: &[String], other: &[String]| if own.is_empty() { other } else { own }.to_vec();
@@ -85,7 +85,7 @@ impl SlurmKeys {
         self.time_limit.as_deref().and_then(minutes)
     }
 
-    /// What the script of a process with these terms says to SLURM.
+    /// Returns the directives and the prologue in the script of a process with these terms.
     pub fn asks(&self, worker: &Value) -> Value {
         // `dask cuda worker` is a process for each GPU.
         let processes = count(&worker["processes"]).max(count(&worker["gpus"])).max(1);

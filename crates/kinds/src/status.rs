@@ -1,4 +1,4 @@
-//! What a thing says of itself for `status`, beyond whether it is ready.
+//! Facts about a thing for `status`, beyond its readiness.
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use serde_json::Value;
 pub struct StatusLine {
     /// One line for people: `1 of 1 nodes ready, 2 GPUs allocatable`.
     pub line: String,
-    /// The same for programs, by name.
+    /// Facts of the line for programs, by name.
     pub facts: Vec<(&'static str, Value)>,
     /// Pods that do not run, and why where they say it.
     pub pending: Vec<Pending>,
-    /// What has to happen, and by when (RFC 3339): `pods must start`.
+    /// The event that has to happen, and by when (RFC 3339): `pods must start`.
     pub until: Option<(&'static str, String)>,
-    /// Whether its operator has not taken it up.
+    /// True if its operator has not handled it yet.
     pub unhandled: bool,
     /// Why it has failed, where no apply waits for its end.
     pub failed: Option<String>,
     /// The wait of this command, where no apply does it.
     pub waits: Option<String>,
-    /// What it costs as it is, where it is billed by itself.
+    /// The prices of what exists of it, where it is billed by itself.
     pub prices: Vec<Price>,
 }
 
@@ -26,7 +26,7 @@ pub struct StatusLine {
 pub enum Price {
     /// US dollars per hour: us-central1's list prices, without disks and traffic.
     Known(f64),
-    /// What has no price in the catalogue: `a3-ultragpu-8g`.
+    /// An item that has no price in the catalog: `a3-ultragpu-8g`.
     Unknown(String),
 }
 

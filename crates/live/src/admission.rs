@@ -1,4 +1,4 @@
-//! What an API server says when something that it must ask first stands in a write's way: an admission webhook that
+//! Errors of an API server when an admission check stops a write: an admission webhook that
 //! refuses or does not answer, a policy. The one place that reads those sentences. Pure.
 //! Source: kube-apiserver 1.36, `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
 //! `.../webhook/generic/webhook.go` and `.../policy/validating`.
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use model::resource::{Gvk, ObjectId};
 
-/// Who stands in the way.
+/// Kinds of admission checks that stop a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// A webhook said no.
@@ -114,7 +114,7 @@ pub fn configured<'v>(
     found.collect()
 }
 
-/// What to do, with the commands.
+/// Returns the remedy, with the commands.
 pub fn remedy(admission: &Admission, configured: &[Configured]) -> String {
     let resource = |found: &Configured| {
         format!("{} {}", found.configuration.gvk.kind.to_ascii_lowercase(), found.configuration.name)

@@ -14,12 +14,12 @@ use model::resource::{Api, Method};
 /// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
 pub const LARGEST: usize = 64 * 1024 * 1024;
 
-/// What came back over the wire.
+/// An answer as it came over the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    /// What the content type says.
+    /// The kind of body that the content type names.
     pub media: Media,
     pub body: Vec<u8>,
 }
@@ -31,7 +31,7 @@ impl Request {
         format!("{} {path}", self.method.as_str())
     }
 
-    /// Whether the request can change anything.
+    /// Returns true if the request can change anything.
     pub fn writes(&self) -> bool {
         self.method != Method::Get && !self.path.contains("dryRun=All")
     }
@@ -54,7 +54,7 @@ impl Request {
         ApiError { body, ..self.failed(Class::Untrusted, message) }
     }
 
-    /// What was answered is not what was asked for: nothing is known of a read, and a write may have been done.
+    /// Returns the error for an answer of another shape than asked for. A read gives no information; a write may be done.
     fn unreadable(&self, status: u16, why: &str) -> ApiError {
         let class = if self.writes() { Class::Lost } else { Class::Unreadable };
         let noun = Shape::of(self).noun();
@@ -160,8 +160,8 @@ impl Refusal<'_> {
         (class, text("message").map(str::to_owned))
     }
 
-    /// Whether a 404 is the API server's own word on what was asked for: a `Status` that names it, or, for a kind that
-    /// nobody may have defined yet, its word on paths. Every cluster has the core group.
+    /// Returns true if a 404 is the API server's own answer: a `Status` that names the object, or, for a kind that may not be
+    /// defined yet, its text about paths. Every cluster has the core group.
     /// Source: kube-apiserver 1.36 answers a path that it does not serve with the text.
     fn says_absent(&self) -> bool {
         let text = |pointer: &str| self.body.and_then(|body| body.pointer(pointer)).and_then(Value::as_str);
@@ -190,7 +190,7 @@ impl Refusal<'_> {
         causes.is_some_and(|causes| causes.iter().any(|cause| cause["reason"] == reason))
     }
 
-    /// What a status means when the body adds nothing.
+    /// Returns the class of a status when the body adds nothing.
     fn plain(&self, status: u16) -> Class {
         match status {
             400 | 405 | 406 | 413 | 415 | 422 => Class::Invalid,
@@ -208,11 +208,11 @@ impl Refusal<'_> {
     }
 }
 
-/// What an API server says to a path that it does not serve, as JSON and as text.
+/// Texts of an API server about a path that it does not serve, as JSON and as text.
 const UNKNOWN_RESOURCE: &str = "could not find the requested resource";
 const UNKNOWN_PATH: &str = "404 page not found";
 
-/// Whether a refusal speaks of what was asked for, as far as it says.
+/// Returns true unless a refusal names something else than what was asked for.
 fn names(told: Option<&str>, asked: Option<&str>) -> bool {
     told.zip(asked).is_none_or(|(told, asked)| told == asked)
 }
@@ -246,14 +246,14 @@ fn first_line(text: &str, status: u16) -> String {
 }
 
 impl ApiError {
-    /// Whether the path itself is not served, as when a CustomResourceDefinition is not there (yet);
+    /// Returns true if the path itself is not served, as when a CustomResourceDefinition is not there (yet);
     /// unlike an object that is not there.
     pub fn is_unknown_path(&self) -> bool {
         self.class == Class::NotFound
             && (self.message.contains(UNKNOWN_RESOURCE) || self.message.starts_with(UNKNOWN_PATH))
     }
 
-    /// Whether an admission webhook could not be asked, as when its pods have just been made.
+    /// Returns true if an admission webhook did not answer, as when its pods have just been created.
     pub fn is_webhook(&self) -> bool {
         matches!(Admission::of(&self.message), Some(Admission::Unanswered { .. }))
     }

@@ -8,7 +8,7 @@ use crate::retry::get;
 use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Query;
 
-/// What each query finds, in their order; what is not there is `null`.
+/// Returns what each query finds, in their order; `null` for what does not exist.
 pub async fn ask(api: &dyn LiveApi, queries: Vec<Query>, parallelism: usize) -> Vec<Result<Value, ApiError>> {
     let one = |query: Query| async move {
         match get(api, Request::get(query.api, query.path)).await {

@@ -147,7 +147,7 @@ async fn requests_for_machines(api: &dyn LiveApi) -> Vec<(ObjectId, Value)> {
     Vec::new()
 }
 
-/// Whether nothing is in a namespace but these and what every namespace holds. What cannot be listed may be there.
+/// Returns true if a namespace holds only these and what every namespace holds. Kinds that cannot be listed make it false.
 pub async fn holds_nothing_but(
     api: &dyn LiveApi,
     namespace: &str,
@@ -192,7 +192,7 @@ fn bare(mut live: Value) -> Value {
     live
 }
 
-/// What a cluster does not say of its kinds.
+/// A failure of a cluster to name its kinds.
 pub(crate) struct Unserved {
     /// The group; `None` when it does not even say its groups.
     pub group: Option<String>,

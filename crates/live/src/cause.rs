@@ -1,4 +1,4 @@
-//! What Google's APIs refuse for reasons that lie in the project or the credentials, told apart by `google.rpc.ErrorInfo`; by
+//! Refusals of Google's APIs for reasons in the project or the credentials, distinguished by `google.rpc.ErrorInfo`; by
 //! words only where an answer has none. Pure, so that recorded bodies are its tests.
 //! Source: googleapis `google/api/error_reason.proto`; answers in tests/data/google-refusals.json.
 
@@ -85,7 +85,7 @@ impl Cause {
         }
     }
 
-    /// What is wrong; `project` is the stack's.
+    /// Returns the problem in words; `project` is the stack's.
     pub fn what(&self, project: &str) -> String {
         match self {
             Self::ApiDisabled { service, project: named } => {

@@ -21,7 +21,7 @@ use model::resource::{Api, ClusterName, Endpoint, Host, Method};
 /// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.
 pub type InProcess = Arc<dyn Fn(&str) -> Option<Router> + Send + Sync>;
 
-/// What to connect to.
+/// The APIs and hosts to connect to.
 pub struct Options {
     /// How GKE is reached.
     pub gke: GkeAccess,
@@ -168,7 +168,7 @@ impl Connection {
         self.noted(result).await
     }
 
-    /// Whether the clusters are imitated in this process: their pods run no programs.
+    /// Returns true if the clusters are simulated in this process: their pods run no programs.
     pub fn is_imitated(&self) -> bool {
         self.in_process.is_some()
     }

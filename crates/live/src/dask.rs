@@ -1,4 +1,4 @@
-//! What a Dask scheduler runs, asked in its own protocol: no page of its dashboard tells.
+//! Reads the work of a Dask scheduler in the scheduler's own protocol: no page of its dashboard shows it.
 //!
 //! A message is a length of 8 bytes, a count of frames, their lengths, and the frames; small ones are one frame of
 //! msgpack, never compressed. Both sides begin with what they are. Source: `distributed/comm/tcp.py` and

@@ -25,7 +25,7 @@ pub struct Closed {
     pub remedy: String,
 }
 
-/// What the API calls the endpoint, once the control plane has one.
+/// Returns the API's field `endpoint`, once the control plane has one.
 pub fn endpoint(cluster: &Value) -> Option<&str> {
     text(cluster, "/endpoint")
 }
@@ -81,7 +81,7 @@ fn closed(name: &str, which: &str, flag: &str) -> Closed {
     }
 }
 
-/// Whether nothing but the DNS endpoint leads there from outside.
+/// Returns true if only the DNS endpoint leads there from outside.
 fn is_only_dns(cluster: &Value) -> bool {
     let usual_is_dns = endpoint(cluster).is_some_and(|endpoint| endpoint.ends_with(DNS));
     let open = cluster.pointer("/controlPlaneEndpointsConfig/dnsEndpointConfig/allowExternalTraffic");
@@ -93,7 +93,7 @@ fn has_ip(cluster: &Value) -> bool {
     !is_false(cluster, "/ipEndpointsConfig/enabled")
 }
 
-/// Whether a switch is off; without a word of it, as from an older API, it is on.
+/// Returns true if a switch is off. A switch that is missing, as from an older API, is on.
 fn is_false(cluster: &Value, switch: &str) -> bool {
     cluster.pointer(&format!("/controlPlaneEndpointsConfig{switch}")) == Some(&Value::Bool(false))
 }

@@ -44,7 +44,7 @@ pub struct Aim {
     pub find: Find,
 }
 
-/// What is told while ports are forwarded.
+/// Events that are reported while ports are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// The pod is gone, or runs no more; what was connected was cut.
@@ -291,8 +291,8 @@ async fn watch_pods(shared: &Shared) {
 
 type Told = (Result<Place, String>, Vec<Heard>);
 
-/// What a look at the pods means: the new place when it is another one, what is told, and whether what is connected
-/// leads nowhere any more.
+/// Returns the result of a look at the pods: the new place when it is another one, the events, and true if open connections
+/// lead nowhere.
 fn moved(before: &Result<Place, String>, now: Result<Place, String>, cut: bool) -> (Option<Told>, bool) {
     match (before, now) {
         (Ok(old), Ok(new)) if *old == new => (cut.then(|| (Ok(new), Vec::new())), cut),
@@ -308,7 +308,7 @@ fn moved(before: &Result<Place, String>, now: Result<Place, String>, cut: bool) 
 }
 
 impl ApiError {
-    /// Whether it says nothing about the connection: the server answered, and asks for patience.
+    /// Returns true if it says nothing about the connection: the server answered, and asks for patience.
     fn is_passing(&self) -> bool {
         matches!(self.class, Class::Throttled | Class::Busy)
     }

@@ -27,7 +27,7 @@ pub enum GkeAccess {
     Loopback {
         /// `http://127.0.0.1:8085`.
         url: String,
-        /// What it asks for when a real API server stands behind it.
+        /// The token that it requires when a real API server stands behind it.
         token: Option<http::HeaderValue>,
     },
     /// A sandbox in this process.
@@ -55,7 +55,7 @@ impl GkeAccess {
         Ok(Self::Loopback { url: url.trim_end_matches('/').to_owned(), token: None })
     }
 
-    /// The same with the token of a sandbox.
+    /// Sets the token of a sandbox.
     #[must_use]
     pub fn with_token(self, token: Option<&str>) -> Self {
         let header = token.and_then(|token| http::HeaderValue::try_from(format!("Bearer {token}")).ok());

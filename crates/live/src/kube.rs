@@ -48,7 +48,7 @@ pub struct KubeconfigAccess {
 }
 
 impl KubeconfigAccess {
-    /// The same with the context named, where the file can be read and names a current one: what is planned
+    /// Names the file's current context if no context is given and the file can be read: what is planned
     /// for one cluster must not go to another because somebody switched contexts in between.
     #[must_use]
     pub fn pinned(mut self) -> Self {
@@ -71,7 +71,7 @@ impl KubeconfigAccess {
     }
 }
 
-/// What a kubeconfig leads to on the machine that reads it.
+/// Programs and files that a kubeconfig refers to, on the machine that reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Leads {
     /// Programs that are run: exec plugins, and what an `auth-provider` runs.
@@ -104,7 +104,7 @@ impl fmt::Display for Doubt {
 }
 
 impl KubeconfigAccess {
-    /// What the file leads to on this machine; nothing where it cannot be read, which is said elsewhere.
+    /// Returns the programs and files that it refers to; none where it cannot be read, which is reported elsewhere.
     pub fn leads_to(&self) -> Leads {
         let Ok(file) = self.file() else { return Leads::default() };
         let mut leads = Leads::default();
@@ -121,7 +121,7 @@ impl KubeconfigAccess {
         leads
     }
 
-    /// What is to be said of the way to the cluster; nothing where the file cannot be read, which is said elsewhere.
+    /// Returns doubts about the way to the cluster; none where the file cannot be read, which is reported elsewhere.
     pub fn doubts(&self) -> Vec<Doubt> {
         let Ok(file) = self.file() else { return Vec::new() };
         let Some(cluster) = cluster_of(&file, self.context.as_ref()) else { return Vec::new() };
@@ -145,14 +145,14 @@ fn bare_url(url: &http::Uri) -> String {
     format!("{}://{}{port}", url.scheme_str().unwrap_or("?"), url.host().unwrap_or("?"))
 }
 
-/// Whether nobody on the way can read what is sent: over TLS, or within this machine.
+/// Returns true if nobody on the way can read the requests: over TLS, or within this machine.
 fn is_private(url: &http::Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     url.scheme() == Some(&http::uri::Scheme::HTTPS) || here
 }
 
-/// Whether a kubeconfig says who asks. As kubectl does, that is sent to no server that others can listen to.
+/// Returns true if a kubeconfig has credentials. As with kubectl, no server that others can listen to gets them.
 fn has_credentials(who: &AuthInfo) -> bool {
     let AuthInfo { username, password, token, token_file, auth_provider, exec, .. } = who;
     let texts = [username.is_some(), password.is_some(), token.is_some(), token_file.is_some()];
@@ -176,7 +176,7 @@ fn entries_of(file: &Kubeconfig, context: Option<&String>) -> String {
     format!(" ({user}cluster {:?})", context.cluster)
 }
 
-/// What is wrong with a part of a kubeconfig that is given in base64 or as the path of a file.
+/// Returns the problem with a part of a kubeconfig that is given in base64 or as the path of a file.
 fn data_trouble(field: &str, error: &LoadDataError) -> String {
     match error {
         LoadDataError::DecodeBase64(_) => format!("its `{field}-data` is not base64"),
@@ -187,7 +187,7 @@ fn data_trouble(field: &str, error: &LoadDataError) -> String {
     }
 }
 
-/// What is wrong with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
+/// Returns the problem with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
 fn kubeconfig_trouble(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(error) => match error.location() {
@@ -244,10 +244,10 @@ fn client_trouble(error: &kube::Error) -> String {
     }
 }
 
-/// Whose bearer goes with each request.
+/// Sources of the bearer token of a request.
 #[derive(Clone, Debug)]
 pub enum Bearer {
-    /// What the kubeconfig says.
+    /// The credentials of the kubeconfig.
     Kubeconfig,
     /// Google's, fresh for each request.
     Google(Arc<Credentials>),
@@ -257,7 +257,7 @@ pub enum Bearer {
     Known(http::HeaderValue),
 }
 
-/// What names a proxy.
+/// Settings that name a proxy.
 const OF_ENVIRONMENT: &str = "HTTPS_PROXY";
 const OF_KUBECONFIG: &str = "proxy-url of the kubeconfig";
 
@@ -269,7 +269,7 @@ pub struct Kubernetes {
     way: Way,
 }
 
-/// What is told of connections that cannot be made.
+/// The details of a connection that errors name.
 #[derive(Clone, Debug, Default)]
 struct Way {
     /// `host:port`.
@@ -307,7 +307,7 @@ impl Kubernetes {
     /// authority (base64 of PEM, as `masterAuth.clusterCaCertificate` has it).
     ///
     /// # Errors
-    /// What is wrong with the address or the certificate.
+    /// The address or the certificate is not valid.
     pub fn gke(endpoint: &str, authority: Option<&str>, bearer: Bearer) -> Result<Self, String> {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
@@ -332,7 +332,7 @@ impl Kubernetes {
     /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
     ///
     /// # Errors
-    /// What is wrong with the file, or that it has no such context.
+    /// The file cannot be used, or has no such context.
     pub async fn kubeconfig(access: &KubeconfigAccess) -> Result<Self, String> {
         let KubeconfigAccess { path, context } = access;
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
@@ -421,7 +421,7 @@ impl Kubernetes {
         Ok(response)
     }
 
-    /// Who asks, unless the client says it itself.
+    /// Returns the `Authorization` header, unless the client adds it itself.
     async fn authorization(&self, request: &Request) -> Result<Option<http::HeaderValue>, ApiError> {
         let token = match &self.bearer {
             Bearer::Kubeconfig => return Ok(None),
@@ -542,7 +542,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// The same client with a header for whoever asks.
+/// Returns the client with an `Authorization` header on each request.
 fn authorized(client: Client, value: http::HeaderValue) -> Client {
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
         let client = client.clone();
@@ -580,7 +580,7 @@ fn transport_error(request: &Request, error: &kube::Error, way: &Way) -> ApiErro
     }
 }
 
-/// Whether the connection was never made, anywhere in the chain of causes.
+/// Returns true if the connection was never made, anywhere in the chain of causes.
 fn is_connect(error: &kube::Error) -> bool {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = next {

@@ -157,7 +157,7 @@ async fn a_server_whose_certificate_nobody_checks_is_told() {
     assert_eq!(doubts, [Doubt::Unverified("https://127.0.0.1:1".into())]);
 }
 
-/// What a plugin is given and prints, what a broken file says, and a password in an address stay where they are.
+/// Checks that no message shows the input or output of a plugin, text of a broken file, or a password in an address.
 #[tokio::test]
 async fn no_secret_of_a_kubeconfig_is_in_a_message() {
     let server = json!({"server": "https://127.0.0.1:1"});

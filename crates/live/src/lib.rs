@@ -1,4 +1,4 @@
-//! What is live: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
+//! Access to live state: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
 //! beside the sandbox.
 
 pub mod admission;
@@ -70,7 +70,7 @@ impl Request {
     }
 }
 
-/// What kind of failure a request met. It decides whether it is tried again.
+/// Kinds of failures of a request. The kind decides whether it is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// 404.
@@ -107,14 +107,14 @@ pub enum Class {
     Other,
 }
 
-/// What to do when an answer is not the API's.
+/// The remedy when an answer is not the API's.
 pub const SOMETHING_ELSE: &str = "something other than the API answered: a proxy, a sign-in page, or a load \
      balancer in front of it. Check the network, HTTPS_PROXY and NO_PROXY, then try again";
 
 /// A request that did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
-    /// What kind.
+    /// The kind of failure.
     pub class: Class,
     /// HTTP status, when there was a reply.
     pub status: Option<u16>,
@@ -138,12 +138,12 @@ impl fmt::Display for ApiError {
 impl std::error::Error for ApiError {}
 
 impl ApiError {
-    /// What mends it, where who failed knows.
+    /// Returns the remedy, where the source of the error knows one.
     pub fn remedy(&self) -> Option<&str> {
         self.own("remedy")
     }
 
-    /// What happened and what mends it, where both have to be in one text.
+    /// Returns the error and its remedy in one text.
     pub fn with_remedy(&self) -> String {
         let remedy = self.remedy().map(|remedy| format!("; {remedy}"));
         format!("{self}{}", remedy.unwrap_or_default())
@@ -159,18 +159,18 @@ impl ApiError {
         self.own("proxy")
     }
 
-    /// What the library below said, for who wants to know more.
+    /// Returns the message of the library below, for more detail.
     pub fn detail(&self) -> Option<&str> {
         self.own("detail")
     }
 
-    /// What is said by us, and by no server.
+    /// Returns a field of the body of errors that come from this program and from no server.
     fn own(&self, key: &str) -> Option<&str> {
         self.body.as_ref().filter(|_| self.status.is_none())?[key].as_str()
     }
 }
 
-/// What apply and plan need of the outside: requests in, JSON out (a pod's log is a JSON string).
+/// The access of apply and plan to the outside: requests in, JSON out (a pod's log is a JSON string).
 pub trait LiveApi: Send + Sync {
     /// Sends one request, once. Retries are apply's.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
@@ -181,7 +181,7 @@ pub trait LiveApi: Send + Sync {
         false
     }
 
-    /// Whether answers can be had piece by piece.
+    /// Returns true if answers can be received piece by piece.
     fn can_follow(&self) -> bool {
         false
     }

@@ -50,7 +50,7 @@ fn uid(live: &Value) -> Option<&str> {
     live.pointer("/metadata/uid").and_then(Value::as_str)
 }
 
-/// Whether a field manager has applied an object.
+/// Returns true if a field manager has applied an object.
 pub(crate) fn is_applied_by(live: &Value, manager: &str) -> bool {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
@@ -75,7 +75,7 @@ pub async fn list(
     Ok(named(&gvk, items))
 }
 
-/// The same, of objects that have a label, in this version.
+/// Lists objects as [`list`] does, but only those with a label and in this version.
 pub(crate) async fn list_labelled(
     api: &dyn LiveApi,
     gvk: &Gvk,
@@ -101,10 +101,10 @@ fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     named.collect()
 }
 
-/// What a LIST came to.
+/// The result of a LIST.
 pub(crate) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
 
-/// What is listed at once.
+/// Collections that are listed at once.
 enum Wanted<'a> {
     /// One collection.
     One(&'a Gvk, Option<&'a str>),
@@ -135,7 +135,7 @@ impl<'a> Wanted<'a> {
         wanted
     }
 
-    /// What there is of the kind, or what to list instead.
+    /// Lists the objects of the kind, or returns the collections to list instead.
     async fn list(self, api: &dyn LiveApi) -> Result<(&'a Gvk, Listed), Vec<Self>> {
         let (gvk, namespaces) = match self {
             Self::One(gvk, namespace) => return Ok((gvk, list(api, gvk, namespace).await)),
@@ -199,7 +199,7 @@ fn items_of(page: &mut Value) -> Option<Vec<Value>> {
     }
 }
 
-/// What asks for the next page.
+/// Returns the token for the next page.
 fn next(page: &Value) -> Option<&str> {
     page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty())
 }
@@ -312,7 +312,7 @@ mod tests {
         json!({ "metadata": metadata, "items": items.collect::<Vec<_>>() })
     }
 
-    /// What was found, how many namespaces were listed by themselves, and how many requests there were for all of the cluster.
+    /// Returns the names found, the number of namespaces listed by themselves, and the number of requests for the whole cluster.
     async fn taken(namespaces: &[&str], kind: (&str, &str), pages: &[Value]) -> (Vec<String>, usize, usize) {
         let path = format!("/api/v1/{}?limit=500", kind.1);
         let paths = [path.clone(), format!("{path}&continue=next")];

@@ -20,12 +20,12 @@ pub(crate) struct Marked {
     pub unlisted: BTreeSet<String>,
 }
 
-/// What a field manager has applied. Every object of ours has the label by which they are listed; what it says is the file's
-/// where the file says something, as Helm's charts do. A kind that may not be listed everywhere is listed in the namespaces
-/// of the stack, and told.
+/// Returns the objects that a field manager has applied. They are listed by a label that all objects of stacks have; its
+/// value is the file's where the file sets one, as Helm's charts do. A kind that may not be listed everywhere is listed in
+/// the namespaces of the stack, and reported.
 ///
 /// # Errors
-/// What the API server itself serves cannot be read.
+/// A kind that the API server itself serves cannot be read.
 pub(crate) async fn marked(
     api: &dyn LiveApi,
     manager: &str,

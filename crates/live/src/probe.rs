@@ -10,8 +10,8 @@ use model::resource::Query;
 /// How long something behind the proxy may take: a look has other things to look at.
 const PROXIED: Duration = Duration::from_secs(3);
 
-/// What a query finds; what is not there is `null`. What stands behind the API server's proxy may be switched off, out of
-/// reach or not allowed without the API server being any the worse: why it was not asked is the answer then, as text.
+/// Returns what a query finds; `null` for what does not exist. A target behind the API server's proxy may be off, out of
+/// reach or not allowed without harm to the API server. Then the answer is the reason, as text.
 ///
 /// # Errors
 /// The API itself does not answer, or refuses.

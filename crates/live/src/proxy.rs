@@ -92,13 +92,13 @@ fn port_of(server: &http::Uri) -> u16 {
     server.port_u16().unwrap_or(usual)
 }
 
-/// Whether a server is on this machine: no proxy is asked for it.
+/// Returns true if a server is on this machine: no proxy is used for it.
 fn is_here(server: &http::Uri) -> bool {
     let host = host_of(server);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether an entry of NO_PROXY means a server: `*`, an address, a network, a host with all below it, each with or
+/// Returns true if an entry of NO_PROXY means a server: `*`, an address, a network, a host with all below it, each with or
 /// without a port.
 fn bypasses(entry: &str, server: &http::Uri) -> bool {
     if entry == "*" {
@@ -144,7 +144,7 @@ fn is_in(address: IpAddr, network: &str, length: &str) -> bool {
     width == other && length <= width && (length == 0 || differs >> (128 - length) == 0)
 }
 
-/// What a proxy did with a connection.
+/// Failures of a connection through a proxy.
 enum Fault {
     /// It asks who we are; in words.
     Asks(&'static str),
@@ -209,7 +209,7 @@ impl fmt::Display for Fault {
 pub struct Via {
     /// `http://host:port`, without its password.
     pub proxy: String,
-    /// What names it.
+    /// The setting that names the proxy.
     pub source: &'static str,
 }
 

@@ -16,14 +16,14 @@ use crate::{ApiError, Class, LiveApi, Request};
 use model::record::Record;
 use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen, World};
 
-/// What a reading found.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// What is live.
+    /// The live state.
     pub world: World,
     /// The request that failed, when a place could not be read.
     pub trouble: Option<ApiError>,
-    /// What was listed whole.
+    /// Collections that were listed as a whole.
     pub listed: Collections,
 }
 
@@ -101,7 +101,7 @@ impl Reading {
     }
 }
 
-/// Whether GKE says that the cluster is not there. A 404 that names something else, such as the project or the
+/// Returns true if GKE says that the cluster does not exist. A 404 that names something else, such as the project or the
 /// location, says nothing of the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
 fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
     let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
@@ -110,7 +110,7 @@ fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
         && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
 }
 
-/// Whether a GKE cluster has a Kubernetes API that can be relied on: it is there, and neither being made nor on its way out.
+/// Returns true if a GKE cluster has a reliable Kubernetes API: it exists, and is neither being created nor being deleted.
 ///
 /// # Errors
 /// GKE does not say.
@@ -153,7 +153,7 @@ struct Inside {
     kept: Found,
     /// Kinds of which not all that is the stack's could be looked for.
     unlisted: Vec<String>,
-    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    /// True if an apply that died left the namespace of records, with nothing in it.
     home_left: bool,
 }
 
@@ -206,7 +206,7 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
     })
 }
 
-/// Whether one of these collections holds all that another one does.
+/// Returns true if one of these collections holds all that another one does.
 fn covers(known: &Collections, other: &(Gvk, Option<String>)) -> bool {
     known.contains(other) || known.contains(&(other.0.clone(), None))
 }

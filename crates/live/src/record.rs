@@ -32,7 +32,7 @@ pub struct Stored {
     pub parts: Vec<ObjectId>,
 }
 
-/// What is at the place of a record.
+/// The content at the place of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Nothing,
@@ -116,7 +116,7 @@ async fn get(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<
     }
 }
 
-/// Whether a record's ConfigMap holds one already: the lock comes into it first.
+/// Returns true if a record's ConfigMap holds a record already: the lock comes into it first.
 pub fn holds_record(config_map: &Value) -> bool {
     config_map.get("data").is_some() || config_map.get("binaryData").is_some()
 }
@@ -143,7 +143,7 @@ pub fn pack(record: &Record) -> Vec<(ObjectId, Value)> {
     pack_in(record, PART)
 }
 
-/// The same, with parts of another size.
+/// Packs a record as [`pack`] does, with parts of another size.
 pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     let place = Record::object(&record.stack);
     let text = serde_json::to_vec(record).unwrap_or_default();

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Method;
 
-/// What keeps a request from being done for now.
+/// Reasons why a request cannot be done for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     /// Another GKE operation runs, or a namespace is on its way out.
@@ -29,7 +29,7 @@ pub enum Trouble {
     Webhook,
     /// The path is not served yet: a CustomResourceDefinition has just been made.
     UnknownPath,
-    /// What the request was made of has changed: it is made again, once.
+    /// The live state that the request was made from has changed: it is made again, once.
     Stale,
 }
 
@@ -109,7 +109,7 @@ pub struct Tries {
     met: BTreeMap<Trouble, (u32, Duration)>,
 }
 
-/// What to do after a failure.
+/// Decisions after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send again after this long; how long this trouble may last in all.
@@ -132,8 +132,8 @@ impl Tries {
         Self { patience, met: BTreeMap::new() }
     }
 
-    /// What to do about an error, `now` after the first try. `remade`: whether the request is made anew
-    /// from what is live for each try.
+    /// Decides what to do about an error, `now` after the first try. `remade` is true if the request is made again
+    /// from live state for each try.
     pub fn after(&mut self, request: &Request, error: &ApiError, remade: bool, now: Duration) -> Verdict {
         let Some(trouble) = Trouble::of(request, error, remade) else { return Verdict::GiveUp };
         let Rule { first, factor, longest, total } = trouble.rule(self.patience);

@@ -33,14 +33,14 @@ pub(crate) struct Version {
 pub(crate) struct Served {
     pub gvk: Gvk,
     pub namespaced: bool,
-    /// Whether objects of it can be listed.
+    /// True if objects of it can be listed.
     pub listed: bool,
-    /// Whether objects of it can be applied.
+    /// True if objects of it can be applied.
     pub applied: bool,
 }
 
 impl Version {
-    /// Whether its kinds are known already.
+    /// Returns true if its kinds are known already.
     pub fn is_told(&self) -> bool {
         self.kinds.is_some()
     }
@@ -122,7 +122,7 @@ pub(crate) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
     Ok(aggregated.chain(plain).collect())
 }
 
-/// Whether the cluster says that it does not serve the kind of a path.
+/// Returns true if the cluster says that it does not serve the kind of a path.
 ///
 /// # Errors
 /// It does not say, or it says that it does serve it.

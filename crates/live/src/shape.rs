@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::Request;
 use model::resource::{Api, Method};
 
-/// What a body says that it is.
+/// Kinds of bodies, by their content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
     /// A web page.
@@ -27,7 +27,7 @@ impl Media {
     }
 }
 
-/// What was asked for.
+/// Shapes of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A GKE cluster or a thing of Compute Engine, by name.
@@ -43,12 +43,12 @@ pub enum Shape {
         /// `apps/v1`.
         api_version: String,
     },
-    /// What a DELETE answers: the object on its way out, or that it is gone.
+    /// The answer to a DELETE: the object on its way out, or that it is gone.
     Deleted {
         /// Its name; `None` for a whole collection.
         name: Option<String>,
     },
-    /// What an API server tells of itself: the field that says it.
+    /// A fact about the API server itself: the field that holds it.
     Told(&'static str, Kind),
     /// The groups of an API server, with their kinds or without.
     Groups,
@@ -56,7 +56,7 @@ pub enum Shape {
     Any,
     /// Text: the log of a container.
     Text,
-    /// What a program behind a Service answers; its reader judges it.
+    /// The answer of a program behind a Service; its reader judges it.
     Foreign,
 }
 
@@ -77,7 +77,7 @@ pub struct Object {
     pub api_version: Option<String>,
     /// Its name; `None` when the server chooses one.
     pub name: Option<String>,
-    /// Whether it was written: then it must have the identity that the server gave it.
+    /// True if it was written: then it must have the identity that the server gave it.
     pub written: bool,
 }
 
@@ -88,8 +88,8 @@ pub enum Kind {
     Text,
 }
 
-/// Whether the API server serves a group itself. Then a list has a version of its own and is never `null`; what an
-/// aggregated server answers, as that of metrics, has neither for sure.
+/// Returns true if the API server serves a group itself. Then a list has a version of its own and is never `null`; an
+/// aggregated server's answer, as that of metrics, has neither for sure.
 pub fn is_built_in(group: &str) -> bool {
     let built_in = !group.contains('.') || group.ends_with(".k8s.io");
     built_in && !group.ends_with("metrics.k8s.io")
@@ -364,7 +364,7 @@ fn versioned(fields: &Map<String, Value>, api_version: Option<&str>) -> Result<(
     }
 }
 
-/// What a plan is made of: where the cluster is, whose it is, and its pools.
+/// Checks the fields of a cluster that a plan uses: where it is, who owns it, and its pools.
 fn cluster(fields: &Map<String, Value>) -> Result<(), String> {
     text(fields, "status")?;
     if fields.get("endpoint").is_some_and(|endpoint| !endpoint.is_string()) {
@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// What proxies, portals and broken servers answer with 200.
+    /// Returns bodies that proxies, portals and broken servers answer with 200.
     fn bodies(good: &Value) -> Vec<(&'static str, Vec<u8>)> {
         let whole = good.to_string();
         let cut = |share: usize| whole.as_bytes()[..whole.len() * share / 100].to_vec();

@@ -11,7 +11,7 @@ use crate::read::read;
 use crate::{ApiError, LiveApi, Request};
 use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen};
 
-/// What there is.
+/// The live state of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
     /// The GKE cluster without pools; `null` when none was asked for.

@@ -1,4 +1,4 @@
-//! What both clients share: a request into a router of this process, and the limits of time.
+//! Shared parts of both clients: a request into a router of this process, and the limits of time.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long getting a token may take: the metadata server is asked when there is no file, and outside of
 /// Google Cloud it is not there.
 pub const TOKEN_TIMEOUT: Duration = Duration::from_secs(15);
-/// What we call ourselves.
+/// The user agent of this program.
 pub const USER_AGENT: &str = concat!("dask-infra/", env!("CARGO_PKG_VERSION"));
 
 /// The content type of a body.
@@ -44,7 +44,7 @@ where
     })
 }
 
-/// What is accepted as a list of groups: with all their kinds, where the server has that.
+/// The accepted formats of a list of groups: with all their kinds, where the server has that.
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList, application/json, */*";
 
@@ -79,7 +79,7 @@ pub async fn in_process(router: &Router, request: &Request) -> Result<Answer, Ap
     Ok(Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body })
 }
 
-/// The same, with the answer's body still to come.
+/// Sends a request as [`in_process`] does, but does not wait for the answer's body.
 ///
 /// # Errors
 /// The path is no URI.
@@ -109,7 +109,7 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Whether the other side closed the connection before its answer was whole, anywhere in the chain of causes.
+/// Returns true if the other side closed the connection before its answer was whole, anywhere in the chain of causes.
 fn broke_off(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {

@@ -1,6 +1,6 @@
-//! Whose certificates are trusted, and what to do about one that is not. No certificate mends itself by waiting.
+//! Certificate authorities that a connection trusts, and the remedy for others. No certificate mends itself by waiting.
 
-/// Whose certificates a connection trusts.
+/// Certificate authorities that a connection trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// Those of the system's store, or of SSL_CERT_FILE.
@@ -8,12 +8,12 @@ pub enum Trust {
     Public,
     /// The authority that GKE names for a cluster.
     Cluster,
-    /// What a kubeconfig says.
+    /// The settings of a kubeconfig.
     Kubeconfig,
 }
 
 impl Trust {
-    /// What to do about a certificate of another authority.
+    /// Returns the remedy for a certificate of another authority.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Public => {
@@ -34,8 +34,8 @@ impl Trust {
     }
 }
 
-/// Whether it is the other side's certificate that prevents a connection, anywhere in the chain of causes. What an IO error
-/// holds is not its source.
+/// Returns true if the other side's certificate prevents a connection, anywhere in the chain of causes. The error inside an
+/// IO error is not its source.
 pub fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {

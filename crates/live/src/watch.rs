@@ -1,5 +1,5 @@
-//! What becomes of objects, heard and not asked for: one watch for each kind and namespace, shared by all who wait. Where
-//! watching is not possible this says so, and whoever waits asks as before.
+//! Watches of objects, without polling: one watch for each kind and namespace, shared by all who wait. Where watching is not
+//! possible this says so, and whoever waits asks as before.
 //!
 //! Not kube's `watcher`: it begins with a LIST of everything that is there, which nobody here needs, and it goes around
 //! [`LiveApi`], the one way out.
@@ -24,7 +24,7 @@ use model::resource::Api;
 /// How long the server is asked to keep a watch open, in seconds. Source: client-go asks for five to ten minutes, so that
 /// a connection that died in silence is found.
 const LASTS: u64 = 300;
-/// What a server may add to that before the connection counts as dead.
+/// The time that a server may add to [`LASTS`] before the connection counts as dead.
 const LATE: Duration = Duration::from_secs(15);
 /// Watches of one collection that break one after the other without having told anything, before it is given up.
 const BREAKS: u32 = 4;
@@ -48,7 +48,7 @@ pub fn version(of: &Value) -> Option<Version> {
     of.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
-/// What was last heard of an object.
+/// The last known state of an object.
 #[derive(Clone, Debug, Default)]
 enum Heard {
     /// Nothing yet.
@@ -70,7 +70,7 @@ impl Heard {
     }
 }
 
-/// What is known of one kind in one namespace.
+/// The known state of one kind in one namespace.
 struct Collection {
     path: String,
     known: Mutex<Known>,
@@ -177,7 +177,7 @@ impl<'a> Watches<'a> {
         Self { api, collections: Mutex::default(), begin, begun: tokio::sync::Mutex::new(begun) }
     }
 
-    /// Whether there can be any.
+    /// Returns true if the API supports watches.
     pub fn work(&self) -> bool {
         self.api.can_follow()
     }
@@ -195,7 +195,7 @@ impl<'a> Watches<'a> {
         }
     }
 
-    /// What becomes of the object at a path after a version that is known of it; `None` where it cannot be heard.
+    /// Subscribes to the object at a path, after a known version. Returns `None` where it cannot be watched.
     pub fn hear(&self, path: &str, version: Version) -> Option<Hearing> {
         let (path, name) = path.rsplit_once('/')?;
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,7 +270,7 @@ impl<'a> Watches<'a> {
         }
     }
 
-    /// What was missed, by asking once.
+    /// Lists the collection once, for changes that were missed.
     async fn list(&self, collection: &Collection) -> End {
         match self.api.send(Request::get(Api::Kubernetes, collection.path.clone())).await {
             Ok(list) => match collection.is_now(&list) {
@@ -282,7 +282,7 @@ impl<'a> Watches<'a> {
     }
 }
 
-/// Whether asking for the same again may help.
+/// Returns the end that an error means, by whether the same request may succeed later.
 fn refusal(error: &ApiError) -> End {
     match error.class {
         _ if error.status == Some(410) => End::TooOld,
@@ -344,13 +344,13 @@ fn hear_line(collection: &Collection, line: &[u8]) -> Option<End> {
     Some(heard.map_or(End::Refused, |()| End::Over { told: true }))
 }
 
-/// What is heard of one object.
+/// A subscription to one object.
 pub struct Hearing {
     heard: watch::Receiver<Heard>,
     missed: bool,
 }
 
-/// What a hearing says.
+/// News about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
     /// Nothing after what is known.
@@ -364,13 +364,13 @@ pub enum News {
 }
 
 impl Hearing {
-    /// Whether something may have happened between the version that was known and the beginning of the watch: it has to be
-    /// asked for once.
+    /// Returns true if something may have happened between the known version and the beginning of the watch. Then the object
+    /// has to be read once.
     pub fn has_missed(&self) -> bool {
         self.missed
     }
 
-    /// What was heard after a version.
+    /// Returns the news after a version.
     pub fn after(&mut self, version: Version) -> News {
         match &*self.heard.borrow_and_update() {
             Heard::Silence => News::Ask,

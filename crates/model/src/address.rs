@@ -41,7 +41,7 @@ impl Address {
         &self.0
     }
 
-    /// Whether `text` is this address or a unique-looking ending of it, cut at `.` or `/`.
+    /// Returns true if `text` is this address or a unique-looking ending of it, cut at `.` or `/`.
     pub fn ends_with(&self, text: &str) -> bool {
         match self.0.strip_suffix(text) {
             Some("") => true,
@@ -126,12 +126,12 @@ impl FieldPath {
         Some(Self(rest.to_vec()))
     }
 
-    /// Whether this is the root.
+    /// Returns true for the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `other` is this path or lies below it.
+    /// Returns true if `other` is this path or lies below it.
     pub fn contains(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }

@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// Whether accelerators can be attached to the type, as only N1 allows.
+    /// Returns true if accelerators can be attached to the type, as only N1 allows.
     pub fn takes_accelerators(&self) -> bool {
         self.series() == "n1"
     }
@@ -121,7 +121,7 @@ pub struct GpuSharing {
     pub strategies: Vec<String>,
     #[serde(rename = "max_shared_clients_per_gpu")]
     pub max_clients: u32,
-    /// What one container may ask for when a GPU is time-shared.
+    /// The most GPUs that one container may request when a GPU is time-shared.
     #[serde(rename = "max_gpus_per_container_time_sharing")]
     pub max_gpus_per_container: u32,
 }

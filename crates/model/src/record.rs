@@ -1,5 +1,5 @@
-//! What one apply leaves for the next: which things are ours, what we last set where the API keeps no
-//! owner, which checks passed. Losing it loses no ability to plan.
+//! The record that one apply leaves for the next: the things that the stack owns, the values last set where the API keeps no
+//! owner, and the checks that passed. Losing it loses no ability to plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,26 +42,26 @@ pub struct Record {
     pub target: String,
     /// Applies so far.
     pub revision: u64,
-    /// Whether this is what an apply was about to do (true) or did.
+    /// True if this is what an apply was about to do; false if it is what an apply did.
     pub intent: bool,
     /// RFC 3339 time of writing.
     pub written: String,
-    /// What exists, or may exist after an interrupted apply.
+    /// Things that exist, or may exist after an interrupted apply.
     pub inventory: Vec<Entry>,
     /// Checks that passed and things that are made once and were: the digest of the text that was.
     #[serde(default, with = "as_list")]
     pub passes: Passes,
-    /// What is taken away for now, although the file has it.
+    /// Things that are stopped for now, although the file has them.
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
     /// The things that a `start` has begun to restore and no apply has seen there since: any later apply goes on with them, and
     /// the same `start`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
-    /// Whether it was made anew after an earlier one was lost, and not all that is the stack's could be looked for.
+    /// True if it was recreated after an earlier one was lost, and not all things of the stack could be looked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
-    /// What is made once and was about to be made: whether it was is not known.
+    /// Things that are created once and were about to be created: the result is not known.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun: BTreeSet<Identity>,
     /// How the machines of things were had that have several ways, where that was not the first.
@@ -86,17 +86,17 @@ pub struct Bought {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     pub way: String,
-    /// What GKE said.
+    /// GKE's answer.
     pub why: String,
 }
 
 /// Digests by the thing. An address may be another one tomorrow, the thing is the same.
 pub type Passes = BTreeMap<Identity, String>;
 
-/// What is stopped, by the thing.
+/// The stopped things, by identity.
 pub type Stopped = BTreeMap<Identity, Stop>;
 
-/// Who stopped something, and when.
+/// The user who stopped something, and the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// `ann@laptop`.
@@ -142,13 +142,13 @@ pub mod as_list {
 pub struct Entry {
     /// Its address when it was written.
     pub address: Address,
-    /// What the API calls it.
+    /// The name of the thing in the API.
     pub identity: Identity,
     pub kind: RecordedKind,
-    /// What we last set, for things of the GKE API, which keeps no owner of a field.
+    /// The values last set, for things of the GKE API, which keeps no owner of a field.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub set: Value,
-    /// Whether an apply has seen it ready since it was last made or changed; `None` in records of before this was noted.
+    /// True if an apply has seen it ready since it was last created or changed; `None` in records from before this was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// Seconds until it was ready when it was last made, where that was worth a note.
@@ -177,7 +177,7 @@ impl std::fmt::Display for Unusable {
 }
 
 impl Unusable {
-    /// What to do about it.
+    /// Returns the remedy, as an instruction to the user.
     pub fn remedy(&self, stack: &str) -> String {
         match self {
             Self::Damaged(_) => format!(
@@ -231,7 +231,7 @@ impl Record {
         self
     }
 
-    /// What an apply has seen ready. The rest may be half made: an apply began with it, and none has seen it ready since.
+    /// Returns the things that an apply has seen ready since it began with them. The rest may be half made.
     pub fn seen_ready(&self) -> BTreeSet<&Identity> {
         let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
         ready.map(|entry| &entry.identity).collect()
@@ -242,7 +242,7 @@ impl Record {
         self.bought.iter().find(|bought| &bought.identity == identity)
     }
 
-    /// What we last set on a thing.
+    /// Returns the values last set on a thing.
     pub fn last_set(&self, identity: &Identity) -> Option<&Value> {
         let entry = self.inventory.iter().find(|entry| &entry.identity == identity)?;
         (!entry.set.is_null()).then_some(&entry.set)

@@ -159,7 +159,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// What the API calls a thing. It decides what is the same thing; the address does not.
+/// The name of a thing in its API. It decides what is the same thing; the address does not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
@@ -220,9 +220,9 @@ pub fn by_identity(resources: &[Resource]) -> ByIdentity<'_> {
 pub struct Resource {
     pub address: Address,
     pub identity: Identity,
-    /// What it is to this program.
+    /// Its kind in this program.
     pub kind: KindId,
-    /// What is wanted: JSON with the API's own field names.
+    /// The desired state: JSON with the API's own field names.
     pub body: Value,
     /// Fields that are set when it is made and belong to others from then on: a tree like `body`, `null` when there
     /// are none.
@@ -236,7 +236,7 @@ pub struct Resource {
     /// Addresses or sections that must be done before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub follows: Vec<Address>,
-    /// Whether deleting and replacing it is refused.
+    /// True if it must not be deleted or replaced.
     #[serde(default)]
     pub protect: bool,
     /// How long it is meant to be there.
@@ -283,14 +283,14 @@ impl Resource {
 /// Something that others own: read, compared and relied on, never written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct External {
-    /// What it is. Its body holds what the section says of it, and nothing else.
+    /// The resource. Its body holds what the section says of it, and nothing else.
     pub resource: Resource,
-    /// What the stack has to do with it.
+    /// The relation of the stack to it.
     pub role: Role,
 }
 
-/// What a stack's cluster and node pools cost, in US dollars per hour: us-central1's list prices and GKE's fee, without
-/// disks and traffic.
+/// The cost of a stack's cluster and node pools, in US dollars per hour: us-central1's list prices and GKE's fee, without disks
+/// and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hourly {
     /// Of all whose price is known.
@@ -347,7 +347,7 @@ impl std::ops::AddAssign for Cost {
     }
 }
 
-/// What a stack has to do with something that others own.
+/// Relations of a stack to an external resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -357,7 +357,7 @@ pub enum Role {
     Spared,
 }
 
-/// What changing a field does in the real world.
+/// Effects of changing a field in the real world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -382,15 +382,15 @@ pub struct FieldChange {
     pub before: Option<Value>,
     /// The wanted value; `None` when it is given up.
     pub after: Option<Value>,
-    /// What the change does.
+    /// The effect of the change.
     pub effect: Effect,
     /// Why the effect is what it is, in a few words, when that helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Who changed a field of ours by hand, and when (field manager, RFC 3339 time).
+    /// The field manager that changed a field owned by the stack, and when (RFC 3339 time).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<(String, String)>,
-    /// Whether the values are to be seen by nobody: they stand under the name of a secret.
+    /// True if the values are secret: they stand under the name of a secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
@@ -413,7 +413,7 @@ impl FieldChange {
     }
 }
 
-/// What a change does to a thing.
+/// Kinds of changes to a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -433,7 +433,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether the thing is another one afterwards.
+    /// Returns true if the thing is another one afterwards.
     pub fn makes(self) -> bool {
         matches!(self, Self::Create | Self::Replace)
     }
@@ -490,7 +490,7 @@ impl Method {
 pub enum Late {
     /// `labelFingerprint` of the GKE cluster.
     LabelFingerprint,
-    /// What a variable of the environment has, as a Secret's data.
+    /// The value of an environment variable, as a Secret's data.
     Environment {
         /// Its name.
         variable: String,
@@ -530,13 +530,13 @@ pub struct Query {
 }
 
 impl Query {
-    /// Whether the API server passes it on to what runs in the cluster.
+    /// Returns true if the API server passes it on to what runs in the cluster.
     pub fn is_proxied(&self) -> bool {
         self.api == Api::Kubernetes && self.path.contains("/proxy/")
     }
 }
 
-/// What an [`Await`] waits for.
+/// Conditions that an [`Await`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
@@ -554,7 +554,7 @@ pub enum Until {
 }
 
 impl Until {
-    /// Whether it is asked how ready the thing is.
+    /// Returns true if the wait judges how ready the thing is.
     pub fn is_ready(self) -> bool {
         matches!(self, Self::Ready | Self::Still)
     }
@@ -565,10 +565,10 @@ impl Until {
 pub struct Await {
     /// The kind that judges.
     pub kind: KindId,
-    /// What is waited for.
+    /// The thing that is waited for.
     pub identity: Identity,
     pub until: Until,
-    /// What is wanted, as far as readiness depends on it.
+    /// The desired state, as far as readiness depends on it.
     #[serde(default, skip_serializing_if = "Facts::is_none")]
     pub facts: Facts,
     /// Seconds until it counts as not ready in time.
@@ -613,7 +613,7 @@ impl Await {
     }
 }
 
-/// What a plan tells a wait of what is wanted.
+/// Facts about the desired state that a plan passes to a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Facts {
@@ -657,7 +657,7 @@ pub enum Facts {
 }
 
 impl Facts {
-    /// Whether nothing is told.
+    /// Returns true if there are no facts.
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
@@ -685,7 +685,7 @@ pub enum Step {
     },
 }
 
-/// What limits how many changes run at once.
+/// Lanes of changes: each limits how many run at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -697,7 +697,7 @@ pub enum Lane {
     Kubernetes,
 }
 
-/// What a reading of one place found.
+/// Results of reading one place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen<T> {
     /// Known not to be there.
@@ -718,7 +718,7 @@ impl<T> Seen<T> {
     }
 }
 
-/// What is to be read: one LIST for each kind and namespace.
+/// The set of things to read: one LIST for each kind and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadSet {
     /// The GKE cluster.
@@ -734,7 +734,7 @@ pub struct ReadSet {
     pub owner: Owner,
 }
 
-/// Who owns what the stack makes.
+/// The stack that owns what it creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The stack's name.

@@ -1,6 +1,6 @@
-//! What nobody else should see: told by the name that it stands under, by its shape, or by both in the middle of a
-//! text. One place for all outputs: values are [`masked`], texts [`redacted`], lines of files [`starred`], and what a
-//! stack gave under such a name is kept in [`Secrets`] and taken out of everything that is printed.
+//! Secrets, recognized by their name, by their shape, or by both in the middle of a text. One place for all outputs: values are
+//! [`masked`], texts [`redacted`], lines of files [`starred`]. Values that a stack has under such a name are kept in [`Secrets`]
+//! and removed from everything that is printed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ mod names;
 pub use names::is_secret;
 use names::{is_auth, words};
 
-/// What stands in the place of a secret.
+/// The placeholder of a secret.
 pub const HIDDEN: &str = "(hidden)";
 
-/// Whether a text is nothing that could be kept secret: empty, a flag, or a reference to something else.
+/// Returns true if a text cannot be a secret: it is empty, a flag, or a reference to something else.
 fn says_nothing(text: &str) -> bool {
     let reference = |open: &str, close: char| {
         text.strip_prefix(open)
@@ -33,7 +33,7 @@ fn says_nothing(text: &str) -> bool {
         || reference("${", '}')
 }
 
-/// Whether a text is `user:password` in base64, as Docker's `config.json` and npm's `_auth` have it.
+/// Returns true if a text is `user:password` in base64, as in Docker's `config.json` and npm's `_auth`.
 fn is_userinfo(text: &str) -> bool {
     let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok();
     let decoded = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
@@ -41,7 +41,7 @@ fn is_userinfo(text: &str) -> bool {
     parts.is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
 }
 
-/// Whether a value under such a name would be one: text that says something.
+/// Returns true if a value under such a name is a secret itself: text that says something.
 pub fn is_literal(name: &str, text: &str) -> bool {
     // The name first: few names are those of secrets.
     let of_secret = is_secret(name);
@@ -156,7 +156,7 @@ fn passwords_of_urls(text: &str, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether a text is, or has in it, what is a secret by its shape.
+/// Returns true if a text is, or contains, a secret by its shape.
 pub fn has_secret_shape(text: &str) -> bool {
     !shapes(text).is_empty()
 }
@@ -195,7 +195,7 @@ fn assigned(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// What is assigned to a name that ends at `at`.
+/// Returns the place of the value that is assigned to a name that ends at `at`.
 fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
     let quotes = |c: char| matches!(c, '\\' | '"' | '\'');
     let blank = |c: char| matches!(c, ' ' | '\t');
@@ -317,12 +317,12 @@ pub fn found_in(value: &Value) -> Vec<String> {
     found
 }
 
-/// Whether what stands under a key of a table is to be hidden, whatever it is.
+/// Returns true if the value under a key of a table must be hidden, whatever it is.
 pub fn hides(table: &Map<String, Value>, key: &str) -> bool {
     table.get(key).is_some_and(|value| hides_value(table, key, value))
 }
 
-/// The same, where the value is at hand.
+/// Returns true if this value under a key of a table must be hidden.
 fn hides_value(table: &Map<String, Value>, key: &str, value: &Value) -> bool {
     let is_one = match value {
         Value::String(text) if key == "value" => {
@@ -336,7 +336,7 @@ fn hides_value(table: &Map<String, Value>, key: &str, value: &Value) -> bool {
     is_one && !is_reference(table)
 }
 
-/// Whether an argument is the value of the one before it: `--password`, `x`.
+/// Returns true if an argument is the value of the secret flag before it: `--password`, `x`.
 pub fn follows_flag(items: &[Value], place: usize) -> bool {
     let text = |place: usize| items.get(place).and_then(Value::as_str).unwrap_or_default();
     let (Some(before), value) = (place.checked_sub(1).map(text), text(place)) else { return false };
@@ -411,7 +411,7 @@ fn tree_in(text: &str) -> Option<Value> {
     tree.then(|| serde_json::from_str(text).ok()).flatten()
 }
 
-/// What stands in the place of a secret, which is told.
+/// Returns the placeholder of a secret, and passes the secret to `seen`.
 fn whole(value: &Value, seen: &mut dyn FnMut(&str)) -> Value {
     match value {
         Value::String(text) => seen(text),
@@ -433,8 +433,8 @@ fn all(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     }
 }
 
-/// What a user gave under names of secrets, wherever it turns up, and what is shown in its place. The longest come first:
-/// one may be a part of another.
+/// Secret values of a user, wherever they turn up, and the text that is shown instead of each. The longest come first: one may be
+/// a part of another.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<(Reverse<usize>, String), String>);
 
@@ -475,7 +475,7 @@ impl Secrets {
         self.0.iter().map(|((_, value), shown)| (value.as_str(), shown.as_str()))
     }
 
-    /// Whether one of them is in a text.
+    /// Returns true if a text contains one of them.
     pub fn are_in(&self, text: &str) -> bool {
         self.iter().any(|(value, _)| text.contains(value))
     }

@@ -91,7 +91,7 @@ impl Sources {
         id
     }
 
-    /// What the texts, their variables and the environment gave that nobody else should see.
+    /// Returns the secrets that the texts, their variables and the environment contain.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
     }
@@ -168,7 +168,7 @@ impl Sources {
         self.files.iter().map(|file| &*file.text)
     }
 
-    /// What stands at a span.
+    /// Returns the text of a span.
     pub fn slice(&self, span: Span) -> &str {
         self.text(span.file).get(span.start..span.end).unwrap_or_default()
     }
@@ -179,7 +179,7 @@ impl Sources {
         self.places.nearest(path).map(|place| place.value)
     }
 
-    /// Whether the field, or the section that it is in, stands in the texts.
+    /// Returns true if the texts contain the field, or the section that it is in.
     pub fn stands(&self, path: &FieldPath) -> bool {
         let section: FieldPath = path.segments().iter().take(1).cloned().collect();
         !section.is_root() && self.places.get(&section).is_some()

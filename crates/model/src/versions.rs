@@ -17,12 +17,12 @@ const RULES: &str = include_str!("versions.json");
 /// Versions by package.
 pub type Versions = BTreeMap<String, String>;
 
-/// What differs between some sides.
+/// Differences between the versions of some sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skew {
-    /// What does not work together.
+    /// Versions that do not work together.
     pub breaks: Vec<String>,
-    /// What may not.
+    /// Versions that may not work together.
     pub differs: Vec<String>,
 }
 

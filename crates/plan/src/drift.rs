@@ -1,6 +1,6 @@
-//! What others changed since the last apply: which field, who, when. For GKE's things, whose API keeps no owner
-//! of a field, it is what differs from what the record says was last set. What others set beyond what we set is told as
-//! theirs.
+//! Changes by others since the last apply: which field, who, when. GKE's API keeps no owner of a field. There, drift is a
+//! difference from what the record says was last set. Fields that others set beyond the desired ones are reported as
+//! external.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,17 +32,17 @@ pub struct Drift {
     /// Its name for the API.
     pub identity: Identity,
     pub kind: RecordedKind,
-    /// What became of it.
+    /// The kind of drift.
     pub what: What,
-    /// What differs: `before` is live, `after` is what we set.
+    /// Fields that differ: `before` is live, `after` is what the stack sets.
     pub fields: Vec<FieldChange>,
-    /// What others set beyond that: `before` is live.
+    /// Fields that others set beyond those: `before` is live.
     pub external: Vec<FieldChange>,
     /// `stack.toml:12:1`, when the file still has it.
     pub location: Option<String>,
 }
 
-/// What became of a thing.
+/// Kinds of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Others wrote fields of it.
@@ -55,12 +55,12 @@ pub enum What {
     Unmarked,
 }
 
-/// What a look at the world found.
+/// The drift found in the live state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Drifted {
     /// In the order of the stack; what is gone last.
     pub found: Vec<Drift>,
-    /// Whether there is a record to compare GKE's things with.
+    /// True if there is a record to compare GKE's things with.
     pub recorded: bool,
 }
 
@@ -72,7 +72,7 @@ impl Drifted {
     }
 }
 
-/// What others changed, or why it cannot be told.
+/// Returns the changes by others.
 ///
 /// # Errors
 /// A place that could not be read, or an unknown address among the targets.
@@ -128,7 +128,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     Ok(Drifted { found, recorded: record.is_some() })
 }
 
-/// What became of a thing of ours that is not there, or is there and not ours.
+/// Returns the way in which a recorded thing was lost; `None` if it is live and still the stack's.
 fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<What> {
     let Some(live) = inputs.world.find(identity) else { return Some(What::Deleted) };
     match identity {

@@ -1,5 +1,5 @@
-//! What need not be deleted before its GKE cluster: what serves custom kinds goes with it, so that all that its controllers
-//! still have to do is done. Things with effects outside of the cluster go before it: they would stay and cost.
+//! Things that need no delete before their GKE cluster. What serves custom kinds is deleted with the cluster, so that its
+//! controllers finish their work. Things with effects outside of the cluster are deleted before it: they would stay and cost.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use model::address::FieldPath;
 use model::resource::{Identity, ObjectId, World};
 
 impl Planner<'_> {
-    /// What is deleted and would never go without an operator, which alone lets Dask's things go, where none is left.
+    /// Returns the deleted things that need an operator to be deleted, when no Dask operator is left.
     pub(crate) fn held_up(&self) -> BTreeSet<Identity> {
         let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
         let held = |change: &Change| kinds::of(change.kind).held;
@@ -63,7 +63,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.
+/// Returns true if a Dask operator runs, or may run: where its Deployment was not read.
 fn operator_runs(world: &World) -> bool {
     let Some(objects) = world.inside.live() else { return true };
     let operator =
@@ -76,7 +76,7 @@ fn operator_runs(world: &World) -> bool {
     }
 }
 
-/// Whether something outside of the cluster hangs on an object, or on what it holds: load balancers and disks.
+/// Returns true if load balancers or disks outside of the cluster depend on an object, or on what it holds.
 /// Source: <https://cloud.google.com/kubernetes-engine/docs/how-to/deleting-a-cluster>: external load balancers and
 /// persistent disks are not deleted with a cluster; a claim goes when no Pod uses it any more.
 fn reaches_outside(object: &ObjectId, live: &Value) -> bool {

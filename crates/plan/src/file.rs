@@ -71,7 +71,7 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
     Ok(plan)
 }
 
-/// What a plan wants of a kind that this program does not have.
+/// Returns a message about a desired resource of a kind that this program does not have.
 fn unknown_kind(plan: &Value) -> Option<String> {
     let items = |key: &str| plan[key].as_array().into_iter().flatten();
     let unknown = |wanted: &&Value| wanted["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
@@ -82,7 +82,7 @@ fn unknown_kind(plan: &Value) -> Option<String> {
     Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
 }
 
-/// Whether what a plan wants has the shape that planning relies on: a digest can be made anew for any content.
+/// Checks that desired resources have the shape that planning relies on: a digest can be computed for any content.
 fn shaped(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
     let external = plan.external.iter().map(|external| &external.resource);
@@ -109,7 +109,7 @@ fn no_json(text: &[u8], why: &serde_json::Error) -> String {
     }
 }
 
-/// What a saved plan was made of, with the world as it is now.
+/// Returns the inputs of a saved plan, with the world as it is now.
 pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
     let Plan {
         target,
@@ -150,8 +150,8 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
     }
 }
 
-/// What moved between a saved plan and one made now of the same resources; empty when it still holds. Then the one of
-/// now is what is done: it has the saved one's steps, at the versions of now.
+/// Returns what moved between a saved plan and a new one of the same resources; empty when the saved one still holds. Then
+/// the new plan is applied: it has the steps of the saved one, at current versions.
 pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     let mut moved = Vec::new();
     let (before, after) = (by_identity(saved), by_identity(now));

@@ -47,9 +47,9 @@ pub struct Change {
     /// Its name for the API.
     pub identity: Identity,
     pub kind: KindId,
-    /// What happens.
+    /// The action that apply takes.
     pub action: Action,
-    /// What differs, for updates and replaces.
+    /// The fields that differ, for updates and replacements.
     pub fields: Vec<FieldChange>,
     /// Why, when the fields alone do not say it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,11 +59,11 @@ pub struct Change {
     /// `stack.toml:12:1`, as text, so that a saved plan still shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// What limits it.
+    /// The lane that limits what runs beside it.
     pub lane: Lane,
-    /// What apply does, in order. Empty for `Keep`.
+    /// The steps that apply takes, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
-    /// What it does when there are no machines for that.
+    /// The further ways to try when there are no machines for `steps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub climb: Option<Climb>,
     /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
@@ -71,13 +71,13 @@ pub struct Change {
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Whether others made it, so that also `destroy` needs consent to it by address.
+    /// True if others created or use it, so that also `destroy` needs consent to it by address.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub foreign: bool,
     /// From whom it, or fields of it, would be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<Adopted>,
-    /// What is live of something that goes or is given up, without secrets.
+    /// The live state of something that is deleted or released, without secrets.
     #[serde(default, skip_serializing_if = "Packed::is_null")]
     pub before: Packed,
     /// How long it takes, where it makes something that took long before, or for others.
@@ -86,7 +86,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What happens to a thing, without how and why.
+    /// Returns a change with its action, without steps and reasons.
     pub fn of(address: Address, identity: Identity, kind: KindId, action: Action) -> Self {
         let lane = match &identity {
             Identity::Cluster(_) => Lane::Cluster,
@@ -126,7 +126,7 @@ pub struct Barrier {
 /// Something that others made or apply, and that the stack wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopted {
-    /// Whose it is, in words: "field manager `helm`".
+    /// The owner, in words: "field manager `helm`".
     pub from: String,
     /// The fields that are theirs; none when the whole thing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -157,7 +157,7 @@ pub struct Read {
     /// `stack.toml:12:1`, the place that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// What was found, in a few words; `None` when nothing was read.
+    /// A short summary of what was found; `None` when nothing was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
     /// Digest of what the plan relies on.
@@ -170,7 +170,7 @@ pub struct Read {
 pub struct Note {
     /// Stable code, `DI0301`.
     pub code: String,
-    /// What it is about.
+    /// The address that it is about.
     pub address: Address,
     /// The text.
     pub message: String,
@@ -190,17 +190,17 @@ pub struct Consent {
     pub address: Address,
 }
 
-/// What stands for an address in a consent to delete what nobody can look at: `delete:unseen`.
+/// The word in place of an address in a consent to delete what nobody can look at: `delete:unseen`.
 pub const UNSEEN: &str = "unseen";
 
 impl Consent {
-    /// Whether it is to a GKE cluster going with whatever is in it, although that cannot be read.
+    /// Returns true for a consent to delete a GKE cluster with whatever is in it, although that cannot be read.
     pub fn is_to_unseen(&self) -> bool {
         self.verb == Verb::Delete && self.address.as_str() == UNSEEN
     }
 }
 
-/// What is consented to.
+/// Kinds of actions that need consent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
@@ -249,14 +249,14 @@ pub enum Mode {
     Destroy,
 }
 
-/// What apply would do. Data that leaves nothing to decide.
+/// The changes that apply would make. Data that leaves nothing to decide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub target: Target,
     pub owner: Owner,
     /// How it was asked for.
     pub mode: Mode,
-    /// Whether nothing was read: planned against an empty world.
+    /// True if nothing was read: planned against an empty world.
     pub offline: bool,
     /// All things, those to keep included, in the order in which they are shown.
     pub changes: Vec<Change>,
@@ -271,10 +271,10 @@ pub struct Plan {
     /// Node pools with `capacity`, each with all its ways.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ladders: Vec<Ladder>,
-    /// What others own, for planning again.
+    /// Things that others own, for planning again.
     #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<External>,
-    /// What was read of it.
+    /// The things of others as they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<Read>,
     /// Review notes.
@@ -284,28 +284,28 @@ pub struct Plan {
     /// Consents given when the plan was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<Consent>,
-    /// What it is limited to; `None` for the whole stack.
+    /// The limits of the plan; `None` for the whole stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
-    /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
+    /// True if nothing of the stack is left but its record: an earlier destroy ended before it deleted the record.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub record_left: bool,
-    /// Whether things of the stack may be there that no record names and that could not be looked for.
+    /// True if things of the stack may exist that no record names and that could not be looked for.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub incomplete: bool,
-    /// Whether another target than the last one was meant.
+    /// True if another target than the last one was meant.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub retarget: bool,
-    /// What was to be made anew, or to run again, although nothing forces it.
+    /// Addresses to recreate, or to run again, although nothing forces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<Address>,
-    /// Whether what has several ways to be had begins with the first again.
+    /// True if things with several ways to get capacity begin with the first way again.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub retry_capacity: bool,
     /// Seconds that what takes Dask's workers away waits at most until their scheduler is idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_idle: Option<u32>,
-    /// What it stops and starts, and what stays stopped.
+    /// The things that it stops and starts, and those that stay stopped.
     #[serde(default, skip_serializing_if = "Halts::is_none")]
     pub halts: Halts,
 }
@@ -327,18 +327,18 @@ pub struct Counts {
 }
 
 impl Change {
-    /// Whether it is kept, may be half made, and is waited for because of that.
+    /// Returns true if it is kept, may be half created, and is waited for because of that.
     pub fn is_waited_for(&self) -> bool {
         let waits = |step: &Step| matches!(step, Step::Await(wait) if wait.until == Until::Ready);
         self.action == Action::Keep && self.steps.iter().any(waits)
     }
 
-    /// Whether `--replace` asked for it.
+    /// Returns true if `--replace` asked for it.
     pub fn is_requested(&self) -> bool {
         self.reasons.contains(&Reason::Requested)
     }
 
-    /// Whether there is more to say than its fields.
+    /// Returns true if there is more to say than its fields.
     pub fn has_reason(&self) -> bool {
         self.taken.is_some() || !self.reasons.is_empty()
     }
@@ -382,7 +382,7 @@ impl Plan {
             .filter(move |before| *before < count)
     }
 
-    /// Whether apply has neither anything to change nor anything to wait for, nor a record to take away.
+    /// Returns true if apply has nothing to change, nothing to wait for, and no record to update or delete.
     pub fn has_nothing_to_do(&self) -> bool {
         self.is_empty()
             && !self.record_left
@@ -401,7 +401,7 @@ impl Plan {
         unpriced.cloned().collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// Whether apply would change nothing.
+    /// Returns true if apply would change nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.iter().all(|change| change.action == Action::Keep)
     }
@@ -412,7 +412,7 @@ impl Plan {
         self.notes.iter().filter(unready).map(|note| &note.address)
     }
 
-    /// Whether a thing of the stack is outside of what the plan is limited to.
+    /// Returns true if a thing of the stack is outside of the limits of the plan.
     pub fn leaves_out(&self, identity: &Identity) -> bool {
         let left_out = self.partial.iter().flat_map(|partial| &partial.left_out);
         left_out.into_iter().any(|(_, other)| other == identity)
@@ -533,7 +533,7 @@ impl Plan {
         }
     }
 
-    /// Whether a GKE cluster goes that nobody could look into.
+    /// Returns true if the plan deletes a GKE cluster that nobody could look into.
     pub fn deletes_unseen(&self) -> bool {
         self.notes.iter().any(|note| note.code == Code::DeletedUnseen.as_str())
     }

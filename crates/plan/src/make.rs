@@ -16,7 +16,7 @@ use model::resource::{
 };
 use model::schema;
 
-/// What must be read to plan these resources.
+/// Returns the set of things to read for a plan of these resources.
 pub fn read_set(desired: &[Resource], external: &[External], target: &Target, owner: &Owner) -> ReadSet {
     let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
     let needed =
@@ -122,7 +122,7 @@ fn as_made(inputs: &mut Inputs<'_>) {
     made.into_iter().for_each(|(place, body)| desired[place].body = body);
 }
 
-/// What is there to plan with, and what the plan is about.
+/// Checks the live state, selects what the plan is about, and returns the external things that were read.
 fn observe(planner: &mut Planner<'_>) -> Vec<Read> {
     planner.readable();
     planner.select();
@@ -131,7 +131,7 @@ fn observe(planner: &mut Planner<'_>) -> Vec<Read> {
     reads
 }
 
-/// What happens to each thing and why, without how.
+/// Proposes what happens to each thing and why, without the steps.
 fn propose(planner: &mut Planner<'_>) {
     match planner.seen.inputs.mode {
         Mode::Apply => {

@@ -42,15 +42,15 @@ pub(crate) struct Planner<'a> {
     pub(crate) changes: Vec<Change>,
     pub(crate) problems: Vec<Diagnostic>,
     pub(crate) notes: Vec<Note>,
-    /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
+    /// True if the GKE cluster is created or recreated, so that nothing inside is live afterward.
     pub(crate) renewed: bool,
     /// Live things that go because their owner does, and are made again.
     pub(crate) with_owner: BTreeSet<Identity>,
     /// Things that are wanted, not there, and not made.
     pub(crate) gone: BTreeSet<Identity>,
-    /// What the plan is about.
+    /// The addresses that the plan is about.
     pub(crate) selected: Selected,
-    /// What is done about what is amiss with things.
+    /// Reactions to what is amiss with things, by address.
     pub(crate) amiss: BTreeMap<Address, Amiss>,
 }
 

@@ -18,7 +18,7 @@ pub enum Reason {
     WouldBeAdopted,
     /// Other stacks use it, and this one joins them.
     Shared(Users),
-    /// What is there is on its way out.
+    /// The live thing is being deleted.
     BeingDeleted,
     /// It goes with its owner and is wanted again.
     RecreatedWith(Address),
@@ -28,7 +28,7 @@ pub enum Reason {
     InError {
         conditions: String,
     },
-    /// What others made for it is lost, or too much.
+    /// Objects that others created for it are lost, or too many.
     Amiss(String),
     CreatedWithCluster,
     DeletedWithCluster,
@@ -133,7 +133,7 @@ pub enum Unknown {
     RecordMissing,
 }
 
-/// What takes things of others along.
+/// Kinds of things that are deleted together with things of others in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
@@ -147,7 +147,7 @@ pub enum Holder {
 }
 
 impl Reason {
-    /// Whether what goes because of it had nothing that could be lost.
+    /// Returns true if the deleted thing had nothing that could be lost.
     pub fn takes_nothing(&self) -> bool {
         matches!(
             self,
@@ -160,7 +160,7 @@ impl Reason {
         matches!(self, Self::Contested(_) | Self::Unmarked)
     }
 
-    /// Whether what goes because of it is nothing without other things, whose change is approved.
+    /// Returns true if the deleted thing is nothing without other things, whose change is approved.
     pub fn goes_with_its_work(&self) -> bool {
         matches!(self, Self::OfWorkersBefore)
     }

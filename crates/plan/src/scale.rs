@@ -27,14 +27,14 @@ pub struct Wish<'a> {
     pub scaled: &'a Scaled,
     /// How many.
     pub number: u32,
-    /// Whether the stack file says this number from now on.
+    /// True if the stack file has this number from now on.
     pub kept: bool,
 }
 
 /// The plan that brings one thing to a number. `inputs` are of the stack with that number in it, and select the thing.
 ///
 /// # Errors
-/// What stands against it: it is not there, it is of others, the number is not its own.
+/// Reasons against it: the thing is not live, others own it, or the number is not its own.
 pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
     let mut planner = Planner::new(&inputs);
     planner.readable();
@@ -147,7 +147,7 @@ impl Planner<'_> {
         Ok(live)
     }
 
-    /// What starts whole, or on nodes that were requested for all of it, keeps its number.
+    /// Returns an error for what starts whole, or on nodes that were requested for all of it: it keeps its number.
     fn can_grow(&self, resource: &Resource, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
         if gang::of_resource(resource).is_some() {
             let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
@@ -210,8 +210,8 @@ impl Planner<'_> {
         Ok(found)
     }
 
-    /// What the kind does for such a change, GKE's own call for pools and the wait for all, after the number is written to
-    /// its holders; and the workers that go.
+    /// Returns the steps of the kind after the number is written to its holders, with GKE's own call for pools and the wait
+    /// for all. Returns the deleted workers, too.
     fn brought(
         &self,
         resource: &Resource,
@@ -248,7 +248,7 @@ impl Planner<'_> {
         (steps, goes)
     }
 
-    /// Whose the number is from now on.
+    /// Notes who owns the number from now on, if the stack file does not have it.
     fn tell_whose(&mut self, resource: &Resource, wish: &Wish<'_>) {
         let Scaled { place, number, unit, .. } = wish.scaled;
         let (code, message) = match number {

@@ -16,15 +16,15 @@ use model::diag::Code;
 use model::record::Record;
 use model::resource::{self, ByIdentity, Identity, Ladder, ObjectId, Resource, Step, Until, Usual, World};
 
-/// What the program of a change must know of all others.
+/// Facts about all other changes that the program of a change needs.
 struct Others<'a> {
     planner: &'a Planner<'a>,
     desired: ByIdentity<'a>,
     /// The pool that is made with the cluster.
     inline: Option<&'a Resource>,
-    /// Whether the cluster goes, and what is in it.
+    /// True if the cluster is deleted or replaced, with what is in it.
     cluster_goes: bool,
-    /// What needs no delete of its own before the cluster goes.
+    /// Things that need no delete of their own before the cluster is deleted.
     with_cluster: BTreeSet<Identity>,
     /// Namespaces and definitions that are replaced: what they hold is gone before its own change begins.
     replaced_homes: Vec<&'a Identity>,
@@ -34,7 +34,7 @@ struct Others<'a> {
     took: BTreeMap<&'a Identity, u32>,
 }
 
-/// What is done, and why.
+/// The steps of a change, and the reasons for it.
 struct Program {
     steps: Vec<Step>,
     reasons: Vec<Reason>,
@@ -117,7 +117,7 @@ impl<'a> Others<'a> {
         Self { planner, desired, inline, cluster_goes, with_cluster, replaced_homes, zones, took }
     }
 
-    /// Whether the server takes it along with something else that goes.
+    /// Returns true if the server deletes it with something else that is deleted.
     fn goes_along(&self, change: &Change) -> bool {
         match (&change.identity, change.action) {
             (Identity::NodePool { .. }, Action::Delete) => self.cluster_goes,
@@ -128,7 +128,7 @@ impl<'a> Others<'a> {
         }
     }
 
-    /// Whether the server takes it along with something that is replaced before it: it is made anew, and not deleted.
+    /// Returns true if the server deletes it with something that is replaced before it: it is then created, and not deleted.
     fn goes_before(&self, change: &Change) -> bool {
         let held = |home: &&Identity| cascade::holds(home, &change.identity).is_some();
         change.action == Action::Replace && self.replaced_homes.iter().any(held)
@@ -183,7 +183,7 @@ impl<'a> Others<'a> {
     }
 }
 
-/// What a change waits for before all else is part of why it is as it is.
+/// Returns the reason for a wait for idle workers, if the steps begin with one.
 fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
     match steps.first()? {
         Step::Await(wait) if wait.until == Until::Idle => {
@@ -223,8 +223,8 @@ fn is_wait(step: &Step, until: Until) -> bool {
     matches!(step, Step::Await(wait) if wait.until == until)
 }
 
-/// Whether an apply began with a thing of ours and none has seen it ready since. Where no record is, an apply may have
-/// ended before it could write one.
+/// Returns true if an apply began with a thing of this stack and none has seen it ready since. Without a record, an apply may
+/// have ended before it could write one.
 fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identity) -> bool {
     // A cluster in trouble runs: what would mend it must not wait for it.
     let in_trouble = matches!(identity, Identity::Cluster(_))
@@ -232,7 +232,7 @@ fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identit
     !in_trouble && !seen_ready.contains(identity)
 }
 
-/// What is looked at is waited for instead.
+/// Turns steps that only look at a thing into waits until it is ready.
 pub(crate) fn wait_to_the_end(steps: &mut [Step]) {
     for step in steps {
         if let Step::Await(wait) = step

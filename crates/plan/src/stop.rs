@@ -1,5 +1,5 @@
-//! What `stop` takes away for now and `start` brings back. The file stays as it is; the record knows what is stopped, by whom
-//! and since when, and every plan goes by that.
+//! Stops and starts: `stop` deletes or empties things for now, and `start` restores them. The file stays as it is. The record
+//! knows what is stopped, by whom and since when, and every plan goes by that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -198,7 +198,7 @@ fn without(mut hourly: Hourly, pool: &Address) -> Hourly {
     hourly
 }
 
-/// What `stop` means: what is named and can be stopped, what runs on it, and what is part of that.
+/// Returns the resources that `stop` means: those that are named and can be stopped, what runs on them, and their parts.
 fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
@@ -270,7 +270,7 @@ fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs
     problem.at(inputs.sources.span(&section), "requested").help(stoppable(inputs))
 }
 
-/// Whether `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
+/// Returns true if `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
 fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     let world = inputs.world;
     let recorded = inputs.before.stopped.contains_key(&resource.identity);
@@ -284,7 +284,7 @@ fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     }
 }
 
-/// Whether a thing cannot do anything without another: pods that must run on a pool, and what belongs to a Dask cluster.
+/// Returns true if a thing cannot do anything without another: pods that must run on a pool, and parts of a Dask cluster.
 fn needs(one: &Resource, other: &Resource) -> bool {
     if let Some(pool) = other.identity.pool() {
         return must_run_on(&one.body, pool);
@@ -298,8 +298,8 @@ fn needs(one: &Resource, other: &Resource) -> bool {
     attached && of_it || other.origin.contains(&one.origin)
 }
 
-/// The same, by what is live as well: a request for nodes of a pool, what uses it, and a job with pods on a pool, whose loss
-/// it counts as failures.
+/// Returns true as [`needs`] does, and for a user of a request. Returns true for a request for a pool's nodes, and for a job
+/// with live pods on it, whose loss it counts as failures.
 fn rests_on(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
     let Some(pool) = other.identity.pool() else {
         return needs(one, other) || provisioning::uses(one, other);
@@ -359,7 +359,7 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
 }
 
 impl<'a> Inputs<'a> {
-    /// Who stopped a thing, and when.
+    /// Returns the stop of a thing: who stopped it, and when.
     pub(crate) fn stop_of(&self, identity: &Identity) -> Option<&Stop> {
         self.halts.stopped.get(identity)
     }
@@ -470,7 +470,7 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// Whether what a check would use is stopped.
+    /// Returns true if something that a check would use is stopped.
     pub(crate) fn is_halted(&self, resource: &Resource) -> bool {
         let stopped = &self.seen.inputs.halts.stopped;
         !stopped.is_empty()
@@ -481,12 +481,12 @@ impl Planner<'_> {
 }
 
 impl Change {
-    /// Whether it stops a thing: deletes it, or takes the nodes of a pool away.
+    /// Returns true if it stops a thing: deletes it, or scales a pool to zero nodes.
     pub fn stops(&self) -> bool {
         self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_) | Reason::WillBeStopped))
     }
 
-    /// Whether it takes the nodes of a pool away that stays.
+    /// Returns true if it scales a stopped pool to zero nodes, and the pool stays.
     pub(crate) fn empties(&self) -> bool {
         matches!(self.identity, Identity::NodePool { .. }) && self.action == Action::Update && self.stops()
     }

@@ -16,7 +16,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// What `seconds` of the real service last here. A scale that is not a positive number counts as 1.
+    /// Returns how long `seconds` of the real service last here. A scale that is not a positive number counts as 1.
     pub fn real(&self, seconds: f64) -> SignedDuration {
         let scale = if self.time_scale.is_finite() && self.time_scale > 0.0 { self.time_scale } else { 1.0 };
         SignedDuration::try_from_secs_f64((seconds / scale).max(0.0)).unwrap_or(SignedDuration::MAX)

@@ -1,4 +1,4 @@
-//! What a folder and a listener need: the lock, and the certificates.
+//! The lock of a folder, and the certificates of a listener.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
@@ -67,7 +67,7 @@ impl Lock {
     }
 }
 
-/// Whether another user owns a folder, and says in it what is served where, with which certificates.
+/// Returns true if another user owns a folder and so decides what its files say about endpoints and certificates.
 pub fn is_of_others(dir: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -85,7 +85,7 @@ pub fn is_of_others(dir: &Path) -> bool {
     }
 }
 
-/// Whether a file is the one that its path names now.
+/// Returns true if `path` still names this file.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -177,7 +177,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// What a listener on loopback needs: a certificate for `127.0.0.1` and `localhost`, new each time.
+    /// Returns the TLS settings of a listener on loopback: a certificate for `127.0.0.1` and `localhost`, new each time.
     pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, SandboxError> {
         let failed = |error: &dyn std::fmt::Display| SandboxError::io("make a server certificate", error);
         let (leaf, key) = self.leaf().map_err(|error| failed(&error))?;

@@ -1,10 +1,10 @@
-//! What goes wrong around the state.
+//! Errors around the state.
 
 use std::path::PathBuf;
 
 use super::faults::mistakes::Mistakes;
 
-/// What can go wrong around the state.
+/// Errors around the state.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The state file cannot be used.
@@ -12,7 +12,7 @@ pub enum SandboxError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         cause: String,
     },
     /// A change could not be stored.
@@ -20,7 +20,7 @@ pub enum SandboxError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The reason why the write failed.
         cause: String,
     },
     /// Another process has the folder.
@@ -35,7 +35,7 @@ pub enum SandboxError {
     #[error("the kubeconfig {} cannot be used: {cause}", kubeconfig.display())]
     Kubernetes {
         kubeconfig: PathBuf,
-        /// What is wrong with it, or with the server.
+        /// The problem with the kubeconfig or the server.
         cause: String,
     },
     /// Another user owns the folder.
@@ -61,9 +61,9 @@ pub enum SandboxError {
     /// A file of the folder, a socket or a certificate could not be made.
     #[error("cannot {what}: {cause}")]
     Io {
-        /// What was tried.
+        /// The action that failed, such as `make a server certificate`.
         what: String,
-        /// What went wrong.
+        /// The reason why it failed.
         cause: String,
     },
 }
@@ -73,7 +73,7 @@ fn by(pid: Option<u32>) -> String {
 }
 
 impl SandboxError {
-    /// What was tried, and what went wrong.
+    /// Returns the error of an action that failed and the reason why.
     pub fn io(what: impl Into<String>, cause: impl std::fmt::Display) -> Self {
         Self::Io { what: what.into(), cause: cause.to_string() }
     }

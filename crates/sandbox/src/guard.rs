@@ -49,7 +49,7 @@ fn refusal(side: Side, token: Option<&str>, request: &Request<Body>) -> Option<(
     None
 }
 
-/// Whether the request was sent to this machine by one of its own names. The port is free: it may be forwarded.
+/// Returns true if the only `Host` of the request is a loopback name. The port is free: it may be forwarded.
 fn is_here(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());

@@ -41,7 +41,7 @@ pub struct Options {
     pub requests: Vec<Rule>,
     /// How long GKE's operations take, in seconds of the real service, where it is not the usual time.
     pub operation_seconds: BTreeMap<operations::Kind, f64>,
-    /// Whether something is wrong with every cluster, which answers all the same.
+    /// True if every running cluster has the status `DEGRADED`, although it answers requests.
     pub degraded: bool,
     /// A file with more of these; without it `faults.toml` in `dir`, when there is one.
     pub faults: Option<PathBuf>,

@@ -59,7 +59,7 @@ impl Server {
         self.address
     }
 
-    /// What `serve` prints when it is ready: `gke` (a URL), `dir` and `pid`.
+    /// Returns the JSON that `serve` prints when it is ready: `gke` (a URL), `dir` and `pid`.
     pub fn announcement(&self) -> Value {
         json!({
             "gke": format!("http://{}", self.address),

@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub(super) authority: Authority,
     /// The real API server that the cluster is, if it is one.
     pub(super) backing: Option<Arc<Backing>>,
-    /// What clients must know then.
+    /// The token that clients must send when a real API server stands behind the cluster.
     pub(super) token: Option<Arc<str>>,
     pub(super) manual: Option<Mutex<Timestamp>>,
     /// How far it is ahead of the machine's clock.
@@ -64,9 +64,9 @@ pub(super) struct State {
     pub(super) gke: Gke,
     pub(super) clusters: BTreeMap<ClusterId, Member>,
     pub(super) rules: faults::Script,
-    /// What the store must forget, because its cluster is gone.
+    /// Entries of deleted clusters that the store must delete.
     pub(super) gone: Vec<persist::Change>,
-    /// What could not be stored, and had no caller to tell.
+    /// The error of the write that failed; every later change fails with it.
     pub(super) failure: Option<SandboxError>,
 }
 
@@ -244,15 +244,15 @@ impl Sandbox {
         Some(found.id.clone())
     }
 
-    /// What a look at every object inside a cluster sees, as it is stored: without a request that could be refused. For
-    /// tests that compare what was there with what is.
+    /// Calls `look` on every object inside a cluster, as it is stored, and returns the results. It sends no request, so nothing
+    /// can refuse it. For tests that compare what was there with what is.
     pub fn objects<T>(&self, cluster: &ClusterId, look: impl Fn(&Value) -> T) -> Vec<T> {
         let state = self.lock();
         let inside = state.clusters.get(cluster).into_iter();
         inside.flat_map(|member| member.cluster.objects()).map(|(_, object)| look(object)).collect()
     }
 
-    /// What clients of a served sandbox must know, when a real API server stands behind it.
+    /// Returns the token that clients of a served sandbox must send when a real API server stands behind it.
     pub fn token(&self) -> Option<&str> {
         self.shared.token.as_deref()
     }
@@ -312,7 +312,7 @@ impl Sandbox {
         Ok(copy)
     }
 
-    /// Whether a request may be struck.
+    /// Returns true if there are rules for requests.
     pub(super) fn has_rules(&self) -> bool {
         !self.lock().rules.is_empty()
     }
@@ -354,7 +354,7 @@ impl Sandbox {
         Ok(value)
     }
 
-    /// The same for callers that cannot fail; the next tick tells what went wrong.
+    /// Does the work of [`Self::change`] for callers that cannot fail; the next tick reports the error.
     pub(super) fn change_anyway<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let value = change(&mut state);

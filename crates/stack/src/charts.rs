@@ -16,7 +16,7 @@ use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, Severity};
 use model::schema;
 
-/// What `helm template` is asked for.
+/// Arguments of one run of `helm template`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Render {
     /// The name of the release.
@@ -31,18 +31,18 @@ pub struct Render {
     /// The values of all files and of the section, laid over each other as helm does it. `null` takes away what the
     /// chart says.
     pub values: Map<String, Value>,
-    /// What the chart is told about the version of Kubernetes.
+    /// The Kubernetes version that is passed to the chart.
     pub kube_version: String,
-    /// What the chart is told about APIs beside the built-in ones.
+    /// API versions that are passed to the chart, in addition to the built-in ones.
     pub api_versions: Vec<String>,
 }
 
-/// What a chart was rendered to, twice: what differs is made up at each time.
+/// The output of two renderings of a chart. Parts that differ are generated at each rendering.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// The YAML that `helm template --include-crds` prints.
     pub text: String,
-    /// The same from a second run.
+    /// The YAML of a second run.
     pub again: String,
 }
 
@@ -55,7 +55,7 @@ pub enum Trouble {
     TooOld {
         /// How it was called.
         program: String,
-        /// What it says of itself.
+        /// The version that it reports.
         version: String,
     },
     /// It could not be run to its end, and why.
@@ -71,7 +71,7 @@ pub type Helm<'a> = dyn Fn(&Render) -> Result<Rendered, Trouble> + Sync + 'a;
 struct Asked {
     section: FieldPath,
     render: Render,
-    /// Whether definitions of the chart are applied.
+    /// True if the CustomResourceDefinitions of the chart are applied.
     crds: bool,
     local: bool,
 }
@@ -185,7 +185,7 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
     given
 }
 
-/// Whose chart a section names.
+/// Kinds of sections that name a chart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Operator,
@@ -226,7 +226,7 @@ impl Whose {
     }
 }
 
-/// What is asked of `helm` for a section; says what is wrong with it otherwise.
+/// Returns the chart that `helm` renders for a section, with its arguments. Reports what is wrong with the section otherwise.
 fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_>) -> Option<Asked> {
     let whose = Whose::of(section);
     let text = |key: &str| table[key].as_str().map(str::to_owned);
@@ -293,7 +293,7 @@ fn lay(values: &mut Map<String, Value>, over: &Map<String, Value>) {
     }
 }
 
-/// Whether `helm` takes them; what is wrong with them is said by the rules about names.
+/// Returns true if `helm` accepts the names. The rules about names report what is wrong with them.
 fn names_are_valid(release: &str, namespace: &str) -> bool {
     let fits = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
@@ -454,7 +454,7 @@ fn cannot_run(trouble: &Trouble) -> Diagnostic {
     Diagnostic::error(Code::HelmMissing, what).help(help)
 }
 
-/// What `helm` said when it ended with an error, at the value that it names.
+/// Returns the error that `helm` printed when it failed, at the value that it names.
 fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     let Asked { section, render, local, .. } = asked;
     let lines = words
@@ -586,8 +586,8 @@ fn place(tree: &mut Value, asked: &Asked, rendered: &Rendered, files: &mut Files
     }
 }
 
-/// What `helm template` prints, by template: `---`, `# Source: chart/templates/x.yaml`, YAML. Several documents of one
-/// template stay together.
+/// Splits the output of `helm template` by template: `---`, `# Source: chart/templates/x.yaml`, YAML. Several documents
+/// of one template stay together.
 fn pieces(text: &str) -> Vec<(String, String)> {
     let mut pieces: Vec<(String, String)> = Vec::new();
     let mut lines = text.lines().peekable();

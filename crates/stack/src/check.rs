@@ -9,10 +9,10 @@ use model::diag::{Code, Diagnostic, listed, nearest};
 
 /// A mistake, and what to take out of the tree so that the rest can be read.
 pub(super) struct Mistake {
-    /// What is said of it; `None` when another mistake says it already.
+    /// The diagnostic to report; `None` when another mistake reports it already.
     pub(super) diagnostic: Option<Diagnostic>,
     pub(super) path: FieldPath,
-    /// What was meant instead, so that nobody misses it.
+    /// The field that was meant instead, so that it is not reported as missing.
     pub(super) meant: Option<FieldPath>,
 }
 
@@ -85,7 +85,7 @@ fn fill_key(section: &mut Value, key: &str) {
 
 struct Check<'a> {
     root: &'a Value,
-    /// Whether the stack is one of `[local]` or `[ssh]`.
+    /// True if the stack has `[local]`, `[ssh]` or `[slurm]`.
     on_host: bool,
     mistakes: Vec<Mistake>,
 }
@@ -545,7 +545,7 @@ fn key_of(path: &FieldPath) -> String {
     }
 }
 
-/// Whether a key is a list of ways to buy machines in node pools, and one word here, in what runs on them.
+/// Returns true if a key is the `capacity` of work, which takes one word. In node pools, it lists ways to buy machines.
 fn is_bought(words: &[&str], path: &FieldPath) -> bool {
     bare_key(path) == "capacity" && words == ["queued"]
 }

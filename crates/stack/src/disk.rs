@@ -84,7 +84,7 @@ impl Fence {
         self.root.as_ref().is_some_and(|root| root.join(".git").exists())
     }
 
-    /// Whether what a path leads to, through all links, is inside.
+    /// Returns true if the target of a path, through all links, is inside and not below `.git`.
     pub fn holds(&self, path: &Path) -> bool {
         let Some(root) = &self.root else { return true };
         std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root) && !is_git(&real, root))
@@ -152,7 +152,7 @@ fn is_git(real: &Path, root: &Path) -> bool {
 }
 
 impl Unread {
-    /// What is said of it, where the system's own words are not enough.
+    /// Returns the diagnostic for it; `None` where the system's own error is enough.
     pub fn told(&self, shown: &str) -> Option<Diagnostic> {
         let (code, what, help) = match self {
             Self::Outside(root) => return Some(outside(shown, root)),
@@ -177,7 +177,7 @@ impl Unread {
     }
 }
 
-/// What is said of something outside.
+/// Returns the diagnostic for a path outside of the stack's repository.
 pub fn outside(shown: &str, root: &Path) -> Diagnostic {
     let what = format!("`{shown}` is outside the stack's repository, {}", root.display());
     Diagnostic::error(Code::NotTrusted, what).help(
@@ -199,7 +199,7 @@ pub(super) fn whole(given: &Path, file: &Path, trust: Trust) -> Result<Vec<u8>, 
     }
 }
 
-/// Whether a path leads to a folder, which stands for the `stack.toml` in it.
+/// Returns true if a path leads to a folder, which stands for the `stack.toml` in it.
 pub(super) fn is_folder(path: &Path) -> bool {
     path.is_dir()
 }
@@ -209,7 +209,7 @@ pub(super) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What a path to a chart leads to.
+/// Kinds of targets of a path to a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chart {
     /// A chart's folder.

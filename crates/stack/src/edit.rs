@@ -16,7 +16,7 @@ pub struct Edit {
     pub before: String,
     /// Its text afterwards.
     pub after: String,
-    /// What was done, in words: `stack.toml:12:20: replicas = 5 (was 2)`.
+    /// The change in words: `stack.toml:12:20: replicas = 5 (was 2)`.
     pub what: String,
 }
 

@@ -85,7 +85,7 @@ impl<'a> Effective<'a> {
         text
     }
 
-    /// The same for programs.
+    /// Returns the stack, the places of its values and the objects that it produces as JSON.
     pub fn json(&self) -> Value {
         let mut places = Map::new();
         self.places(&self.stack, &FieldPath::root(), &mut places);
@@ -156,13 +156,12 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// What is shown for a secret stays a reference; all other such characters are themselves.
+/// Escapes the characters of references, except in `${env.`, which is shown for a secret.
 fn with_references(text: &str) -> String {
     escaped(text).replace("$${env.", "${env.")
 }
 
-/// What a stack should have referred to, and holds: what came in under the name of a secret keeps its reference, the
-/// rest is hidden.
+/// Hides secrets: a value that came in under the name of a secret becomes its reference, and the rest is masked.
 fn hide(value: &mut Value, secrets: &Secrets) {
     known(value, secrets);
     *value = masked(value);

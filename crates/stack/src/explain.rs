@@ -15,11 +15,11 @@ use model::diag;
 pub struct Explained {
     /// The path, with `NAME` where people give names: `node_pool.NAME.nodes`.
     pub path: String,
-    /// What it takes: `number from 1`.
+    /// The values that it takes: `number from 1`.
     pub takes: String,
     /// The default, or that there is none because it must be given.
     pub default: String,
-    /// What it means.
+    /// The meaning of the path.
     pub about: String,
     /// The keys in it, those that must be given first.
     pub keys: Vec<Self>,
@@ -82,7 +82,7 @@ fn key(segment: &Segment) -> Option<&str> {
 struct Place<'s> {
     path: Vec<&'s str>,
     schema: &'s Value,
-    /// What the section says of itself, where its members say less.
+    /// The description; below a NAME, that of the section around it.
     about: &'s str,
 }
 
@@ -97,7 +97,7 @@ impl<'s> Place<'s> {
         properties.flat_map(|properties| properties.keys().cloned()).collect()
     }
 
-    /// What people give names to here.
+    /// Returns the schema of the members, where users choose their names.
     fn members(&self) -> Option<&'s Value> {
         let schema = resolve(shape(), self.schema);
         schema.get("additionalProperties").filter(|members| members.is_object())
@@ -163,7 +163,7 @@ impl<'s> Place<'s> {
         Explained { path: place.path.join("."), takes: type_of(self.schema), default: required, about, keys }
     }
 
-    /// Whether the table around it does not go without.
+    /// Returns true if the table around it requires it.
     fn is_required(&self) -> bool {
         let Some((last, above)) = self.path.split_last() else { return false };
         let root = Place { path: Vec::new(), schema: shape(), about: "" };

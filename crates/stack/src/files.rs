@@ -17,10 +17,10 @@ use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 use model::source::{FileId, Sources, Span};
 
-/// What reading the files gave.
+/// The result of reading the files.
 #[derive(Default)]
 pub(super) struct Found {
-    /// What is wrong with them.
+    /// Problems with the files.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Values that are read as something else than they look like; told unless something worse is.
     pub(super) traps: Vec<(FieldPath, Diagnostic)>,
@@ -155,7 +155,7 @@ impl Files<'_> {
         Some(Value::Array(objects))
     }
 
-    /// What the files of an environment hold, by their usual names.
+    /// Returns the contents of an environment's files, by their usual names.
     fn texts(&mut self, section: &Value, path: &FieldPath) -> BTreeMap<&'static str, String> {
         let mut texts = BTreeMap::new();
         for (key, usual) in FILES {
@@ -380,7 +380,7 @@ impl Files<'_> {
     }
 }
 
-/// Whether a document is a `List`, or a `ConfigMapList` and such.
+/// Returns true if a document is a `List`, or a `ConfigMapList` and such.
 pub(super) fn is_list(document: &Node) -> bool {
     let is_list = document.text("kind").is_some_and(|kind| kind.ends_with("List"));
     is_list && document.get("items").is_some_and(Node::is_list)

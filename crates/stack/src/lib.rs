@@ -75,7 +75,7 @@ pub use ssh::{Ssh, SshHost};
 #[serde(deny_unknown_fields)]
 #[schemars(title = "dask-infra stack")]
 pub struct Stack {
-    /// Whose things these are.
+    /// The name and the id of the stack.
     pub stack: Header,
     /// Where in Google Cloud. Give this, `[kubernetes]`, `[local]`, `[ssh]` or `[slurm]`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,7 +186,7 @@ impl Stack {
 }
 
 impl Stack {
-    /// What asks for the nodes of a job, with its key.
+    /// Returns the section that requests the nodes of a job, with its key.
     pub fn request_of(&self, job: &str) -> Option<(&str, &ProvisioningRequest)> {
         let mut requests = self.provisioning_request.iter();
         let found = requests.find(|(_, request)| request.job.as_deref() == Some(job));
@@ -194,7 +194,7 @@ impl Stack {
     }
 }
 
-/// Whose things these are.
+/// The name and the id of the stack.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
@@ -215,7 +215,7 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// Whether nothing is.
+    /// Returns true if nothing is allowed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

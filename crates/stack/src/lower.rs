@@ -14,7 +14,7 @@ use model::{catalog, schema};
 
 pub use model::resource::Lowered;
 
-/// What a stack becomes. `simulated` says that the sandbox answers.
+/// Lowers a stack to its resources. `simulated` is true if the sandbox answers.
 pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let scope = scope(stack, simulated);
     let mut resources = Vec::new();
@@ -98,7 +98,7 @@ fn ladders(stack: &Stack, scope: &Scope) -> Vec<Ladder> {
     pools.filter_map(|(key, pool)| kinds::gke::node_pool::ladder(key, pool, cluster, scope)).collect()
 }
 
-/// What the pods that the stack makes need of the environment of whoever applies it.
+/// Returns the variables that the created pods need from the environment of whoever applies the stack.
 fn needed(stack: &Stack) -> Vec<kinds::env::Needed<'_>> {
     let sections = stack.sections();
     let own = sections.iter().filter(|placed| !placed.is_inner);
@@ -114,7 +114,7 @@ fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a DaskCluste
     section.like.as_ref().and_then(|like| stack.dask_cluster.get(like))
 }
 
-/// What sections with `manage = false` rely on.
+/// Returns the external resources that sections with `manage = false` depend on.
 fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     let mut needed = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
@@ -146,7 +146,7 @@ fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     external
 }
 
-/// What sections may know of their neighbours.
+/// Returns the facts that sections may know of their neighbors.
 pub fn scope(stack: &Stack, simulated: bool) -> Scope {
     let cluster = stack.gke.as_ref().zip(stack.cluster.as_ref());
     let target = Target {
@@ -253,7 +253,7 @@ fn waiting_in(stack: &Stack, key: &str, queue: &Queue) -> BTreeSet<String> {
     namespaces
 }
 
-/// Who owns what the stack makes.
+/// Returns the owner of everything that the stack creates.
 pub fn owner(stack: &Stack) -> Owner {
     let id = stack.stack.id.clone().unwrap_or_else(|| stack.stack.name.clone());
     Owner { stack: stack.stack.name.clone(), id }

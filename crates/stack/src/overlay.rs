@@ -27,11 +27,11 @@ pub(super) struct Joined {
     pub(super) value: Value,
     /// The file that was asked for.
     pub(super) top: FileId,
-    /// What is wrong with the texts and with how they lie over each other.
+    /// Problems with the texts and with how they lie over each other.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Lines (from 1) that break TOML's rules.
     pub(super) broken: BTreeSet<(FileId, usize)>,
-    /// Whether all files were read: else what seems missing may stand in the one that was not.
+    /// True if all files were read. Otherwise, a field that seems missing may stand in the file that was not.
     pub(super) whole: bool,
     /// Sections and fields that were taken away, and where that is said.
     pub(super) taken: BTreeMap<FieldPath, Span>,
@@ -100,7 +100,7 @@ struct Layer {
 /// Files from the one that was asked for down.
 struct Chain {
     layers: Vec<Layer>,
-    /// What was opened: the file itself, and what messages call it.
+    /// The opened files: the path, and the name that messages use.
     opened: Vec<(PathBuf, String)>,
     diagnostics: Vec<Diagnostic>,
     whole: bool,
@@ -230,8 +230,8 @@ struct Unset {
     item: FieldPath,
 }
 
-/// What a file takes away, and its tree without saying so. Lists of anything but text stay for the check of
-/// the shape.
+/// Removes the `unset` lists from a file's tree, and returns their entries. Lists of anything but text stay for the check
+/// of the shape.
 fn unsets(over: &mut Value) -> Vec<Unset> {
     let mut found = Vec::new();
     for section in std::iter::once(FieldPath::root()).chain(section_paths(over)) {
@@ -295,7 +295,7 @@ fn no_base(name: &str, error: &std::io::Error, span: Option<Span>) -> Diagnostic
     diagnostic.help("the path is relative to the folder of the file with `extends`")
 }
 
-/// What is said of a file that is no text; its text is in `sources` afterwards.
+/// Returns the diagnostic for a file that is not text. The text is in `sources` afterwards.
 pub(super) fn not_text(sources: &mut Sources, name: &str, bytes: &[u8]) -> Diagnostic {
     let good = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
     let file = sources.add(name, String::from_utf8_lossy(bytes).into_owned());

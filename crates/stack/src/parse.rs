@@ -20,7 +20,7 @@ use model::resource::Lowered;
 use model::secrets;
 use model::source::{FileId, Sources, Span};
 
-/// What the file may take from outside.
+/// The inputs that the file may take from outside.
 pub struct Options<'a> {
     /// The environment; a function so that tests and servers need not change the process's own.
     pub env: &'a dyn Fn(&str) -> Option<String>,
@@ -36,14 +36,14 @@ pub struct Loaded {
     pub stack: Stack,
     /// Where its fields stand.
     pub sources: Sources,
-    /// What is allowed and likely not meant, in order.
+    /// Warnings about what is allowed and likely not meant, in order.
     pub warnings: Vec<Diagnostic>,
-    /// What the stack becomes on a sandbox, where a rule had to know that already.
+    /// The lowered stack as on a sandbox, if a rule computed it.
     lowered: Option<Lowered>,
 }
 
 impl Loaded {
-    /// What the stack becomes, when `simulated` says whether the sandbox answers.
+    /// Returns the lowered stack. `simulated` is true if the sandbox answers.
     pub fn lowered(&mut self, simulated: bool) -> Lowered {
         let mut lowered = self.lowered.take().unwrap_or_else(|| lower(&self.stack, simulated));
         lowered.target.simulated = simulated;
@@ -56,7 +56,7 @@ impl Loaded {
 pub struct Failure {
     /// Its text, for showing the places.
     pub sources: Sources,
-    /// What is wrong, in order: at least one error, and warnings.
+    /// Diagnostics, in order: at least one error, and warnings.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -68,7 +68,7 @@ pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
     load_with(path, options, &[], Trust::Repository)
 }
 
-/// The same with other values at some places of the tree: what the stack would be with them.
+/// Loads a stack as [`load`] does, with other values at some places of the tree.
 ///
 /// # Errors
 /// Everything that is wrong with the file and with those values, with its place.
@@ -235,7 +235,7 @@ fn learn(value: &Value, sources: &mut Sources) {
     }
 }
 
-/// What is read as something else than it looks like, where nothing worse is said about it.
+/// Returns warnings about values that are read as something else than they look like, where no other diagnostic stands.
 fn harmless(traps: Vec<(FieldPath, Diagnostic)>, said: &[Diagnostic], sources: &Sources) -> Vec<Diagnostic> {
     let spans: BTreeSet<Option<Span>> = said.iter().map(|diagnostic| diagnostic.span(sources)).collect();
     traps.into_iter().map(|(_, trap)| trap).filter(|trap| !spans.contains(&trap.span(sources))).collect()

@@ -40,7 +40,7 @@ pub const READY: &[Ready] = &[
 /// Where editors find the schema, from the stack's folder on.
 pub const SCHEMA: &str = ".dask-infra/stack.schema.json";
 
-/// What a user's own copy says.
+/// Values for a user's own copy of a ready stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// `[stack] id`.
@@ -57,7 +57,7 @@ impl Ready {
         READY.iter().find(|ready| ready.name == name)
     }
 
-    /// What it is: the first sentence of its comment.
+    /// Returns the first sentence of the stack's comment.
     pub fn about(&self) -> String {
         let lines = self.text().lines().skip_while(|line| line.starts_with("#:"));
         let comment: Vec<&str> = lines

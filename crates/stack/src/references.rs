@@ -11,7 +11,7 @@ use model::secrets::given::VARIABLE;
 use model::secrets::is_secret;
 use model::source::Sources;
 
-/// Whose place the word stands in, which says how a reference is written there.
+/// Kinds of places for a word; the kind determines how a reference is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     /// A variable of a section's pods.

@@ -51,7 +51,7 @@ pub(super) fn members<'s>(root: &'s Value, schema: &'s Value) -> Option<&'s Valu
     members.get("properties").is_some().then_some(members)
 }
 
-/// Whether a table of the file can be left out as a whole.
+/// Returns true if a table of the file can be left out as a whole.
 pub(super) fn is_section(key: &str, schema: &Value) -> bool {
     key != "stack" && schema.get("properties").is_some()
 }
@@ -104,7 +104,7 @@ pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
     choices.iter().map(|choice| choice.get("const")?.as_str()).collect()
 }
 
-/// The same where they are one of several forms of a value.
+/// Returns the words of an enumeration that is one of several forms of a value.
 pub(super) fn listed_words(schema: &Value) -> Option<Vec<&str>> {
     schema.get("enum")?.as_array()?.iter().map(Value::as_str).collect()
 }

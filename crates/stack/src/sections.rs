@@ -11,7 +11,7 @@ use model::address::{FieldPath, Segment};
 pub(crate) struct Row {
     /// As it stands in the file.
     pub(crate) name: &'static str,
-    /// Whether there can be several, by key.
+    /// True if there can be several, by key.
     pub(crate) keyed: bool,
     all: for<'s> fn(&'s Stack) -> Vec<(&'s str, &'s dyn Section)>,
     remove: fn(&mut Stack, &str) -> bool,
@@ -25,9 +25,9 @@ pub(crate) struct Placed<'s> {
     pub(crate) key: &'s str,
     /// Its place in the file.
     pub(crate) path: FieldPath,
-    /// Whether another section holds it.
+    /// True if another section holds it.
     pub(crate) is_inner: bool,
-    /// What it says.
+    /// The section itself.
     pub(crate) section: &'s dyn Section,
 }
 
@@ -77,7 +77,7 @@ fn members<S: Section>(map: &BTreeMap<String, S>) -> Vec<(&str, &dyn Section)> {
     map.iter().map(|(key, section)| (key.as_str(), section as &dyn Section)).collect()
 }
 
-/// Whether a table of the file holds sections by key: `[node_pool.a]`.
+/// Returns true if a table of the file holds sections by key: `[node_pool.a]`.
 pub fn is_keyed(name: &str) -> bool {
     SECTIONS.iter().any(|row| row.name == name && row.keyed)
 }

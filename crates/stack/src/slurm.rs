@@ -19,7 +19,7 @@ pub struct Slurm {
     /// Encrypts what schedulers, workers and clients of Dask send, and lets only those with the certificates of their Dask cluster connect. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<bool>,
-    /// What all jobs ask for; `slurm` of workers and groups says otherwise.
+    /// Settings for all jobs; `slurm` of workers and groups overrides them.
     #[serde(flatten)]
     pub keys: SlurmKeys,
 }

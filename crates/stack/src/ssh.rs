@@ -47,9 +47,9 @@ pub struct SshHost {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SshHostTable")]
 struct Table {
-    /// What the host is called here and, without `address`, in SSH: a name, or several as `gpu[1-4]`.
+    /// The name of the host here and, without `address`, in SSH: one name, or several as `gpu[1-4]`.
     name: String,
-    /// What `ssh` connects to: a host name, an address, or a `Host` of its configuration. Default the name.
+    /// The target of `ssh`: a host name, an address, or a `Host` of its configuration. Default the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     /// The user there. Default as SSH is configured.

@@ -1,4 +1,4 @@
-//! What holds for every text, and for every way to break a good one.
+//! Tests that hold for every text, and for every way to break a good one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -12,13 +12,13 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::source::{FileId, Sources, Span};
 
-/// What reading a text gave.
+/// The result of reading a text.
 pub(super) struct Tree {
     /// The tree, partial where the text is broken.
     pub(super) value: Value,
     /// Where its fields stand: their key (in a header for tables) and their value.
     pub(super) places: Vec<(FieldPath, Option<Span>, Span)>,
-    /// What is wrong with the text.
+    /// Problems with the text.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Lines (from 1) that break TOML's rules: what is said about values there is a guess.
     pub(super) broken_lines: BTreeSet<usize>,

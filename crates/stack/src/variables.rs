@@ -11,10 +11,10 @@ use model::diag::{Code, Diagnostic, listed, nearest};
 use model::secrets::{HIDDEN, Secrets, is_secret};
 use model::source::{Sources, Span};
 
-/// What resolving gave.
+/// The result of resolving references.
 #[derive(Default)]
 pub(super) struct Resolved {
-    /// What is wrong.
+    /// Problems with references.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Fields whose value is not the one that was meant.
     pub(super) doubtful: Vec<FieldPath>,
@@ -270,7 +270,7 @@ impl Resolver<'_> {
     }
 }
 
-/// What may be said of a variable's value.
+/// Returns the text of a variable that messages may show.
 fn shown<'t>(name: &str, text: &'t str) -> &'t str {
     if is_secret(name) { "…" } else { text }
 }

@@ -64,7 +64,7 @@ impl<'t> Documents<'t> {
         Self { reader, ended: false }
     }
 
-    /// What is wrong with the text, as far as it was read.
+    /// Returns the problems with the text, as far as it was read.
     pub(super) fn diagnostics(self) -> Vec<Diagnostic> {
         self.reader.diagnostics
     }
@@ -361,7 +361,7 @@ impl Node {
         self.span
     }
 
-    /// Whether it is a table.
+    /// Returns true if it is a table.
     pub(super) fn is_table(&self) -> bool {
         matches!(self.content, Content::Table(_))
     }
@@ -380,12 +380,12 @@ impl Node {
         entries.iter().find(|(own, _)| own.text == key).map(|(_, node)| node)
     }
 
-    /// Whether it is a list.
+    /// Returns true if it is a list.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.content, Content::List(_))
     }
 
-    /// What stands in the list `items` of a table.
+    /// Returns the entries of the list `items` of a table.
     pub(super) fn into_items(self) -> Vec<Self> {
         let Content::Table(entries) = self.content else { return Vec::new() };
         let items = entries.into_iter().find(|(key, _)| key.text == "items").map(|(_, node)| node.content);
@@ -422,7 +422,7 @@ impl Node {
         }
     }
 
-    /// Whether anything in it is read as something else than it looks like.
+    /// Returns true if any value in it is read as something else than it looks like.
     fn is_trap(&self) -> bool {
         match &self.content {
             Content::Scalar(_, trap) => trap.is_some(),

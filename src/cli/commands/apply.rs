@@ -107,7 +107,7 @@ pub struct Changing {
 }
 
 impl Args {
-    /// What an apply that stays until there is capacity is told: whether all is approved, and whether a lock is broken.
+    /// Returns, for `--when-capacity`, the options of the plan, true if all is approved, and true if a lock is broken.
     pub(crate) fn stays(&self) -> Option<(&Making, bool, bool)> {
         let Self { file: _, auto_approve, force_unlock, when_capacity, making } = self;
         when_capacity.then_some((making, *auto_approve, *force_unlock))
@@ -305,13 +305,13 @@ fn locked(why: Unlocked) -> Diagnostic {
     }
 }
 
-/// What happens when another plan comes out under the lock than the one that was agreed to.
+/// Reactions when the plan made under the lock differs from the one that was agreed to.
 pub(crate) enum Moved {
     /// Exit code 4.
     Stale {
-        /// What to call the plan.
+        /// The name of the plan in messages.
         plan: String,
-        /// What to do next.
+        /// The next step for the user.
         again: String,
     },
     /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no consent that
@@ -333,11 +333,11 @@ impl Moved {
 pub(crate) struct Going {
     /// Requests and changes at a time.
     pub parallelism: usize,
-    /// Whether another's lock is broken.
+    /// True if the lock of another process is broken.
     pub force: bool,
     /// When it is not the plan any more.
     pub moved: Moved,
-    /// What the environment has of what Secrets of the stack ask for.
+    /// Values from the environment that Secrets of the stack ask for.
     pub given: Given,
     /// How long a change waits for capacity.
     pub capacity: Duration,

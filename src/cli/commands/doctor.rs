@@ -186,7 +186,7 @@ fn the_sandbox(settings: &Settings) -> Finding {
     }
 }
 
-/// What can be asked of the world.
+/// Returns the findings that need the APIs or the hosts.
 fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Finding> {
     let skipped = |why: &str| vec![Finding::new(Mark::Skipped, "access", why)];
     if args.offline {
@@ -220,7 +220,7 @@ fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Fi
     })
 }
 
-/// Whether the host's agent runs.
+/// Checks that the agent of each host runs.
 async fn host(api: &dyn LiveApi, session: &Session, settings: &Settings) -> Finding {
     // Each host answers a list, and one that does not is named.
     let kind = hosts::environment();
@@ -315,7 +315,7 @@ fn judged(needed: &[String], answer: &Value, project: &str) -> Finding {
     Finding::new(mark, "permissions", seen).remedy(rights::grants(project, &missing))
 }
 
-/// Whether quotas, zones and policies have room for what an apply would make.
+/// Checks that quotas, zones and policies have room for what an apply would create.
 async fn capacity(session: &Session, link: &Link) -> Vec<Finding> {
     let what = "capacity";
     let ask = Ask { parallelism: PARALLELISM, ..Ask::of(Mode::Apply) };

@@ -78,7 +78,7 @@ fn strangers() -> Gvk {
     gvk(api::cluster().group.as_str(), "v1", "Stranger", "strangers")
 }
 
-/// What is there, and whose it is.
+/// Reads the live objects on the hosts, and their owner.
 pub async fn read(
     settings: &Settings,
     given: &Hosts,

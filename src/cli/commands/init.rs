@@ -172,7 +172,7 @@ fn place(folder: &Path, name: &Path) -> std::io::Result<PathBuf> {
     Ok(at)
 }
 
-/// What the user's gcloud says goes in, where the stack can live with it; and a word on each.
+/// Returns the stack's own values, with those of the user's gcloud that suit the stack, and a message on each.
 fn own(ready: &Ready, gcloud: &Gcloud, id: String, exported: Option<String>) -> (Own, Vec<String>) {
     let mut said = Vec::new();
     let project = gcloud.project.as_ref().map(|project| project.value.clone());
@@ -224,7 +224,7 @@ pub(crate) fn id() -> String {
     id
 }
 
-/// What comes next with a stack of this machine.
+/// Returns the next steps for a stack of this machine, after the files that were written.
 fn next_here(settings: &Settings, files: &[(PathBuf, String)]) -> String {
     let mut text = String::new();
     for (path, _) in files {

@@ -114,7 +114,7 @@ struct Reading<'a> {
     args: &'a Args,
     places: Vec<Where>,
     is_check: bool,
-    /// Whether all of it runs to an end.
+    /// True if everything that is read runs to completion.
     ends: bool,
 }
 

@@ -59,13 +59,13 @@ pub struct Making {
     /// Bring back what is stopped, or went by `ttl`, `idle_stop` or `idle_timeout`
     #[arg(long)]
     pub start: bool,
-    /// Whether nobody is asked any more: whoever started the command agreed to an earlier apply of it.
+    /// True if nobody is asked any more: the user who started the command agreed to an earlier apply of it.
     #[arg(skip)]
     pub unattended: bool,
     /// The digest of the stack that an earlier apply of the command was agreed to.
     #[arg(skip)]
     pub agreed: Option<blake3::Hash>,
-    /// Who stops what the plan is about, and when.
+    /// The user who stops the planned resources, and the time.
     #[arg(skip)]
     pub stop: Option<Stop>,
     /// Do not look at quotas, permissions, machine types and organization policies before the first write
@@ -209,7 +209,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// What others changed. Nothing is planned, so nothing can be applied from it.
+/// Reports drift. Nothing is planned, so nothing can be applied from it.
 fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Result<Exit, Failure> {
     let session = Session::load(settings)?;
     reporter.diagnostics(session.warnings(), session.sources());
@@ -239,7 +239,7 @@ async fn plan_live(
     Ok((plan, findings))
 }
 
-/// What an apply that runs meanwhile has not done yet looks like a change.
+/// Warns if another apply of the stack is running: changes that it has not made yet are in this plan, too.
 async fn beside(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
     let makes_cluster =
         |change: &Change| change.action == Action::Create && matches!(change.identity, Identity::Cluster(_));
@@ -275,7 +275,7 @@ impl Making {
         }
     }
 
-    /// What they ask for.
+    /// Returns the request for a plan that these options describe.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
         let Self {
             allow,
@@ -319,7 +319,7 @@ impl Making {
         self.wait.map_or(ApplyOptions::CAPACITY, |seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// Whether it is looked at what an apply would meet.
+    /// Returns the choice of the preflight checks: run or skip them.
     pub fn preflight(&self) -> Wanted {
         if self.skip_preflight { Wanted::Skipped } else { Wanted::Yes }
     }

@@ -19,7 +19,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 /// Options of `run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to run again: a job or a check
+    /// The job or check to run again
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// Approve replacing it: `replace:ADDRESS`

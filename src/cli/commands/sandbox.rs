@@ -27,7 +27,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
     \n\
     A file `faults.toml` in the folder, or --faults FILE, lists the faults to simulate: docs/sandbox.md, Faults.";
 
-/// What to do with a sandbox.
+/// Commands of `sandbox`.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Serve the sandbox on loopback until SIGTERM or Ctrl-C
@@ -153,7 +153,7 @@ fn without_clients(dir: &Path) -> Result<(), Diagnostic> {
     }
 }
 
-/// Whether `sandbox env` has made a folder for gcloud.
+/// Returns true if `sandbox env` created this gcloud folder.
 fn is_made_for_a_sandbox(gcloud: &Path) -> bool {
     gcloud.join(OURS).is_file()
 }
@@ -169,7 +169,7 @@ fn delete(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<(),
     }
 }
 
-/// What is in a folder for sandboxes.
+/// States of a folder for sandboxes.
 pub enum State {
     /// No sandbox.
     Empty,
@@ -181,7 +181,7 @@ pub enum State {
     Served(String),
 }
 
-/// What is in a folder for sandboxes.
+/// Returns the state of a folder for sandboxes.
 pub fn state(dir: &Path) -> State {
     match lock(dir) {
         None => State::Empty,
@@ -209,7 +209,7 @@ fn lock(dir: &Path) -> Option<Option<File>> {
     }
 }
 
-/// What gcloud, kubectl and dask-infra must know, as a shell reads it.
+/// Returns the shell lines that point gcloud, kubectl and dask-infra at the served sandbox.
 fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
     let gke = must_be_served(dir)?;
     let failed = |what: &str, error: std::io::Error| {

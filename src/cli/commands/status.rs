@@ -56,7 +56,7 @@ pub struct Args {
 
 /// Between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(2);
-/// The same of `--follow`, which may go on for days.
+/// Between two looks of `--follow`, which may run for days.
 const FOLLOW: Duration = Duration::from_secs(5);
 
 /// Shows what is live.
@@ -213,7 +213,7 @@ fn with_live_size<'r>(resource: &'r Resource, world: &World) -> (Cow<'r, Resourc
     }
 }
 
-/// What is stopped: gone, or a pool without nodes.
+/// Returns the state of a resource that the record lists as stopped: deleted, or a pool without nodes.
 fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<State> {
     let stop = world.record.as_ref()?.stopped.get(&resource.identity)?;
     let left = match &resource.identity {

@@ -36,7 +36,7 @@ pub const START_EXAMPLES: &str = "Examples:\n  \
 /// Options of `stop`.
 #[derive(clap::Args, Debug)]
 pub struct StopArgs {
-    /// What to stop; without it, everything that can be stopped
+    /// Addresses to stop; without any, everything that can be stopped
     #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
     addresses: Vec<String>,
     /// Approve deleting Pods outside the stack that would be deleted along: `delete:ADDRESS`
@@ -55,7 +55,7 @@ pub struct StopArgs {
 /// Options of `start`.
 #[derive(clap::Args, Debug)]
 pub struct StartArgs {
-    /// What to start; without it, everything that is stopped
+    /// Addresses to start; without any, everything that is stopped
     #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
     addresses: Vec<String>,
     /// Approve replacing, deleting or adopting something that it needs

@@ -21,12 +21,12 @@ const LONGEST: u32 = 604_800;
 const TRY: u64 = 10;
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(15);
-/// What a look does not tell of may have changed all the same.
+/// The longest time between two applies: there may be changes that a look does not show.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 /// How the time between two applies ended.
 enum Woken {
-    /// What waited does so no longer, or it is time to see.
+    /// Something left the queue, or it is time to try again.
     Again,
     Ended(Exit),
 }
@@ -115,7 +115,7 @@ async fn seen(settings: &Settings, session: &Session, parallelism: usize) -> Res
     Ok(status)
 }
 
-/// Whether something that was queued is so no longer.
+/// Returns true if something left the queue, or nothing is queued.
 fn moved(before: &Status, now: &Status) -> bool {
     let queued = |status: &Status| {
         let rows = status.rows.iter().filter(|row| matches!(row.state, State::Queued(_)));

@@ -271,7 +271,7 @@ impl Looking<'_> {
     }
 }
 
-/// What the plan would do with the things, and its notes about them.
+/// Adds to the answer the changes that the plan makes to the things, and its notes about them.
 fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why) {
     let asked = |address: &Address| found.iter().any(|resource| resource.address == *address);
     let does = |change: &&Change| change.action != Action::Keep && asked(&change.address);

@@ -30,7 +30,7 @@ pub struct Bars {
 
 struct Bar {
     bar: ProgressBar,
-    /// What changes of the section wait for, that which was told last at the end.
+    /// Changes of the section that are in progress, with their latest messages; the newest message is last.
     waits: Vec<(usize, String)>,
 }
 

@@ -5,7 +5,7 @@ use super::style::{tame, wrap};
 use model::resource::Climb;
 use plan::{Change, Plan};
 
-/// What is sent when there are no machines for the steps of a change.
+/// Appends the steps of the other ways to get machines, in the order in which they are tried.
 pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
     let Some(Climb { first, then, last }) = &change.climb else { return };
     let blank = " ".repeat(indent);

@@ -1,4 +1,4 @@
-//! What a stack costs, and what is there of it.
+//! The cost of a stack, and of the part of it that exists.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ fn with_unknown(known: Option<String>, unknown: &[String]) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// What is there costs, as it is.
+/// The running cost of existing resources.
 #[derive(Default)]
 pub(in crate::report) struct Running<'p> {
     /// US dollars per hour of what has a price.
@@ -98,7 +98,7 @@ pub(super) fn shown(cost: Cost) -> String {
     }
 }
 
-/// Whether they are told apart by cents.
+/// Returns true if minimum and maximum are equal to the cent.
 fn is_same(cost: Cost) -> bool {
     format!("{:.2}", cost.least) == format!("{:.2}", cost.most)
 }

@@ -1,4 +1,4 @@
-//! What others changed since the last apply, for people.
+//! Drift since the last apply, as text for people.
 
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
@@ -6,7 +6,7 @@ use crate::report::count;
 use model::resource::{FieldChange, Identity, Owner, Target, manager_text};
 use plan::{Action, Drift, Drifted, What};
 
-/// What a look at drift leaves out, so that nothing is claimed of it.
+/// The limits of the drift check, so that the output claims nothing about the rest.
 const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owner references, and fields removed from objects. On \
                              GKE resources, only fields set by the stack, labels, taints and tags are compared.";
 
@@ -66,7 +66,7 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
     }
 }
 
-/// Who and when, where the API says.
+/// Returns the field manager and the time of a change, where the API reports them.
 fn who(drift: &Drift, field: &FieldChange) -> String {
     match (&field.drift, &drift.identity) {
         (Some((manager, time)), _) if time.is_empty() => format!("# by {}", manager_text(manager)),

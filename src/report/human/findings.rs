@@ -1,4 +1,4 @@
-//! What `doctor` found: a line for each thing, and under it the command that mends it.
+//! The findings of `doctor`: a line for each check, and under it the command that fixes the problem.
 
 use serde_json::{Value, json};
 
@@ -33,11 +33,11 @@ impl Mark {
 pub struct Finding {
     /// How it is.
     pub mark: Mark,
-    /// What was looked at: `credentials`.
+    /// The subject of the check: `credentials`.
     pub what: &'static str,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
-    /// What mends it.
+    /// The fix.
     pub remedy: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a plan says of stopping and starting.
+//! Texts of a plan about stopping and starting.
 
 use super::style::{Tint, paint, wrap};
 use model::diag::Code;
@@ -58,7 +58,7 @@ pub fn stopped(plan: &Plan, width: usize) -> String {
     stops.into_iter().map(line).collect()
 }
 
-/// What is told where nothing changes but the record, or not even that.
+/// Returns the text for a plan that changes only the record, or nothing at all.
 pub fn nothing(plan: &Plan) -> Option<&'static str> {
     match (plan.halts.is_stop(), plan.halts.news) {
         (true, true) => Some("Nothing of it exists; apply notes that it is stopped."),

@@ -8,7 +8,7 @@ pub struct Page {
     pub title: String,
     /// Paragraphs under it.
     pub about: Vec<String>,
-    /// What stands above the rows.
+    /// The heading above the rows.
     pub heading: String,
     /// Names, and what is said of each.
     pub rows: Vec<(String, String)>,

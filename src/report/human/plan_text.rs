@@ -29,7 +29,7 @@ pub enum Detail {
     Objects,
 }
 
-/// What the text depends on beside the plan.
+/// Settings of the text that do not come from the plan.
 pub struct Options<'a> {
     /// Columns to fill at most.
     pub width: usize,
@@ -74,7 +74,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     text
 }
 
-/// Whose and where, always first: `Plan for stack rapids on p / l / c — LIVE`.
+/// Returns the heading, which names stack and target: `Plan for stack rapids on p / l / c — LIVE`.
 fn header(plan: &Plan, width: usize) -> String {
     let Plan { target, owner, mode, offline, partial, .. } = plan;
     let what = match mode {
@@ -231,7 +231,7 @@ impl Section<'_> {
     }
 }
 
-/// What changes, and what an edit does not change, by section in the plan's order.
+/// Returns the changes, and the edits without effect, grouped by section in the plan's order.
 fn sections(plan: &Plan) -> Vec<Section<'_>> {
     let mut sections: Vec<Section<'_>> = Vec::new();
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
@@ -337,7 +337,7 @@ impl Page<'_> {
         }
     }
 
-    /// What a thing is that will be made or run. Of what is there already, what differs is told.
+    /// Describes a thing that will be created or run. For a thing that exists, the plan shows the fields that differ.
     fn about(&self, change: &Change) -> Vec<String> {
         match change.action {
             Action::Create | Action::Run => {
@@ -351,14 +351,14 @@ impl Page<'_> {
         }
     }
 
-    /// The same of the one thing of a section that there is something to say of.
+    /// Returns what `about` returns for the only change of a section with such a text; empty if several have one.
     fn about_one_of(&self, changes: &[&Change]) -> Vec<String> {
         let mut said = changes.iter().map(|change| self.about(change)).filter(|about| !about.is_empty());
         let one = said.next().unwrap_or_default();
         if said.next().is_none() { one } else { Vec::new() }
     }
 
-    /// What stands under a change.
+    /// Appends the lines below a change: its reason and fields and, in full detail, its body and calls.
     fn details(&self, text: &mut String, change: &Change, indent: usize) {
         let blank = " ".repeat(indent);
         if let Some(reason) = change.why() {
@@ -374,7 +374,7 @@ impl Page<'_> {
         }
     }
 
-    /// What is not sent, and what the server is expected to make of that.
+    /// Appends the fields that are not sent, with the values that the server is expected to fill in.
     fn filled_in(&self, text: &mut String, change: &Change, indent: usize) {
         let Some(resource) = self.wanted.get(&change.identity).filter(|_| is_new(change)) else { return };
         let filled = (kinds::of(resource.kind).filled_in)(resource);
@@ -507,7 +507,7 @@ fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<
     }
 }
 
-/// What a change does, and to what when the address does not say it.
+/// Returns the action of a change in words, with the name of the resource if the address does not contain it.
 fn what(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
@@ -555,7 +555,7 @@ fn all_go_along(changes: &[&Change]) -> Option<String> {
     changes.iter().all(along).then(|| changes.first()?.why()).flatten()
 }
 
-/// Whether a change among many of its section needs its own lines.
+/// Returns true if a change among many of its section needs its own lines.
 fn tells_more(change: &Change) -> bool {
     let Change { action, fields, .. } = change;
     !fields.is_empty() || change.has_reason() || matches!(action, Action::Update | Action::Replace)
@@ -663,7 +663,7 @@ pub(super) fn sum(objects: &[(usize, &str)], checks: (usize, &str)) -> Option<St
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// What needs approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.
+/// Returns the text about approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.
 pub fn approval_needed(consents: &[Consent]) -> String {
     let verbs: BTreeSet<&str> = consents
         .iter()
@@ -681,7 +681,7 @@ pub fn approval_needed(consents: &[Consent]) -> String {
     }
 }
 
-/// What must be consented to, beyond `yes`.
+/// Returns the approvals that are needed beyond `yes`, and those that were given.
 fn consents(plan: &Plan, options: &Options<'_>) -> String {
     let mut text = String::new();
     let missing = plan.missing_consents(&[]);
@@ -713,8 +713,8 @@ pub fn consent_text(consent: &Consent) -> String {
     format!("{}:{}", consent.verb.as_str(), consent.address)
 }
 
-/// What was asked for beside the stack file, as options of the next command, which plans anew. What `--replace` asked
-/// for and is done is not asked for again.
+/// Returns the requests beside the stack file, as options of the next command, which plans again. A `--replace` that
+/// is done is not repeated.
 pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> String {
     let mut words: Vec<String> = Vec::new();
     let selection = plan.partial.iter().map(|partial| &partial.selection);

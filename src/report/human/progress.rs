@@ -22,7 +22,7 @@ const QUICK: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Log {
     tally: Tally,
-    /// What each change that goes on has said, and when.
+    /// The last message of each change in progress, and its time.
     said: BTreeMap<usize, (String, Duration)>,
 }
 
@@ -304,7 +304,7 @@ pub(super) fn section(plan: &Plan, change: usize) -> &str {
     plan.changes.get(change).map_or("?", |change| change.address.section())
 }
 
-/// What is kept is only looked at: it is worth a line when it has to be waited for or is not as it should be.
+/// Returns true if the change keeps the thing, which is only checked. It gets a line if it takes time or does not succeed.
 fn is_kept(plan: &Plan, change: usize) -> bool {
     plan.changes.get(change).is_some_and(|change| change.action == Action::Keep)
 }

@@ -6,7 +6,7 @@ use crate::report::brief;
 use model::resource::{Api, Call, Lane, Late, Step, Until};
 use plan::Change;
 
-/// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
+/// Returns true if the whole object is shown, so that request bodies are not shown again. GKE requests have other bodies.
 pub(super) fn is_shown_whole(change: &Change) -> bool {
     change.lane == Lane::Kubernetes && is_new(change)
 }

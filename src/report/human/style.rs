@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use plan::Action;
 
-/// What a piece of text is, as far as its look goes.
+/// Styles of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tint {
     /// Made, passed.
@@ -85,8 +85,8 @@ fn is_hostile(c: char) -> bool {
     c.is_control() || turns || no_width || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// What goes to a stream, whoever made it: such characters are written out as JSON and TOML write them in strings, so
-/// that neither of the two means something else by it. Of escape codes only those of colours go through.
+/// Returns a text that is safe for a stream, whatever its source. Hostile characters are escaped as in JSON and TOML
+/// strings, so that both formats read them the same way. Of escape codes, only those of colors remain.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| is_hostile(c) && c != '\n') {
         return Cow::Borrowed(text);

@@ -34,9 +34,9 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
 struct Ends<'a> {
     done: Vec<(&'a Change, Duration)>,
     problems: Vec<Problem<'a>>,
-    /// What waits for capacity.
+    /// Changes that wait for capacity, with their messages.
     queued: Vec<(&'a Change, &'a str)>,
-    /// What follows that, and what it follows.
+    /// Changes that wait for a queued one, with its address.
     behind: Vec<(&'a Change, &'a Address)>,
     skipped: Vec<(&'a Change, String)>,
     doubt: Vec<(&'a Change, String)>,
@@ -84,7 +84,7 @@ impl<'a> Ends<'a> {
             && not_started.is_empty()
     }
 
-    /// Whether all that is not done waits for capacity, by itself or behind what does.
+    /// Returns true if every change that is not done waits for capacity, directly or through a dependency.
     fn only_queued(&self) -> bool {
         let Self { done: _, problems, queued, behind: _, skipped, doubt, not_started } = self;
         !queued.is_empty()

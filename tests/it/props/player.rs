@@ -181,7 +181,7 @@ impl Player {
         done.map_or_else(Done::refused, |_| Done::nothing())
     }
 
-    /// As `cli/halts.rs` does it: what is stopped and meant is found first.
+    /// As `cli/commands/stop.rs` does it: the stopped resources that are meant are found first.
     async fn start(&mut self, command: &Command) -> Done {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
         let world = match self.bench.world_of(stack).await {

@@ -6,7 +6,7 @@ use futures::stream::{self, StreamExt as _};
 use super::*;
 use live::kube::BytesAsTheyCome;
 
-/// What is wrong with the watches of an API server.
+/// Faults of the watches of an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     None,
@@ -16,13 +16,13 @@ enum Trouble {
     Breaks,
     /// Every connection breaks after one event, in the middle of the next.
     Cut,
-    /// What came after any version is forgotten.
+    /// The events after any version are forgotten.
     TooOld,
     /// Nothing ever comes, and nothing ends.
     Deaf,
 }
 
-/// What becomes of what is deleted, and what the reply is.
+/// Behaviors of the server on a delete, with its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goes {
     /// It is on its way out for five seconds, and told so.

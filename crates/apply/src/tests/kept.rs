@@ -1,4 +1,4 @@
-//! What a plan keeps: half made and waited for, or ready before and only looked at.
+//! Things that a plan keeps: half created and waited for, or ready before and only looked at.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the lock lets through, and what is done about the record under it.
+//! Requests that the lock lets through, and effects on the record under it.
 
 use super::*;
 use crate::lock::{Holder, Liveness, Lock, Locking, Missing, Unlocked};
@@ -111,7 +111,7 @@ async fn nothing_is_sent_while_the_lock_could_not_be_renewed() {
     assert_eq!(sent(&api), 3);
 }
 
-/// What a host does at last, to take a folder of gigabytes away, lets it answer nothing else for long.
+/// The last change of a host deletes a folder of gigabytes, so the host answers nothing else for long.
 #[tokio::test(start_paused = true)]
 async fn a_record_goes_although_its_lock_could_not_be_renewed_while_the_last_change_ran() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What the operator's API calls things, and the objects that it makes for them.
+//! Names in the operator's API, and the objects that it makes for its kinds.
 
 use crate::kind::{Endpoint, EndpointKind};
 use crate::kubernetes::object::gvk;
@@ -8,7 +8,7 @@ use model::schema::DASK_GROUP;
 
 /// The label by which the operator tells whose cluster a thing is.
 pub(crate) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
-/// The same for groups of workers.
+/// The label by which the operator tells whose group of workers a thing is.
 pub(crate) const GROUP_LABEL: &str = "dask.org/workergroup-name";
 /// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
 pub const COMPONENT_LABEL: &str = "dask.org/component";
@@ -67,9 +67,9 @@ pub(super) fn endpoint(resource: &Resource) -> Option<Endpoint> {
     Some(Endpoint { kind: EndpointKind::Scheduler, service })
 }
 
-/// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
-/// does not say that it watches.
+/// The text of a wait while the operator does nothing. Its Deployment has no readiness probe: that it is available does not say
+/// that it watches.
 pub(crate) const UNSEEN: &str = "not yet handled by the Dask operator";
 
-/// The same of what the operator has not made its cluster the owner of.
+/// The text of a wait for what the operator has not made its cluster the owner of.
 pub(super) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";

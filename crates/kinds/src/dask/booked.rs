@@ -35,7 +35,7 @@ pub(super) struct Booking<'a> {
     pub number: (u32, FieldPath),
     /// How long the nodes last, as it is written.
     pub longest: Option<&'a str>,
-    /// Whether its name tells one text from another. One that has a fixed name is for what runs once.
+    /// True if its name tells one text from another. One that has a fixed name is for what runs once.
     pub by_text: bool,
 }
 
@@ -100,7 +100,7 @@ fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Res
     Some(made)
 }
 
-/// What changing an annotation of workers does; `None` for other fields. `worker` is the place of the part that has them.
+/// Returns the effect of changing an annotation of workers; `None` for other fields. `worker` is the place of the workers.
 pub(super) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Option<&'static str>)> {
     let annotations = FieldPath::keys(worker.iter().copied()).key("metadata").key("annotations");
     let names = ANNOTATIONS.iter().any(|name| annotations.key(name).contains(path));
@@ -108,7 +108,7 @@ pub(super) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Optio
     names.then_some((Effect::Replace, Some(why)))
 }
 
-/// Whether nodes are requested for the workers of a thing.
+/// Returns true if nodes are requested for the workers of a thing.
 pub fn is(body: &Value) -> bool {
     let names =
         |worker: &Value| ANNOTATIONS.iter().any(|name| !worker["metadata"]["annotations"][*name].is_null());

@@ -89,7 +89,7 @@ fn about(resource: &Resource) -> Vec<String> {
     vec![format!("scheduler{}", with_gpus(scheduler)), workers, images]
 }
 
-/// What starts a Dask cluster again.
+/// The event that starts a Dask cluster again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnReboot {
@@ -183,7 +183,7 @@ pub struct DaskCluster {
     pub lifecycle: Lifecycle,
 }
 
-/// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
+/// Returns the operator's reaction to an edit: it follows replicas and idle timeout, and reads the rest once.
 /// Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
@@ -199,15 +199,15 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("the operator reads it only when it creates the cluster"))
 }
 
-/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler. What others own of it is not among them.
+/// Lowers `[dask_cluster.KEY]` to the cluster, its groups and its autoscaler, without those that are external.
 pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let all = all(key, section, scope).into_iter();
     all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
 }
 
-/// What `manage = false` in `[dask_cluster.KEY]` or in its groups says of things that others own. A cluster whose
-/// scheduler and workers are not described is looked up, and its scheduler's image compared where one is given; the
-/// Service is compared when it is said.
+/// Returns the external things that `[dask_cluster.KEY]` or its groups describe with `manage = false`. A cluster whose scheduler
+/// and workers are not described is looked up, and its scheduler's image compared where one is given. The Service is compared
+/// when it is described.
 pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let external = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
     let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
@@ -292,7 +292,7 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     resources
 }
 
-/// What is known of a live cluster, in a few words.
+/// Describes a live cluster in a few words.
 pub fn summary(live: &Value) -> String {
     let phase = match text(&live["status"]["phase"]) {
         "" => "no phase yet",
@@ -460,8 +460,8 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     ]
 }
 
-/// What was changed on the default group is written there: the cluster has the right number already, and the operator
-/// acts only when that changes.
+/// Returns the steps of a change. A number that was changed on the default group is written there: the cluster has the right
+/// number already, and the operator acts only when that changes.
 fn program(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: None, gang: gang::of(context.body()) };
@@ -515,7 +515,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// What is around a cluster.
+/// A cluster and the objects around it.
 struct Related<'a> {
     cluster: &'a Value,
     scheduler: &'a Value,

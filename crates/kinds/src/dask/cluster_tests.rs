@@ -1,4 +1,4 @@
-//! What a Dask cluster becomes, and when it is ready.
+//! Tests of the resources of a Dask cluster and of its readiness.
 
 use super::*;
 use crate::dask::api::UNSEEN;

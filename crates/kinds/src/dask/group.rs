@@ -85,7 +85,7 @@ pub struct DaskGroup {
     /// How their processes run.
     #[serde(flatten)]
     pub process: ProcessKeys,
-    /// What each pod gets and where it runs.
+    /// The resources and the placement of each pod.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// The `[queue.NAME]` that the workers of the group wait in, as a gang of their own. Default the cluster's.
@@ -173,7 +173,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("the operator sets it on new workers only, so the group's workers are recreated"))
 }
 
-/// What a group must know of its cluster.
+/// Facts about its cluster that a group needs.
 pub struct Joined<'a> {
     pub address: &'a Address,
     /// Its section's place in the file.
@@ -192,7 +192,7 @@ pub fn address(cluster: &Address, key: &str) -> Address {
     Address::new(format!("{cluster}.group.{key}"))
 }
 
-/// What `[dask_cluster.X.group.KEY]` becomes: the group, and what requests nodes for its workers.
+/// Lowers `[dask_cluster.X.group.KEY]` to the group, and what requests nodes for its workers.
 pub fn lower(
     cluster: &Joined,
     key: &str,

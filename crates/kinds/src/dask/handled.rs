@@ -1,5 +1,5 @@
-//! What the Dask operator has handled: kopf, which it is made of, notes on a thing the state that it handled last. That is
-//! the generation that the operator's kinds lack.
+//! The state that the Dask operator has handled: kopf, which it is made of, notes on a thing the state that it handled last. That
+//! is the generation that the operator's kinds lack.
 
 use serde_json::Value;
 
@@ -13,11 +13,11 @@ use model::resource::{
 /// Source: `get_scheduler_address` in dask-kubernetes 2026.3.0.
 const DEADLINE: u32 = 300;
 
-/// Whether the operator has handled the spec that a thing has now. `None` where nothing is noted, as of an operator that is
-/// made of something else.
+/// Returns true if the operator has handled the spec that a thing has now. `None` where nothing is noted, as of an operator that
+/// is made of something else.
 ///
-/// What is noted is a value: after an edit to and fro it says the same before the operator has seen either as it does
-/// after both. So a number is written only when the one before it is handled ([`waits_before`]).
+/// The note is a value: after an edit to and fro it is the same before the operator has seen either as it is after both. So a
+/// number is written only when the one before it is handled ([`waits_before`]).
 pub(super) fn is_handled(object: &Value) -> Option<bool> {
     noted(object).map(|noted| noted["spec"] == object["spec"])
 }

@@ -17,7 +17,7 @@ use model::resource::Life;
 pub enum IdleTimeout {
     /// It stays gone.
     Gone(u32),
-    /// The same, written as `30m`; nothing where the text is no time.
+    /// It stays gone after a time that is written as `30m`; `None` where the text is no time.
     Written(Option<u32>),
     /// As the table says.
     Table(IdleTable),
@@ -30,7 +30,7 @@ pub enum IdleTimeout {
 pub struct IdleTable {
     /// Seconds without work. 0 is never.
     pub seconds: u32,
-    /// Whether the next apply recreates it. Default `false`.
+    /// True if the next apply recreates it. Default `false`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub remake: bool,
 }

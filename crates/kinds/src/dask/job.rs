@@ -85,7 +85,7 @@ pub struct DaskJob {
     /// The program: arguments of the image's entry point, `["python", "train.py"]`. On a host a command, whose `python` is that of the
     /// environment.
     pub args: Vec<String>,
-    /// What the pod of the program gets and where it runs.
+    /// The resources and the placement of the program's pod.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// The scheduler of its cluster, when it is not `like` another.
@@ -118,7 +118,7 @@ pub struct DaskJob {
     /// `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<Network>,
-    /// What happens when the program fails. Default `never`: the job has failed.
+    /// The reaction to a failure of the program. Default `never`: the job has failed.
     #[serde(default)]
     pub restart: Restart,
     /// Waits for it to end and shows the end of its log; a failed job fails the apply. Default `false`: the apply
@@ -138,7 +138,7 @@ pub struct DaskJob {
     pub lifecycle: Lifecycle,
 }
 
-/// What happens when the program of a job fails.
+/// The reaction to a failure of a job's program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
@@ -195,7 +195,7 @@ impl Section for DaskJob {
 }
 
 impl DaskJob {
-    /// What the parts that it copies from a section need in its own namespace.
+    /// Returns the variables that the parts copied from a section need in the job's own namespace.
     pub fn copied_environment<'a>(&'a self, like: Option<&'a DaskCluster>) -> Vec<Needed<'a>> {
         let Some((like, from)) = like.zip(self.like.as_ref()) else { return Vec::new() };
         let section = FieldPath::keys(["dask_cluster", from]);
@@ -244,7 +244,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
 }
 
-/// What `[dask_job.KEY]` becomes; `like` is the section that it names. The job, and what requests nodes for its workers.
+/// Lowers `[dask_job.KEY]` to the job, and what requests nodes for its workers; `like` is the section that it names.
 pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys(["dask_job", key]);
@@ -324,7 +324,7 @@ fn parts<'a>(
     Parts { image, scheduler: (scheduler, at.0), worker: (worker, at.1) }
 }
 
-/// What `[dask_job.KEY]` with `manage = false` says of a job that others own.
+/// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.
 pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     lower(key, section, like, scope).into_iter().map(unmarked).collect()
 }

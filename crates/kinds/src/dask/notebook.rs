@@ -68,7 +68,7 @@ pub struct Notebook {
     /// `{ secret = "env:NAME" }` for the value of the environment variable `NAME` when the stack is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<SecretKey>,
-    /// What each pod gets and where it runs.
+    /// The resources and the placement of each pod.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// `protect` and `depends_on`.
@@ -156,7 +156,7 @@ fn selector(name: &str) -> Value {
     json!({ "app.kubernetes.io/name": name, "app.kubernetes.io/component": "notebook" })
 }
 
-/// What `[notebook.KEY]` becomes: a Deployment and its Service; `like` is the section that it names.
+/// Lowers `[notebook.KEY]` to a Deployment and its Service; `like` is the section that it names.
 pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let copied = like.map(|like| with_jupyter(&like.image));
@@ -241,7 +241,7 @@ impl Notebook {
         pods::provenance(pod, origin, &image)
     }
 
-    /// What makes a container a Jupyter server.
+    /// Turns a container into a Jupyter server.
     fn fill(&self, pod: &mut Value, like: Option<&DaskCluster>, own: &str) {
         let container = &mut pod["containers"][0];
         let mut env: Vec<Value> = container["env"].as_array().cloned().unwrap_or_default();

@@ -56,7 +56,7 @@ pub struct DaskOperator {
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
-    /// What the chart makes; rendered when the stack is loaded.
+    /// The objects that the chart makes; rendered when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub objects: Vec<Value>,
@@ -91,12 +91,12 @@ impl Section for DaskOperator {
 }
 
 impl DaskOperator {
-    /// Whether its chart makes the objects.
+    /// Returns true if its chart makes the objects.
     pub fn is_chart(&self) -> bool {
         self.source == OperatorSource::Chart && self.manage.is_managed()
     }
 
-    /// What the chart made, and what holds for all of it.
+    /// Returns the objects that the chart made, with the settings that hold for all of them.
     pub fn bundle(&self) -> Option<Bundle<'_>> {
         self.is_chart().then(|| Bundle {
             section: DASK_OPERATOR,
@@ -129,12 +129,12 @@ pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
     }
 }
 
-/// What `[dask_operator]` becomes with a chart, and what that made.
+/// Lowers `[dask_operator]` with a chart, from the resources that the chart made.
 pub fn lower_chart(section: &DaskOperator, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
     installed::in_order(DASK_OPERATOR, section.namespace(), &section.lifecycle, made, scope)
 }
 
-/// What `[dask_operator]` becomes without a chart: definitions first and established, rights, then the Deployment.
+/// Lowers `[dask_operator]` without a chart: definitions first and established, rights, then the Deployment.
 pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     let maker = Maker { section, scope };
     let own = installed::own_namespace(DASK_OPERATOR, section.namespace(), scope);
@@ -153,8 +153,8 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     resources
 }
 
-/// What `[dask_operator]` with `manage = false` relies on, its Deployment and definitions, and what belongs to it
-/// and is left alone.
+/// Returns the external things of `[dask_operator]` with `manage = false`. The stack needs its Deployment and definitions; the
+/// rest belongs to it and is left alone.
 pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     let of_others = |mut resource: Resource| {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
@@ -169,7 +169,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     lower(section, scope).into_iter().map(of_others).collect()
 }
 
-/// Whether a Deployment is the operator's, whatever the Helm release is called.
+/// Returns true if a Deployment is the operator's, whatever the name of the Helm release is.
 pub fn is_operator(live: &Value) -> bool {
     live["metadata"]["labels"]["app.kubernetes.io/name"] == OPERATOR_NAME
 }

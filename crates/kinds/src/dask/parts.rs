@@ -41,7 +41,7 @@ pub struct Scheduler {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub dashboard_port: Option<u16>,
-    /// What each pod gets and where it runs.
+    /// The resources and the placement of each pod.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// Arguments of the image's entry point. Default `dask scheduler`.
@@ -69,7 +69,7 @@ pub struct Worker {
     /// How their processes run.
     #[serde(flatten)]
     pub process: ProcessKeys,
-    /// What each pod gets and where it runs.
+    /// The resources and the placement of each pod.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
@@ -130,7 +130,7 @@ impl<'a> Parts<'a> {
         [self.scheduler.0.wants(self.image), self.worker.0.wants(self.image)]
     }
 
-    /// What they are in the spec of a DaskCluster.
+    /// Returns both parts as the spec of a DaskCluster has them.
     pub fn spec(&self, scope: &Scope) -> Value {
         let [scheduler, worker] = self.wants();
         json!({

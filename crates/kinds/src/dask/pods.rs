@@ -33,7 +33,7 @@ fn labelled(label: &str, resource: &Resource) -> Where {
     Where::Here(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
 }
 
-/// What a thing of Dask with these pods follows: the operator as well.
+/// Returns the addresses that a Dask thing with these pods follows, including the operator.
 pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
     template::follows(pods, namespace, scope.section(DASK_OPERATOR), scope)
 }
@@ -112,9 +112,9 @@ pub struct Workers<'a> {
     /// Worker Deployments.
     pub workers: &'a Value,
     pub pods: &'a Value,
-    /// What the scheduler says of the workers of the whole cluster, where it was asked.
+    /// The scheduler's report on the workers of the whole cluster, where it was asked.
     pub registered: Option<Registered>,
-    /// Whether another number than the wanted one is somebody's wish, and not one that the operator has still to follow.
+    /// True if a number other than the desired one is somebody's wish, and not one that the operator has still to follow.
     pub settled: bool,
     /// The DaskAutoscalers of the namespace, where they were asked for.
     pub autoscalers: Option<&'a Value>,
@@ -167,7 +167,7 @@ impl Tally {
         format!("workers: {desired} desired{whose}, {made} created, {ready} ready{known}{held}")
     }
 
-    /// The same for programs.
+    /// Returns the numbers for programs, by name.
     pub fn facts(&self) -> [(&'static str, Value); 5] {
         [
             ("workers_wanted", json!(self.desired)),
@@ -179,7 +179,7 @@ impl Tally {
     }
 }
 
-/// What an apply waits for while the operator has not handled what is wanted.
+/// Returns the readiness while the operator has not handled the desired state.
 pub fn unseen(wait: &Await, group: &Value) -> Readiness {
     let asked = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), asked) {
@@ -193,7 +193,7 @@ fn asks_otherwise(desired: u64) -> Readiness {
 }
 
 impl Workers<'_> {
-    /// Whether there are as many as wanted, and all ready.
+    /// Judges whether there are as many workers as desired, and all are ready.
     pub fn ready(&self) -> Readiness {
         let of_group = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *self.name;
         let list: Vec<&Value> =

@@ -88,7 +88,7 @@ impl Fraction {
         }
     }
 
-    /// Whether it is one that a worker can reach.
+    /// Returns true if a worker can reach it.
     pub fn is_sound(self) -> bool {
         match self {
             Self::Of(fraction) => fraction > 0.0 && fraction <= 1.0,
@@ -129,7 +129,7 @@ impl ProcessKeys {
         rows.into_iter().filter_map(|(key, ports)| Some((key, ports.as_deref()?)))
     }
 
-    /// Whether a nanny watches each worker.
+    /// Returns true if a nanny watches each worker.
     pub fn has_nanny(&self) -> bool {
         self.nanny.as_ref().and_then(|nanny| nanny.enabled) != Some(false)
     }

@@ -41,7 +41,7 @@ const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
 /// Where it finds the path of the Workload of a cluster that is in a queue.
 const WORKLOAD: &str = "DASK_INFRA_REAPER_WORKLOAD";
 
-/// What runs in the cluster.
+/// The script that runs in the cluster.
 pub const SCRIPT: &str = include_str!("reaper.py");
 
 /// Why a Dask cluster is deleted from inside the Kubernetes cluster: a key of its section.
@@ -217,7 +217,7 @@ pub fn lower(
     vec![account, role, binding, job]
 }
 
-/// What tells since when the time of a cluster counts.
+/// Sources that show since when the time of a cluster counts.
 enum Asks<'a> {
     /// Its creation; of a cluster in a queue the Workload, which tells when it was admitted.
     Workload(Option<ObjectId>),
@@ -225,7 +225,7 @@ enum Asks<'a> {
     Scheduler(&'a [ObjectId]),
 }
 
-/// What is made for one key of a cluster.
+/// Facts from which the objects for one key of a cluster are made.
 struct Making<'a> {
     cluster: &'a Resource,
     of: &'a ObjectId,
@@ -331,7 +331,7 @@ impl Making<'_> {
         job
     }
 
-    /// What the script is told.
+    /// Returns the environment variables of the script.
     fn env(&self, after: &After) -> Vec<(&'static str, String)> {
         let seconds = seconds(after.text()).unwrap_or_default();
         let mut env = vec![("DASK_INFRA_REAPER_PATH", self.of.path()), (SECONDS, seconds.to_string())];
@@ -387,19 +387,19 @@ impl Making<'_> {
     }
 }
 
-/// What a CronJob tells its script.
+/// Returns the value of an environment variable that a CronJob gives its script.
 fn told<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
     let spec = &job.body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     let mut env = spec["containers"][0]["env"].as_array()?.iter();
     env.find(|variable| variable["name"] == name)?["value"].as_str()
 }
 
-/// Whether the time of a CronJob's cluster begins when its queue admits it.
+/// Returns true if the time of a CronJob's cluster begins when its queue admits it.
 pub fn is_of_queue(job: &Resource) -> bool {
     told(job, WORKLOAD).is_some()
 }
 
-/// What happens to the cluster of a CronJob when its time begins: `it is created`.
+/// Returns the event at which the time of a CronJob's cluster begins: `it is created`.
 fn since(job: &Resource) -> &'static str {
     if is_of_queue(job) { "its queue admits it" } else { "it is created" }
 }

@@ -20,7 +20,7 @@ pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
     pods_labelled(namespace, [(CLUSTER_LABEL, cluster)])
 }
 
-/// What the scheduler of a cluster says of its workers.
+/// The scheduler's report on the workers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registered {
     /// How many of the pods that are ready it knows a worker of.
@@ -49,7 +49,7 @@ impl Registered {
         Self::Counted { ready, known: workers.min(ready) }
     }
 
-    /// What is waited for while some are made and not registered.
+    /// Describes workers that exist and are not registered; `None` when there are none.
     pub fn missing(&self) -> Option<String> {
         match self {
             Self::Counted { ready, known } if known < ready => {
@@ -71,7 +71,7 @@ impl Registered {
         }
     }
 
-    /// The same for programs; `null` when it was not asked.
+    /// Returns the number of registered workers for programs; `null` when the scheduler was not asked.
     pub fn fact(&self) -> Value {
         match self {
             Self::Counted { known, .. } => json!(known),

@@ -1,4 +1,4 @@
-//! Who writes the number of workers: the file, the operator's autoscaler, or people in notebooks. One of them.
+//! Writers of the number of workers: the file, the operator's autoscaler, or people in notebooks. One of them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Replicas {
     Given(Given),
 }
 
-/// Who owns the number of workers instead of the file: the Dask operator's autoscaler, or on hosts an adapter, between `min`
+/// The owner of the number of workers instead of the file: the Dask operator's autoscaler, or on hosts an adapter, between `min`
 /// and `max`, or notebooks, beginning with `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,7 +61,7 @@ impl Default for Replicas {
 }
 
 impl Replicas {
-    /// Who writes the number. The rules of the stack have refused mixtures.
+    /// Returns the writer of the number. The rules of the stack have refused mixtures.
     pub fn writer(self) -> Writer {
         match self {
             Self::Fixed(number) => Writer::File(number),

@@ -33,7 +33,7 @@ pub(super) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
     Some(Scaled { path, place, unit: "workers", number })
 }
 
-/// Whether an object is an autoscaler of a DaskCluster.
+/// Returns true if an object is an autoscaler of a DaskCluster.
 pub fn is_autoscaler_of(id: &ObjectId, body: &Value, cluster: &ObjectId) -> bool {
     id.gvk == api::autoscaler()
         && id.namespace == cluster.namespace

@@ -22,7 +22,7 @@ use model::schema;
 pub struct DaskService {
     /// The kind of Service.
     pub r#type: ServiceType,
-    /// Whether a load balancer may be reached from the internet.
+    /// True if a load balancer may be reached from the internet.
     pub public: bool,
     /// Annotations of the Service, which the scheduler's Deployment and Pod get, too.
     pub annotations: BTreeMap<String, String>,
@@ -151,19 +151,19 @@ impl JsonSchema for DaskService {
     }
 }
 
-/// What keeps a load balancer off the internet on GKE. Source: Google's page "Create an internal load balancer".
+/// The annotation that keeps a load balancer off the internet on GKE. Source: Google's page "Create an internal load balancer".
 const INTERNAL_ON_GKE: (&str, &str) = ("networking.gke.io/load-balancer-type", "Internal");
 
-/// The same elsewhere; a cluster that is not meant ignores it. Source: pages of the AWS and Azure cloud controllers.
+/// Such annotations of other clouds; other clusters ignore them. Source: pages of the AWS and Azure cloud controllers.
 const INTERNAL_ELSEWHERE: [(&str, &str); 2] = [
     ("service.beta.kubernetes.io/aws-load-balancer-internal", "true"),
     ("service.beta.kubernetes.io/azure-load-balancer-internal", "true"),
 ];
 
-/// What GKE called it before.
+/// GKE's earlier annotation for this.
 const INTERNAL_BEFORE: (&str, &str) = ("cloud.google.com/load-balancer-type", "Internal");
 
-/// Whether annotations keep a load balancer off the internet.
+/// Returns true if annotations keep a load balancer off the internet.
 pub fn is_internal<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
     let known = || INTERNAL_ELSEWHERE.iter().chain([&INTERNAL_ON_GKE, &INTERNAL_BEFORE]);
     annotations.into_iter().any(|given| known().any(|internal| *internal == given))

@@ -1,4 +1,4 @@
-//! Whether a Dask scheduler has work: what `--when-idle` waits for before workers are taken away.
+//! The work of a Dask scheduler, whose end `--when-idle` waits for before workers are deleted.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub enum Asked {
     Job(Query),
 }
 
-/// Whether a change takes workers away that may compute: all of them, or some that the plan has chosen.
+/// Returns true if a change deletes workers that may compute: all of them, or some that the plan has chosen.
 pub(super) fn takes_workers(action: Action, steps: &[Step]) -> bool {
     let deletes = |step: &Step| matches!(step, Step::Call(Call { method: Method::Delete, .. }));
     match action {
@@ -62,7 +62,7 @@ pub fn asked(wait: &Await) -> Option<Asked> {
     })
 }
 
-/// Whether a scheduler runs at all. Tasks live in its memory: without a running one there is no work. That it is not
+/// Returns true if a scheduler runs at all. Tasks live in its memory: without a running one there is no work. That it is not
 /// Ready says nothing, for a busy one may be late with its health.
 pub fn runs(pods: &Value) -> bool {
     PodState::each(pods).any(|pod| pod.containers().any(ContainerState::is_running))

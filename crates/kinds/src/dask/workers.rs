@@ -1,5 +1,5 @@
-//! What a change of a Dask cluster, a group or a job does about its workers beside what the kind itself writes: what is
-//! lost is made again, what is too many goes, who goes is chosen, and work is waited for.
+//! The part of a change of a Dask cluster, a group or a job that concerns its workers, beside what the kind itself writes: lost
+//! ones are recreated, surplus ones are deleted, those to delete are chosen, and their work is waited for.
 //!
 //! The operator makes each child once and never again. Source: `daskcluster_create_components` in dask-kubernetes 2026.3.0
 //! runs when `status.phase` becomes `Created` and makes what does not exist; `daskworkergroup_replica_update` runs when the
@@ -49,8 +49,8 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
     workers.iter().map(|(object, live)| Step::Call(delete_call(object, live))).collect()
 }
 
-/// What is amiss with a cluster or a group: workers that the operator left behind when it scaled down, and reports as gone,
-/// go where nothing else of it differs; children that are lost are made again.
+/// Finds faults of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
+/// deleted where nothing else of it differs. Children that are lost are recreated.
 pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let (object, inside) = (context.object()?, context.inside?);
     let alone = context.action == Action::Keep;

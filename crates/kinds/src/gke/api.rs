@@ -39,7 +39,7 @@ fn of(field: &'static GkeField) -> Rule {
     }
 }
 
-/// Whether GKE has a request that changes a field.
+/// Returns true if GKE has a request that changes a field.
 pub fn is_changed_by_request(message: Message, field: &FieldPath) -> bool {
     let rules = RULES.iter().filter(|((of, _), rule)| *of == message && rule.path().contains(field));
     rules.into_iter().any(|(_, rule)| rule.update != Update::Never)
@@ -121,7 +121,7 @@ fn answered(message: Message, wanted: &Value, live: &Value) -> Value {
     answered
 }
 
-/// Whether something is wanted that excludes the field.
+/// Returns true if the desired state sets a field that excludes this one.
 fn is_excluded(path: &FieldPath, wanted: &Value) -> bool {
     let is_one = |segment: &Segment| matches!(segment, Segment::Key(key) if ONE_OF.contains(&key.as_str()));
     let Some(at) = path.segments().iter().position(is_one) else { return false };
@@ -131,7 +131,7 @@ fn is_excluded(path: &FieldPath, wanted: &Value) -> bool {
     beside.is_some_and(|beside| beside.keys().any(|key| other(&key)))
 }
 
-/// What a section says in the API's own words, and the places of it: tables down to what is compared as one.
+/// Returns the paths of what a section sets under `api`. It descends into tables, down to fields compared as a whole.
 pub fn leaves(message: Message, api: &Map<String, Value>) -> Vec<FieldPath> {
     let mut found = Vec::new();
     for (key, value) in api {
@@ -172,8 +172,8 @@ pub fn lay_over(
     leaves(message, api).into_iter().map(|leaf| (leaf.clone(), place(&leaf))).collect()
 }
 
-/// What somebody chose of a live thing, in the API's own words: fields that none of the `covered` is about, that can be
-/// set, and that do not have what GKE fills in.
+/// Returns the fields of a live thing that somebody chose, as a section's `api` has them. Fields of `covered`, output-only
+/// fields and values that GKE fills in are left out.
 pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<String, Value> {
     let mut found = Value::Object(Map::new());
     chosen(message, covered, live, &FieldPath::root(), &mut found);
@@ -207,8 +207,8 @@ fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPat
     }
 }
 
-/// Whether a value is GKE's own: `yes: true` says it whole, `yes: the channel's default` leaves it open. The first name of an
-/// enumeration says that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
+/// Returns true if GKE fills in a value: `yes: true` states it whole, `yes: the channel's default` leaves it open. The first
+/// name of an enumeration means that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
 fn filled_in(field: &GkeField, live: &Value) -> bool {
     if field.is_name() && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
         return true;
@@ -284,7 +284,7 @@ fn settable(message: Message, at: &FieldPath, live: &mut Value) {
     }
 }
 
-/// What a part of a body says that this call changes; other fields there have other calls, or none.
+/// Returns the part of a body that this call changes. Other fields there belong to other calls, or to none.
 fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value {
     let mut part = Value::Null;
     for rule in rules(message, &[], &[&self::at(at, body)]) {

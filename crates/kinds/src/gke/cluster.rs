@@ -65,12 +65,12 @@ fn about(resource: &Resource) -> Vec<String> {
     vec![place.to_owned(), version]
 }
 
-/// What `[cluster]` becomes.
+/// Returns the resource that `[cluster]` declares.
 pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
     resource(section, name, scope, Maker::Stack)
 }
 
-/// What `[cluster]` with `manage = false` says of a cluster that others own.
+/// Returns the resource to read and compare for `[cluster]` with `manage = false`.
 pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
     resource(section, name, scope, Maker::Others)
 }

@@ -40,10 +40,10 @@ impl Relied {
     }
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Default)]
 pub struct Compared {
-    /// What differs.
+    /// Fields that differ.
     pub changes: Vec<FieldChange>,
     /// Every live value that was compared, for the fingerprint.
     pub relied: Relied,
@@ -157,7 +157,7 @@ fn live_place(rule: &Rule) -> FieldPath {
     }
 }
 
-/// Whether a version is the wanted one or a newer one. A wanted one may leave its last parts open: `1.33`.
+/// Returns true if a version is the wanted one or a newer one. A wanted version may leave its last parts open: `1.33`.
 pub fn reaches(version: &str, wanted: &str) -> bool {
     let parts = |version: &str| -> Vec<u64> {
         version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
@@ -317,7 +317,7 @@ pub fn sent(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChange> {
     changes.iter().filter(|change| change.effect != Effect::Ignored)
 }
 
-/// Whether a value is what proto3 JSON leaves out.
+/// Returns true if proto3 JSON leaves a value out.
 pub fn blank(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -364,7 +364,7 @@ pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &
     Value::Object(all)
 }
 
-/// The same for taints, by key and effect.
+/// Returns all taints to send, merged by key and effect, as [`merged_entries`] does for maps.
 pub fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Vec<Value> {
     let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
     let ours =
@@ -398,7 +398,7 @@ pub fn owned_labels(given: &BTreeMap<String, String>, owner: &Owner) -> Value {
     labels
 }
 
-/// Whether a live cluster or pool carries our labels.
+/// Returns true if a live cluster or pool carries the labels of this stack.
 pub fn is_ours(labels: &Value, owner: &Owner) -> bool {
     labels[LABEL_STACK] == owner.stack.as_str() && labels[LABEL_ID] == owner.id.as_str()
 }

@@ -19,9 +19,9 @@ pub struct Field<S: 'static> {
     pub key: &'static str,
     /// Where the API has it, and how it is compared and changed.
     pub rule: Ruled,
-    /// What the section says; `None` when it says nothing.
+    /// The value that the section sets; `None` when it sets none.
     pub said: fn(&S) -> Option<Value>,
-    /// What a stack that makes the thing sends, where that is more than what the section says.
+    /// The value that is sent for a thing owned by the stack, where that is more than the section sets.
     pub sent: fn(&S, &Scope) -> Option<Value>,
     /// Says a live value, unless it is what the section means without it.
     pub import: fn(&mut S, &Value),
@@ -115,7 +115,7 @@ pub fn small(live: &Value) -> Option<u32> {
     number(live).and_then(|number| u32::try_from(number).ok())
 }
 
-/// Whose a thing is.
+/// The party that makes and owns a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// The stack makes it: what plans reason about is said explicitly, so that an offline plan does not depend on a
@@ -153,7 +153,7 @@ pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static 
     rules
 }
 
-/// What a section becomes, as the API has it.
+/// Returns the body that a section declares, in the API's form.
 pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: Maker) -> Value {
     let mut body = json!({});
     for field in fields {

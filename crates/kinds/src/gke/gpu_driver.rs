@@ -58,7 +58,7 @@ impl Section for GpuDriver {
     }
 }
 
-/// What `[gpu_driver]` becomes: nothing when GKE installs the driver, for then the pools say so.
+/// Returns the DaemonSet of `[gpu_driver]`; `None` when GKE installs the driver, for then the pools say so.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let GpuDriver { install, manage: _, lifecycle } = section;
     if *install == DriverInstall::Gke {
@@ -88,7 +88,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     })
 }
 
-/// What `[gpu_driver]` with `manage = false` relies on.
+/// Returns the DaemonSet that `[gpu_driver]` with `manage = false` relies on.
 pub fn read(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let mut resource = lower(section, scope)?;
     resource.body = bare(&resource.body);

@@ -48,7 +48,7 @@ pub const KIND: Kind = Kind {
     ..Kind::BARE
 };
 
-/// What says how the machines are bought.
+/// The fields that decide how the machines are bought.
 const BOUGHT: [&str; 4] =
     ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
 
@@ -75,7 +75,7 @@ pub fn is_emptied_by(path: &FieldPath) -> bool {
     matches!(first, Some(Segment::Key(key)) if size(key))
 }
 
-/// What `[node_pool.KEY]` becomes; with `capacity` by its first way.
+/// Returns the resource of `[node_pool.KEY]`; with `capacity`, that of its first way.
 pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
     let first = ways::first(section);
     let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, Maker::Stack);
@@ -100,7 +100,7 @@ pub fn ladder(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scop
     (!ways.is_empty()).then_some(Ladder { identity, ways })
 }
 
-/// What `[node_pool.KEY]` with `manage = false` says of a pool that others own.
+/// Returns the resource to read and compare for `[node_pool.KEY]` with `manage = false`.
 pub fn read(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
     resource(key, section, cluster, scope, Maker::Others)
 }

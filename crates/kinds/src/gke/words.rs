@@ -42,7 +42,7 @@ words! {
     LocationPolicy {
         /// Where machines are to be had: for GPUs, Spot and reservations.
         Any = "ANY",
-        /// The same number in each zone, as far as possible. GKE's default.
+        /// An equal number of nodes in each zone, as far as possible. GKE's default.
         Balanced = "BALANCED",
     }
 }
@@ -108,7 +108,7 @@ words! {
 }
 
 words! {
-    /// What GKE looks for in workloads.
+    /// The problems that GKE looks for in workloads.
     SecurityPosture {
         /// Nothing.
         Disabled = "DISABLED",
@@ -132,7 +132,7 @@ words! {
 }
 
 words! {
-    /// What a maintenance exclusion keeps away.
+    /// The upgrades that a maintenance exclusion prevents.
     ExclusionScope {
         /// Every upgrade.
         NoUpgrades = "NO_UPGRADES",
@@ -144,7 +144,7 @@ words! {
 }
 
 words! {
-    /// What writes logs to Cloud Logging.
+    /// Components that write logs to Cloud Logging.
     LogComponent {
         /// GKE's own Pods and nodes.
         System = "SYSTEM_COMPONENTS",
@@ -160,7 +160,7 @@ words! {
 }
 
 words! {
-    /// What sends metrics to Cloud Monitoring.
+    /// Components that send metrics to Cloud Monitoring.
     MetricComponent {
         /// GKE's own Pods and nodes.
         System = "SYSTEM_COMPONENTS",

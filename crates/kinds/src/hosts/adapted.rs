@@ -16,7 +16,7 @@ pub(super) struct Bounds {
     pub most: u64,
 }
 
-/// What is said of a scheduler that runs and does not answer.
+/// The wait for a scheduler that runs and does not answer.
 pub(super) const SILENT: &str = "its scheduler does not answer yet";
 
 /// The place of the bounds in clusters.
@@ -53,13 +53,14 @@ pub(super) fn amiss(status: &Value) -> Option<String> {
     })
 }
 
-/// What is said of workers that go on under the terms from before a change.
+/// Describes workers that still run under the terms from before a change.
 pub(super) fn unrestarted(status: &Value) -> Option<String> {
     let changed = count(&status["workers"]["changed"]);
     (changed > 0).then(|| format!("{} did not restart", counted(changed, "worker")))
 }
 
-/// Whether a cluster that has a scheduler follows the work. More workers than the minimum come and go without being waited for.
+/// Judges whether a cluster that has a scheduler follows the work. More workers than the minimum come and go without being waited
+/// for.
 pub(super) fn readiness(bounds: Bounds, status: &Value) -> Option<Readiness> {
     let Bounds { least, most: _ } = bounds;
     let (workers, adapter) = (&status["workers"], &status["adapter"]);

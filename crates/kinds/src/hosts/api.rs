@@ -1,4 +1,4 @@
-//! What the agent of a host calls things.
+//! Names in the API of a host's agent.
 
 use serde_json::Value;
 

@@ -31,7 +31,7 @@ const TTL: &str = "ttl";
 
 /// The field with the packages that workers install when they start.
 pub const PIP_INSTALL: &str = "pipInstall";
-/// What a change of them does.
+/// The effect of changing the packages.
 const INSTALLED: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
      are restarted, which loses what only they hold in memory";
 
@@ -175,7 +175,7 @@ pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     spec
 }
 
-/// What `[dask_cluster.KEY]` becomes on a host: the cluster and its groups.
+/// Lowers `[dask_cluster.KEY]` on a host to the cluster and its groups.
 pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let name = section.live_name(key);
     let api = api::cluster();
@@ -273,7 +273,7 @@ fn uncertified(context: &ChangeContext) -> Option<Amiss> {
     Some(Amiss { replaces, ..Amiss::of(context, format!("{what}: {then}")) })
 }
 
-/// What would start it after a reboot of its hosts was taken away.
+/// Finds that nothing starts the cluster again after a reboot of its hosts, although its spec asks for it.
 fn forgotten(context: &ChangeContext) -> Option<Amiss> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";

@@ -21,7 +21,7 @@ pub struct Container {
     pub options: Vec<String>,
 }
 
-/// What runs containers.
+/// The program that runs containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
@@ -32,7 +32,7 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    /// Whether images are files for it.
+    /// Returns true if its images are files.
     pub fn has_files(self) -> bool {
         match self {
             Self::Apptainer | Self::Singularity => true,
@@ -49,8 +49,8 @@ struct Table<'a> {
     /// The image: `"ghcr.io/dask/dask:2026.8.0-py3.12"`, with a digest (`…@sha256:…`) the same one everywhere; for apptainer also the
     /// whole path of a `.sif` file or of an unpacked image.
     image: Cow<'a, str>,
-    /// What runs it. Default the first of podman, docker, apptainer and singularity that is on the `PATH` of a host and answers; with
-    /// `[slurm]` the first of apptainer, singularity and podman.
+    /// The program that runs it. Default the first of podman, docker, apptainer and singularity that is on the `PATH` of a host
+    /// and answers; with `[slurm]` the first of apptainer, singularity and podman.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     runtime: Option<Runtime>,
     /// Folders of the host that processes see beside the home, by whole paths: `"/data"`, `"/data:/mnt/data"`, `"/data:/data:ro"`.
@@ -72,7 +72,7 @@ impl Container {
         }
     }
 
-    /// Whether the image is a file or folder of the host.
+    /// Returns true if the image is a file or folder of the host.
     pub fn is_path(&self) -> bool {
         self.image.starts_with(['/', '~'])
     }

@@ -32,7 +32,7 @@ pub const FILES: [(&str, &str); 3] =
 /// Of the log of what installed it, as the agent calls it.
 const LABEL: &str = "hosts.dask-infra.dev/environment";
 
-/// What `uv` locked, beside a `pyproject.toml`.
+/// The lock file of `uv`, beside a `pyproject.toml`.
 pub const LOCK: &str = "uv.lock";
 
 /// Returns true for the usual name of a file that an environment is made of.
@@ -97,7 +97,7 @@ pub struct Environment {
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
-    /// What its files hold, by their usual names; read when the stack is loaded.
+    /// The contents of its files, by their usual names; read when the stack is loaded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(skip)]
     pub texts: BTreeMap<String, String>,
@@ -150,7 +150,7 @@ impl Environment {
     }
 }
 
-/// What `[environment.KEY]` becomes.
+/// Lowers `[environment.KEY]` to a resource.
 pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
     let Environment { packages, python, path, container, pip_install, lifecycle, texts, .. } = section;
     let api = api::environment();

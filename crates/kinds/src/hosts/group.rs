@@ -28,7 +28,7 @@ pub const KIND: Kind = Kind {
     ..Kind::BARE
 };
 
-/// What `[dask_cluster.X.group.KEY]` becomes on a host.
+/// Lowers `[dask_cluster.X.group.KEY]` on a host to a resource.
 pub(super) fn lower(
     of: &Resource,
     cluster_name: &str,

@@ -71,7 +71,7 @@ fn runner(job: &ObjectId) -> ObjectId {
     }
 }
 
-/// What `[dask_job.KEY]` becomes on a host; `like` is the section that it names.
+/// Lowers `[dask_job.KEY]` on a host to a resource; `like` is the section that it names.
 pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
     let origin = FieldPath::keys(["dask_job", key]);
     let api = api::job();
@@ -201,7 +201,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     job::follow(context, KindId::HostJob, (None, STARTS), runner)
 }
 
-/// What nobody takes care of any more, and workers that ended while the program goes on.
+/// Finds processes that nobody takes care of any more, and workers that ended while the program goes on.
 fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
@@ -341,7 +341,7 @@ fn idle(live: &Value) -> Option<String> {
     Some(if said.is_empty() { what } else { format!("{what}: {said}") })
 }
 
-/// Whether a process is the program of a job, and not one of its cluster.
+/// Returns true if a process is the program of a job, and not one of its cluster.
 pub fn is_program(pod: &Value) -> bool {
     pod["metadata"]["labels"][COMPONENT_LABEL] == "job-runner"
 }

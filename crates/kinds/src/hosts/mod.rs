@@ -1,5 +1,5 @@
-//! What lives on hosts: Python environments, and Dask clusters as processes. The host's agent shows them as objects of a
-//! small Kubernetes-like API, so that they are compared, changed and recorded like everything in a cluster.
+//! Things on hosts: Python environments, and Dask clusters as processes. The host's agent shows them as objects of a small
+//! Kubernetes-like API, so that they are compared, changed and recorded like everything in a cluster.
 
 mod adapted;
 pub mod api;

@@ -1,4 +1,4 @@
-//! What SLURM's queue says of processes that are its jobs, in words.
+//! Descriptions of SLURM's queue for processes that are its jobs.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -168,7 +168,7 @@ fn counts(tree: &Value) -> BTreeMap<&str, u64> {
     tree.as_object().into_iter().flatten().map(|(word, number)| (word.as_str(), count(number))).collect()
 }
 
-/// What jobs of a group that wait make of it; `None` when none waits.
+/// Returns the readiness of a group whose jobs wait; `None` when none waits.
 pub(super) fn readiness(queue: &Value) -> Option<Readiness> {
     let waiting = counts(&queue["waiting"]);
     for (word, number) in &waiting {
@@ -201,7 +201,7 @@ pub(super) fn readiness(queue: &Value) -> Option<Readiness> {
     Some(Readiness::Queued(Queued::since(format!("{}{starts}", what.join(", ")), &queue["since"])))
 }
 
-/// What the job of a scheduler makes of its cluster while it waits.
+/// Returns the readiness of a cluster while the job of its scheduler waits.
 pub(super) fn scheduler(queue: &Value) -> Option<Readiness> {
     let whose = |what: String| format!("its scheduler: {what}");
     Some(match readiness(queue)? {

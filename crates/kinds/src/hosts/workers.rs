@@ -1,4 +1,4 @@
-//! What clusters and groups on a host have in common: their workers.
+//! The workers of clusters and groups on a host.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
 /// Seconds: importing Dask takes up to ten on a machine that does other things, for each process.
 const DEADLINE: u32 = 600;
 
-/// What becomes of the workers when a change rolls over them.
+/// The effect on the workers when a change rolls over them.
 pub(super) const ROLLING: &str = "workers are restarted";
 
 /// `spec.worker`.
@@ -77,7 +77,7 @@ pub(super) fn body(
     worker
 }
 
-/// What a process may use: a thread for each CPU, and memory.
+/// Returns the limits of a process: a thread for each CPU, and memory.
 pub(super) fn limits(keys: &PodKeys) -> Value {
     let mut limits = json!({ "threads": keys.cpu.as_deref().and_then(threads_of).unwrap_or(1) });
     if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
@@ -98,7 +98,7 @@ pub fn threads_of(cpu: &str) -> Option<u64> {
     whole(cpu).map(|threads| threads.max(1))
 }
 
-/// What is asked of SLURM where workers are its jobs.
+/// Adds the SLURM options where workers are SLURM jobs.
 pub(super) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
     let Some(base) = &scope.slurm else { return };
     worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
@@ -167,7 +167,7 @@ pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
     ]
 }
 
-/// What a change of a field of the workers does; `None` for other fields.
+/// Returns the effect of changing a field of the workers; `None` for other fields.
 pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     if api::replicas_path().contains(path) || adapted::path().contains(path) {
         return Some((Effect::InPlace, None));
@@ -182,18 +182,18 @@ pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
     worker.then_some((Effect::Rolling, Some(ROLLS)))
 }
 
-/// What a change of the hosts does; `None` for other fields.
+/// Returns the effect of changing the hosts; `None` for other fields.
 pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     let hosts = api::hosts_paths();
     let does = "workers are started on new hosts, and retired on hosts that are left";
     hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
 }
 
-/// What becomes of workers under other terms.
+/// The effect on workers of a change of their terms.
 pub(super) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
      a Dask cluster holds in memory is lost";
 
-/// What a scheduler does meanwhile, which answers nobody.
+/// The wait for a scheduler that installs packages and answers nobody meanwhile.
 pub(super) const INSTALLS: &str = "the packages of `pip_install` are being installed";
 
 /// The cure of different versions.
@@ -316,7 +316,7 @@ fn skewed(status: &Value) -> Option<Readiness> {
     said.then(|| Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}")))
 }
 
-/// What is left to say of a cluster whose processes run.
+/// Returns the readiness of a cluster whose processes run: versions may differ.
 fn unlike(status: &Value) -> Readiness {
     match text(&status["unlike"]) {
         "" => Readiness::Ready,

@@ -17,13 +17,13 @@ pub struct Bundle<'a> {
     pub key: Option<&'a str>,
     /// The namespace of objects that name none.
     pub namespace: Option<&'a str>,
-    /// What is applied.
+    /// The objects of the texts, in their order.
     pub objects: &'a [Value],
     /// Definitions of kinds that others have installed.
     pub known: &'a [Value],
-    /// Whether deleting and replacing is refused.
+    /// True if deletion and replacement are refused.
     pub protect: bool,
-    /// What all of it follows.
+    /// Addresses that all of its objects depend on.
     pub depends_on: &'a [String],
     /// When a chart made the objects: what becomes of its hooks.
     pub hooks: Option<Hooks>,
@@ -42,7 +42,7 @@ impl<'a> Bundle<'a> {
         self.key.map_or_else(|| Address::new(self.section), |key| Address::of(self.section, key))
     }
 
-    /// Whether a chart made the objects.
+    /// Returns true if a chart made the objects.
     pub fn is_chart(&self) -> bool {
         self.hooks.is_some()
     }
@@ -52,7 +52,7 @@ impl<'a> Bundle<'a> {
         self.all().filter(|object| !matches!(object.fate(), Fate::LeftOut | Fate::Refused(_)))
     }
 
-    /// The same with hooks that have no place in a stack.
+    /// Returns all objects, including hooks that have no place in a stack.
     pub fn all(self) -> impl Iterator<Item = Object<'a>> {
         self.objects.iter().enumerate().map(move |(place, value)| Object { bundle: self, place, value })
     }
@@ -61,11 +61,11 @@ impl<'a> Bundle<'a> {
 /// An object of a manifest or of a chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<'a> {
-    /// What it came with.
+    /// The bundle that it came with.
     pub bundle: Bundle<'a>,
     /// Its place in the section.
     pub place: usize,
-    /// What the text says.
+    /// The object as the text has it.
     pub value: &'a Value,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Object<'a> {
         keys.chain([Segment::Index(self.place)]).collect()
     }
 
-    /// What becomes of it.
+    /// Returns when it is applied, if at all. An object of a manifest is no hook.
     pub fn fate(&self) -> Fate<'a> {
         self.bundle.hooks.map_or(Fate::Plain, |hooks| hooks::fate(self.value, hooks))
     }
@@ -143,7 +143,7 @@ impl<'a> Kinds<'a> {
         Self { custom: custom.collect() }
     }
 
-    /// What a definition of the stack says of a kind.
+    /// Returns a kind as a definition in the texts describes it.
     pub(crate) fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom<'a>> {
         let same = |custom: &&Custom<'_>| {
             let Api { group: of, version: at, kind: name, .. } = &custom.api;

@@ -45,7 +45,7 @@ pub const KIND: Kind = Kind {
 /// An action that must pass before what depends on it is created.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Check {
-    /// What to run.
+    /// The check to run.
     pub run: CheckRun,
     /// The node pool to run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ impl Section for Check {
     }
 }
 
-/// What a check runs.
+/// Kinds of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckRun {
@@ -96,7 +96,7 @@ pub enum CheckRun {
 }
 
 impl CheckRun {
-    /// What a client of a Dask cluster runs; `None` for what needs no Dask cluster.
+    /// Returns the program that a client of a Dask cluster runs; `None` for a check that needs no Dask cluster.
     pub fn program(self, on_hosts: bool) -> Option<Program> {
         match self {
             Self::DaskSum => Some(SUM),
@@ -115,8 +115,8 @@ impl Check {
     }
 }
 
-/// What `[check.KEY]` becomes. The body is the pod to run; that its name holds a digest of its text makes
-/// a pod that an interrupted apply left behind either the same one or another.
+/// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name holds a digest of its text: a pod that an
+/// interrupted apply left behind is either the same one or another.
 pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on } = section;
     let namespace = namespace.as_deref().unwrap_or("default");
@@ -248,7 +248,7 @@ fn client(program: Program, check: &Check, cluster: Option<&DaskFacts>, scope: &
     }
 }
 
-/// What tells one text of a check from another: its pod, the pool's hardware, who installs the driver.
+/// Returns the digest that tells one text of a check from another: its pod, the pool's hardware, who installs the driver.
 pub fn digest(body: &Value) -> String {
     text(&body["metadata"]["name"]).rsplit('-').next().unwrap_or_default().to_owned()
 }
@@ -267,7 +267,7 @@ pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
     Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
 }
 
-/// Whether a thing is such a pod: nothing of anybody is in it.
+/// Returns true if a thing is such a pod. It holds nobody's data.
 pub fn is_pod(identity: &Identity, address: &Address) -> bool {
     let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
     pod && address.as_str().contains('/')

@@ -73,7 +73,7 @@ pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> 
     })
 }
 
-/// The same on a host, and the annotations that name the cluster.
+/// Returns the spec of the pod that runs it on a host, and the annotations that name the cluster.
 pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Value, Value) {
     let spec = json!({
         "restartPolicy": "Never",
@@ -90,7 +90,7 @@ pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Va
     (spec, annotations)
 }
 
-/// Whether a pod stands for a process on a host.
+/// Returns true if a pod stands for a process on a host.
 pub fn is_on_host(pod: &Value) -> bool {
     pod["metadata"]["annotations"].get(CLUSTER).is_some()
 }

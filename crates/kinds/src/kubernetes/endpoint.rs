@@ -1,5 +1,5 @@
-//! What of a stack can be connected to: the Service, its ports, and the pod behind them. Values only; who carries the
-//! bytes is another's business.
+//! Parts of a stack that can be connected to: the Service, its ports, and the pod behind them. Values only; the code that
+//! carries the bytes is elsewhere.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::json::text;
 use crate::kind::{Endpoint, EndpointKind};
 use model::resource::{Identity, Query, Resource};
 
-/// What a port of a door is for.
+/// Purposes of the ports of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortRole {
     /// Where clients of Dask speak to the scheduler.

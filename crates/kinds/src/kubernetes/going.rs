@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::json::text;
 
-/// What a namespace on its way out waits for, with the commands that look at it or mend it; `None` where its controller
-/// names nothing.
+/// Returns the reason why a namespace that is being deleted waits, with the commands that inspect or fix it; `None` where its
+/// controller names nothing.
 pub fn held(namespace: &Value) -> Option<String> {
     let name = text(&namespace["metadata"]["name"]);
     let conditions = namespace["status"]["conditions"].as_array()?;
@@ -90,7 +90,7 @@ fn counted(message: &str, head: &str, between: &str) -> Vec<(String, u32)> {
     list.split(", ").filter_map(one).collect()
 }
 
-/// Who drops a finalizer.
+/// Names the controller that removes a finalizer, and when it does so.
 fn controller(finalizer: &str) -> String {
     let known = match finalizer {
         "foregroundDeletion" | "orphan" => "the garbage collector, once its dependents are deleted",

@@ -44,10 +44,10 @@ pub struct HelmRelease {
     /// is not replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values_files: Vec<String>,
-    /// Whether the chart's CustomResourceDefinitions are applied. `false`: they are installed elsewhere. Default `true`.
+    /// True if the chart's CustomResourceDefinitions are applied. `false`: they are installed elsewhere. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<bool>,
-    /// What to do with the chart's hooks.
+    /// The treatment of the chart's hooks.
     #[serde(default, skip_serializing_if = "Hooks::is_usual")]
     pub hooks: Hooks,
     /// Namespaces beside the release's own in which the chart may create objects.
@@ -66,7 +66,7 @@ pub struct HelmRelease {
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
-    /// What the chart makes; rendered when the stack is loaded.
+    /// Objects of the chart, rendered when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub objects: Vec<Value>,
@@ -74,7 +74,7 @@ pub struct HelmRelease {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub known: Vec<Value>,
-    /// What the files of `values_files` hold.
+    /// The contents of the files of `values_files`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub given: Vec<Value>,
@@ -233,7 +233,7 @@ pub const GROUPS: &str = "additional_worker_groups";
 /// A group of workers that a chart made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerGroup {
-    /// What the values call it; the first one is `worker`.
+    /// Its name in the values; the first one is `worker`.
     pub name: String,
     /// Its Deployment; the number is its `spec.replicas`, and its `scale` subresource.
     pub object: ObjectId,

@@ -13,7 +13,7 @@ use crate::json::text;
 use model::address::{Address, FieldPath, Segment};
 use model::resource::Resource;
 
-/// What becomes of a chart's hooks.
+/// Ways to treat a chart's hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hooks {
@@ -35,7 +35,7 @@ impl Hooks {
     }
 }
 
-/// What becomes of an object.
+/// Places of an object of a chart in the order of an apply, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<'a> {
     /// It is no hook.
@@ -53,7 +53,7 @@ pub enum Fate<'a> {
 pub const HOOK: &str = "helm.sh/hook";
 const WEIGHT: &str = "helm.sh/hook-weight";
 
-/// What becomes of an object of a chart.
+/// Returns when an object of a chart is applied, if at all, by its annotations.
 pub fn fate(object: &Value, hooks: Hooks) -> Fate<'_> {
     let annotations = &object["metadata"]["annotations"];
     let Some(events) = annotations[HOOK].as_str() else { return Fate::Plain };
@@ -84,12 +84,12 @@ pub fn fate(object: &Value, hooks: Hooks) -> Fate<'_> {
     }
 }
 
-/// Whether it runs to an end; other objects are there, and being there twice is being there.
+/// Returns true if an object runs to an end. Other objects only exist, and to create one twice changes nothing.
 fn runs(object: &Value) -> bool {
     matches!(text(&object["kind"]), "Job" | "Pod")
 }
 
-/// Whether an object of a chart is made once: a hook that runs to an end.
+/// Returns true if an object of a chart is created once: a hook that runs to an end.
 pub fn runs_once(object: &Value) -> bool {
     runs(object) && !object["metadata"]["annotations"][HOOK].is_null()
 }

@@ -1,4 +1,4 @@
-//! What a section becomes that installs a controller from its chart or its manifests: the Dask operator, Kueue.
+//! Resources of a section that installs a controller from its chart or its manifests: the Dask operator, Kueue.
 
 use serde_json::{Value, json};
 

@@ -31,7 +31,7 @@ const DEADLINE: u32 = 1800;
 const STARTS: u32 = 300;
 /// Seconds that a Job is followed when it does not say how long.
 const FOLLOWED: u32 = 3600;
-/// What the Job controller calls the pods of a Job by. Source: `batch/v1/types.go`, `JobNameLabel`, since Kubernetes 1.27.
+/// The label of the Job controller on the pods of a Job. Source: `batch/v1/types.go`, `JobNameLabel`, since Kubernetes 1.27.
 const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
 
 pub const SECTION: &str = "job";
@@ -85,7 +85,7 @@ pub struct Job {
     /// Arguments of `command`, or of the image's entry point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// What each pod gets and where it runs.
+    /// Settings of each pod, such as its resources and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// The `[queue.NAME]` that it waits in: Kueue keeps it suspended until the queue has room for all pods that run at a
@@ -192,7 +192,7 @@ pub fn pod_template(
     (whole, provenance)
 }
 
-/// What `[job.KEY]` becomes; `request` is what asks for nodes for it.
+/// Returns the resource of `[job.KEY]`. `request` asks for nodes for it.
 pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &Scope) -> Resource {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys([SECTION, key]);
@@ -272,19 +272,19 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// Whether a field is the queue of a Job. One that still waits changes its queue in place.
+/// Returns true if a field is the queue of a Job. A Job that still waits changes its queue in place.
 pub fn is_queue(path: &FieldPath) -> bool {
     FieldPath::keys(["metadata", "labels", QUEUE_LABEL]).contains(path)
 }
 
-/// Whether a live Job has pods, or gets some by itself: one that is suspended and in no queue does nothing.
+/// Returns true if a live Job has pods, or gets some by itself. A Job that is suspended and in no queue does nothing.
 fn runs(job: &Value) -> bool {
     let ended = ["Complete", "Failed"].iter().any(|end| holds(job, end).is_some());
     let rests = job["spec"]["suspend"] == true && text(&job["metadata"]["labels"][QUEUE_LABEL]).is_empty();
     !ended && !rests
 }
 
-/// Whether a live Job has ended without success.
+/// Returns true if a live Job has ended without success.
 pub fn has_failed(job: &Value) -> bool {
     holds(job, "Failed").is_some()
 }
@@ -311,7 +311,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     steps
 }
 
-/// Whether a thing is a job of a section. One of a chart may run once, too, and is waited for as any other of its objects.
+/// Returns true if a thing is a job of a section. A chart's Job may run once, too; it is waited for like its other objects.
 pub fn is_of_section(resource: &Resource) -> bool {
     let section = resource.origin.segments().first().and_then(Segment::key);
     resource.kind == KindId::Job && section == Some(SECTION)
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(telling(&json!({ "items": [] })), None);
     }
 
-    /// What Kueue has given up waits for nobody, whether a section or a manifest has the Job.
+    /// A Job that Kueue has given up waits for nobody, whether a section or a manifest has it.
     #[test]
     fn a_job_that_kueue_gave_up_has_failed() {
         let identity =

@@ -21,7 +21,7 @@ pub fn pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSe
     all.into_iter().filter(flex).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// What is not ready because its pods wait for such machines is queued.
+/// Returns queued for a thing that is not ready because its pods wait for such machines.
 pub fn settle(readiness: Readiness, found: &Found, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
         Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {

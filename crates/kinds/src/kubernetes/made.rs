@@ -1,4 +1,4 @@
-//! What tells one text of a thing that is made once from another.
+//! Digests that tell one text of a thing that is created once from another.
 
 use serde_json::Value;
 
@@ -23,9 +23,9 @@ enum Bounds {
     In,
 }
 
-/// Whether a digest in a record is that of a thing as it is wanted. Records that were written before spellings counted for
-/// nothing hold one of the text as it stood, and those of before pods had bounds may know some that a user wrote out. What they know
-/// must not run again for that.
+/// Returns true if a digest in a record is that of a thing as it is wanted. Records from before spellings counted for nothing
+/// hold a digest of the text as it stood. Those from before pods had bounds may include bounds that a user wrote out. What such
+/// a record knows must not run again for that.
 pub fn is(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     let known = |bounds: Bounds| {

@@ -41,11 +41,11 @@ pub struct Manifest {
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
-    /// What the files hold; read when the stack is loaded.
+    /// The objects of the files, read when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub objects: Vec<Value>,
-    /// What the files of `definitions` hold.
+    /// The contents of the files of `definitions`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub known: Vec<Value>,
@@ -135,8 +135,8 @@ impl Manifest {
     }
 }
 
-/// What manifests and charts become. Objects that are not known well enough are left out: the rules of the stack have
-/// said so.
+/// Returns the resources of manifests and charts. Objects that are not known well enough are left out: the rules of the stack
+/// report them.
 pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     let kinds = Kinds::of(bundles);
     let mut resources: Vec<Resource> =
@@ -368,7 +368,7 @@ pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> 
     labels
 }
 
-/// Whether nodes of the pool have the label.
+/// Returns true if nodes of the pool have the label.
 pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
     let value = if label.key == POOL_LABEL { Some(&pool.name) } else { pool.labels.get(label.key) };
     value.is_some_and(|value| label.values.contains(&value.as_str()))

@@ -89,7 +89,7 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
     }
 }
 
-/// What `[namespace.KEY]` becomes.
+/// Returns the resource of `[namespace.KEY]`.
 pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     let Namespace { name, labels, annotations, manage: _, lifecycle } = section;
     let origin = FieldPath::keys(["namespace", key]);
@@ -104,7 +104,7 @@ pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     resource
 }
 
-/// What `[namespace.KEY]` with `manage = false` says of a namespace that others own.
+/// Returns the resource to read and compare for `[namespace.KEY]` with `manage = false`.
 pub fn read(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     unmarked(lower(key, section, scope))
 }

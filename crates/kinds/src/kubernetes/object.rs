@@ -33,7 +33,7 @@ pub(crate) fn labelled<'l>(
     Query { api: Api::Kubernetes, path: format!("{}?labelSelector={pairs}", gvk.collection(namespace)) }
 }
 
-/// The same of pods.
+/// Returns a LIST of the pods that have these labels.
 pub(crate) fn pods_labelled<'l>(
     namespace: Option<&str>,
     labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -63,12 +63,12 @@ pub fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
-/// Whether its condition `Ready` is true.
+/// Returns true if the condition `Ready` of an object is true.
 pub(crate) fn is_ready(object: &Value) -> bool {
     condition(object, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// What an object is and what it is called, and nothing else of it.
+/// Returns only the API version, the kind, the name and the namespace of an object.
 pub(crate) fn bare(body: &Value) -> Value {
     let mut bare = json!({ "apiVersion": body["apiVersion"], "kind": body["kind"] });
     for field in ["name", "namespace"] {

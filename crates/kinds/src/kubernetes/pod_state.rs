@@ -1,4 +1,4 @@
-//! What the status of a pod says: the one place that knows where it stands.
+//! The status of a pod: this is the one module that knows where its fields stand.
 //! Source: `PodStatus` and `ContainerStatus` of Kubernetes 1.36, `core/v1/types.go`.
 
 use serde_json::Value;
@@ -36,7 +36,7 @@ impl<'v> PodState<'v> {
         is_ready(self.0)
     }
 
-    /// Whether it is being deleted.
+    /// Returns true if it is being deleted.
     pub fn is_going(self) -> bool {
         !self.0["metadata"]["deletionTimestamp"].is_null()
     }

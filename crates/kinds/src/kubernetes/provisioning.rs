@@ -34,8 +34,8 @@ pub const MOST_NODES: u64 = 1000;
 /// Seconds that nodes last at most: 7 days. Source: as above, `maxRunDurationSeconds`.
 pub const LONGEST: u64 = 604_800;
 
-/// What a request says of itself: the live name of a pool that may be had in ways that need no request, and the thing whose
-/// pods its nodes are for, `daskclusters.kubernetes.dask.org/rapids`.
+/// Annotations of a request: the live name of a pool that may be had in ways that need no request, and the thing whose pods its
+/// nodes are for, `daskclusters.kubernetes.dask.org/rapids`.
 const POOL: &str = "dask-infra.dev/pool";
 const USER: &str = "dask-infra.dev/for";
 
@@ -88,7 +88,7 @@ pub struct ProvisioningRequest {
     /// The image of the pods. It decides nothing: nodes are chosen by what the pods ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What each pod asks for and where it runs, when it is not a `job`.
+    /// Settings of each pod, when it is not a `job`: its resources, where it runs, and the like.
     #[serde(flatten)]
     pub keys: PodKeys,
     /// How long the nodes last: `"12h"`. At most 7 days, and 7 days when nothing is said.
@@ -144,7 +144,7 @@ impl ProvisioningRequest {
     }
 }
 
-/// What `[provisioning_request.KEY]` becomes: a PodTemplate and the request; `job` is the section that it names.
+/// Returns the PodTemplate and the request of `[provisioning_request.KEY]`; `job` is the section that it names.
 ///
 /// Nothing guards a PodTemplate that a request names, and the autoscaler reads it once: another text is another PodTemplate,
 /// so that it makes another request.
@@ -207,7 +207,7 @@ pub fn lower(
 /// A request that is to be made, whoever it is for.
 pub struct Ask<'a> {
     pub address: Address,
-    /// What the PodTemplate is addressed by.
+    /// The address of the section, of which that of the PodTemplate is made.
     pub section: Address,
     pub name: &'a str,
     pub namespace: &'a str,
@@ -367,7 +367,7 @@ pub fn lasts(request: &Value) -> String {
     whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
-/// Whether a request is for a thing that its own section makes.
+/// Returns true if a request is for a thing that its own section creates.
 pub fn has_user(request: &Value) -> bool {
     !request["metadata"]["annotations"][USER].is_null()
 }

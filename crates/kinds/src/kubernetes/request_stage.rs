@@ -15,7 +15,7 @@ pub fn api() -> Gvk {
     gvk("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
 }
 
-/// What asks for nodes for the pods of a job.
+/// The request that asks for nodes for the pods of a job.
 pub struct Requested<'a> {
     /// The section of the request.
     pub address: Address,
@@ -61,10 +61,10 @@ impl Requested<'_> {
     }
 }
 
-/// What is around a request.
+/// The live state around a request.
 pub(super) struct Around<'a> {
     pub pods: &'a Value,
-    /// Whether its pool has nodes that need no request.
+    /// True if its pool has nodes that need no request.
     pub needless: bool,
     /// The thing whose pods its nodes are for, where the same section makes it.
     pub user: Option<&'a Value>,
@@ -82,13 +82,13 @@ impl<'a> Around<'a> {
     }
 }
 
-/// What was there before a request has its nodes from another one, until it is replaced.
+/// Returns true if the user of the nodes is older than the request. It has its nodes from another one, until it is replaced.
 fn is_older(user: &Value, request: &Value) -> bool {
     let created = |thing: &Value| thing["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
     created(user).zip(created(request)).is_some_and(|(user, request)| user < request)
 }
 
-/// Whether some nodes are for any pods: GKE taints those of requests.
+/// Returns true if some nodes are for any pods: GKE taints the nodes of requests.
 fn has_plain_nodes(nodes: &Value) -> bool {
     let is_plain = |node: &Value| {
         let taints = node["spec"]["taints"].as_array().into_iter().flatten();
@@ -168,7 +168,7 @@ impl Stage {
     }
 }
 
-/// Whether a request has ended and gives no nodes any more, and how: `Failed: …`.
+/// Returns how a request ended, `Failed: …`, once it gives no nodes any more. An expired booking after provisioning is no end.
 pub fn has_ended(request: &Value) -> Option<String> {
     // Whether pods use it is not known here, and not asked: what was provisioned did its work.
     let (stage, end) = Stage::of(request, &Around::NOTHING);
@@ -181,20 +181,20 @@ pub fn has_ended(request: &Value) -> Option<String> {
     Some(in_words(stage, end?)).filter(|_| is_end)
 }
 
-/// The same when no pod has come to its nodes: its booking is over as well.
+/// Returns how a request ended when no pod has come to its nodes: unlike in [`has_ended`], every expired booking is an end.
 pub fn has_expired(request: &Value) -> Option<String> {
     let (stage, end) = Stage::of(request, &Around::NOTHING);
     let ended = matches!(stage, Stage::Failed | Stage::CapacityRevoked | Stage::BookingExpired);
     Some(in_words(stage, end?)).filter(|_| ended)
 }
 
-/// Whether nodes may still come for a request, or wait for its pods.
+/// Returns true if nodes may still come for a request, or wait for its pods.
 pub(super) fn asks(request: &Value) -> bool {
     let (stage, _) = Stage::of(request, &Around::NOTHING);
     matches!(stage, Stage::Pending | Stage::Accepted | Stage::Provisioned)
 }
 
-/// Whether a request has got its nodes.
+/// Returns true if a request has got its nodes.
 pub fn has_nodes(request: &Value) -> bool {
     condition(request, "Provisioned").is_some_and(|found| found["status"] == "True")
 }
@@ -205,7 +205,7 @@ pub fn lacks_quota(request: &Value) -> Option<String> {
     text(&told["reason"]).contains("Quota").then(|| missing(request))
 }
 
-/// What an accepted request waits for.
+/// Returns the reason why an accepted request waits, in words.
 pub(super) fn missing(request: &Value) -> String {
     let provisioned = condition(request, "Provisioned").filter(|found| found["status"] == "False");
     let (reason, message) =

@@ -1,4 +1,4 @@
-//! What is sent to make, change and delete Kubernetes objects.
+//! Calls that create, change and delete Kubernetes objects.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Cal
     apply_call(object, owner, body, false)
 }
 
-/// What a replacement would be answered, while what it replaces is still there. Nothing is written.
+/// Returns the dry run of a replacement, for as long as the object to replace still exists. Nothing is written.
 pub(crate) fn trial_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
     applied(object.path(), &owner.field_manager(), body.clone(), "&force=true&dryRun=All")
 }
@@ -55,7 +55,7 @@ fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
     apply_call(object, context.owner, body, drifted || takes_back(context))
 }
 
-/// Whether the file takes back fields that it had set at the beginning and left to others.
+/// Returns true if the file takes back fields that it had set at creation and left to others.
 fn takes_back(context: &ChangeContext) -> bool {
     let manager = context.owner.initial_manager();
     let entries = context.live.and_then(|live| live["metadata"]["managedFields"].as_array());
@@ -143,7 +143,7 @@ pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> C
     scale_as(object, &owner.field_manager(), replicas)
 }
 
-/// The same under the name of another field manager.
+/// Returns the call of `scale_call` under the name of another field manager.
 pub fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
     let body = json!({
         "apiVersion": "autoscaling/v1",

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use model::address::{FieldPath, Segment};
 use model::schema::{List, Schema, Type};
 
-/// What a place takes, as far as spelling goes.
+/// Kinds of values, by the spellings that are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
-    /// What stands there and nothing else.
+    /// A value that has no other spelling.
     Plain,
     /// A Kubernetes quantity: `1`, `"1"` and `"1000m"` are one.
     Quantity,
@@ -24,7 +24,7 @@ pub enum Sense {
 
 /// The pattern that controller-gen gives quantities has this part, whatever its version.
 const QUANTITY_PATTERN: &str = "([KMGTPE]i)|[numkMGTPE]";
-/// The same of durations in the Gateway API and those who copied it.
+/// The part that patterns of durations have in the Gateway API and in the APIs that copied it.
 const DURATION_PATTERN: &str = "(h|m|s|ms)";
 
 impl Sense {
@@ -62,7 +62,7 @@ impl Sense {
     }
 }
 
-/// Whether an object is what Kubernetes calls ResourceRequirements: `limits` and `requests` of named resources.
+/// Returns true if an object has the form of Kubernetes' ResourceRequirements: `limits` and `requests` of named resources.
 pub fn is_requirements(fields: &Map<String, Value>) -> bool {
     let amounts = |amounts: &Value| {
         let Some(amounts) = amounts.as_object() else { return false };
@@ -82,7 +82,7 @@ fn is_resource(name: &str) -> bool {
     OWN.contains(&name) || name.starts_with("hugepages-") || name.contains('/')
 }
 
-/// Whether two values mean the same where they stand.
+/// Returns true if two values mean the same at their place.
 pub fn same(want: &Value, live: &Value, sense: Sense) -> bool {
     if want == live {
         return true;

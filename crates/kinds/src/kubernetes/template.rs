@@ -15,19 +15,19 @@ use model::address::{Address, FieldPath};
 /// that consume a request is only hearsay, so it is always said.
 pub const QUEUED_TAINT: &str = "cloud.google.com/gke-queued";
 
-/// What a pod runs, with what and where: the short form that sections share.
+/// Settings of a pod in the short form that sections share: what it runs, with what and where.
 pub struct Wants<'a> {
     pub image: &'a str,
     /// Arguments of the image's entry point; none for the default ones.
     pub args: &'a [String],
-    /// What it gets and where it runs.
+    /// Its other settings, such as its resources and where it runs.
     pub keys: &'a PodKeys,
     /// Dask's own resources, for workers.
     pub resources: Option<&'a BTreeMap<String, f64>>,
 }
 
-/// What a thing with these pods follows: its namespace, the operator that makes them, the pools, the driver where GPUs are
-/// asked for, and the checks of those pools: a check needs a free GPU, so it comes first.
+/// Returns the addresses that a thing with these pods depends on: its namespace, the operator that makes the pods, the pools, the
+/// driver where GPUs are asked for, and the checks of those pools. A check needs a free GPU, so it comes first.
 pub fn follows(pods: &[&Wants], namespace: &str, operator: Option<Address>, scope: &Scope) -> Vec<Address> {
     let pools: Vec<&String> =
         pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();

@@ -16,11 +16,11 @@ use crate::scope::POOL_LABEL;
 pub struct Cause {
     /// A stable word: `gpus`, `stock_out`, `image`.
     pub code: &'static str,
-    /// What is the matter.
+    /// The problem, in words.
     pub what: String,
     /// The words that say so.
     pub said: Option<String>,
-    /// What to do, the likeliest first.
+    /// Remedies, the likeliest first.
     pub remedies: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub struct Pool {
     pub needed: Option<u64>,
     /// Nodes at most, when an autoscaler has it.
     pub most: Option<u64>,
-    /// What GKE says of it.
+    /// Its live state at GKE.
     pub live: Value,
 }
 
@@ -55,7 +55,7 @@ impl Pool {
     }
 }
 
-/// What is around a pod.
+/// Facts around a pod that help to explain it.
 pub struct PodContext<'a> {
     /// Events about the pod, in any order.
     pub events: &'a [Value],
@@ -65,7 +65,7 @@ pub struct PodContext<'a> {
     pub pools: &'a [Pool],
     /// Where a key of the pod's section stands: `cpu` gives `stack.toml:12:5`.
     pub place: &'a dyn Fn(&str) -> String,
-    /// Whether the section has keys for its pod: `pool`, `gpus` and the like.
+    /// True if the section has keys for its pod: `pool`, `gpus` and the like.
     pub has_keys: bool,
     /// How the program is called.
     pub program: &'a str,
@@ -145,8 +145,8 @@ pub fn predicates(message: &str) -> Vec<(u64, String)> {
 /// The scheduler's words about a pod whose node affinity or selector no node has.
 pub const NO_LABELS: &str = "no node has the labels that it requires";
 
-/// What the scheduler says, in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not ask
-/// for are left out, as most are of other pools.
+/// Returns the scheduler's message in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not
+/// ask for are left out, as most are of other pools.
 pub fn no_node(message: &str) -> String {
     if message.starts_with("no nodes available") {
         return "the cluster has no nodes".to_owned();
@@ -204,7 +204,7 @@ fn is_scaling(event: &Value) -> bool {
     matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
 }
 
-/// What a node lacks, behind a number of nodes. Source: the filter plugins' `ErrReason` texts.
+/// Returns the lack of a node, to stand behind a number of nodes. Source: the filter plugins' `ErrReason` texts.
 fn lacks(reason: &str) -> String {
     match reason {
         "Insufficient nvidia.com/gpu" => "without a free GPU".to_owned(),

@@ -58,7 +58,7 @@ fn observed(object: &Value) -> bool {
     count(&object["status"]["observedGeneration"]) >= count(&object["metadata"]["generation"])
 }
 
-/// Whether all replicas run the newest template and are available.
+/// Returns ready once all replicas run the newest template and are available.
 pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     if !object.is_object() {
         return Readiness::progressing("not created yet");
@@ -96,7 +96,7 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     }
 }
 
-/// Whether every node that should run a pod runs a ready one of the newest template.
+/// Returns ready once every node that should run a pod runs a ready one of the newest template.
 pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     if !object.is_object() {
         return Readiness::progressing("not created yet");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::exchange::{Key, Login, Refresh};
 use crate::environment::Env;
 
-/// What stands for application default credentials on this machine, by what can be read without a network.
+/// Results of a search for application default credentials on this machine, without a network.
 #[derive(Debug)]
 pub enum Found {
     File(File),

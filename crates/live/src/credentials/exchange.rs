@@ -21,8 +21,8 @@ use super::Refused;
 use crate::proxy::of_environment;
 use crate::transport::{USER_AGENT, causes};
 
-/// What a cluster of GKE wants, too: without the second one it knows an account by a number, and bindings by e-mail do not
-/// match. Source: gke-gcloud-auth-plugin.
+/// Scopes that a GKE cluster needs, too. Without the second one, it knows an account by a number, and bindings by e-mail do
+/// not match. Source: gke-gcloud-auth-plugin.
 pub const SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
@@ -49,7 +49,7 @@ impl Key {
     /// Of a file of `type` `service_account`.
     ///
     /// # Errors
-    /// What the file lacks.
+    /// A field of the file is missing or not valid.
     pub fn of(file: &Value) -> Result<Self, String> {
         let unsigned = || "its `private_key` is not an RSA key in PEM".to_owned();
         let pem = PrivateKeyDer::from_pem_slice(field(file, "private_key")?.as_bytes());
@@ -65,7 +65,7 @@ impl Key {
         })
     }
 
-    /// Who we are, signed.
+    /// Returns the signed assertion of the account's identity.
     fn assertion(&self, now: Timestamp) -> Result<String, Refused> {
         let issued = now - SKEW;
         let mut header = json!({ "alg": "RS256", "typ": "JWT" });
@@ -88,7 +88,7 @@ impl Key {
     }
 }
 
-/// What `gcloud auth application-default login --login-config` leaves.
+/// The credentials that `gcloud auth application-default login --login-config` leaves.
 pub struct Refresh {
     /// Basic authentication of the client.
     client: String,
@@ -101,7 +101,7 @@ impl Refresh {
     /// Of a file of `type` `external_account_authorized_user`.
     ///
     /// # Errors
-    /// What the file lacks.
+    /// A field of the file is missing or not valid.
     pub fn of(file: &Value) -> Result<Self, String> {
         let client = format!("{}:{}", field(file, "client_id")?, field(file, "client_secret")?);
         Ok(Self {
@@ -128,13 +128,13 @@ fn private(url: &str, name: &str) -> Result<String, String> {
     Err(format!("its `{name}` is not https://"))
 }
 
-/// What is exchanged for a token.
+/// Credentials that are exchanged for a token.
 pub enum Login {
     Key(Key),
     Refresh(Refresh),
 }
 
-/// What is sent to the token server.
+/// A request to the token server.
 struct Asked {
     form: Vec<(&'static str, String)>,
     client: Option<String>,

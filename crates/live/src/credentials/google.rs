@@ -63,7 +63,7 @@ fn impersonated_by(content: Value) -> Result<impersonated::Builder, String> {
         .with_delegates(delegates))
 }
 
-/// What impersonates, as the library takes it.
+/// The source credentials of an impersonation, as the library takes them.
 #[derive(Debug)]
 struct Exchanged(Exchange);
 

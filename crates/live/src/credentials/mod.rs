@@ -22,7 +22,7 @@ use crate::transport::TOKEN_TIMEOUT;
 use crate::{ApiError, Request};
 use model::secrets::{self, Secrets};
 
-/// What mends missing or expired credentials.
+/// The remedy for missing or expired credentials.
 pub const CURE: &str = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to \
      a key or workload identity file";
 
@@ -163,7 +163,7 @@ fn without(text: &str, own: &Secrets) -> String {
     secrets::redacted(&own.out_of(text))
 }
 
-/// What nobody else should see of the file that the credentials come from.
+/// Returns the secrets in the file that the credentials come from.
 fn own_secrets(whose: &Whose) -> Secrets {
     let file = match whose {
         Whose::File { path, .. } => Some(PathBuf::from(path)),

@@ -71,7 +71,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Whose credentials they are.
+/// Sources of credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
     File {
@@ -83,7 +83,7 @@ pub enum Whose {
     Machine,
 }
 
-/// What is said of it.
+/// The explanation of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
     pub class: Class,
@@ -91,7 +91,7 @@ pub struct Words {
     pub remedy: String,
 }
 
-/// What is said when there is no token.
+/// Explains why there is no token.
 pub fn explained(refused: &Refused, whose: &Whose) -> Words {
     let (class, cause) = match refused {
         Refused::Away { .. } => (Class::Unavailable, refused.to_string()),

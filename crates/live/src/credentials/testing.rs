@@ -23,7 +23,7 @@ pub fn key_file(email: &str, token_uri: &str) -> Value {
     })
 }
 
-/// Whether an assertion is signed with the key of [`key_file`].
+/// Returns true if an assertion is signed with the key of [`key_file`].
 pub fn verified(assertion: &str) -> bool {
     let (said, signature) = assertion.rsplit_once('.').unwrap();
     let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
@@ -41,7 +41,7 @@ pub fn decoded(assertion: &str) -> (Value, Value) {
     (part(parts.next().unwrap()), part(parts.next().unwrap()))
 }
 
-/// What the token server was asked.
+/// A request that the token server received.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub form: BTreeMap<String, String>,

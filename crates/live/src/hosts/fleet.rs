@@ -46,7 +46,7 @@ pub struct Fleet {
     is_local: bool,
 }
 
-/// What an object on several hosts is told apart by. It holds as long as any of its parts is there: hosts delete theirs at their own
+/// The identity of an object on several hosts. It lasts as long as any of its parts exists: hosts delete their parts at their own
 /// pace, and the next one's part is not another object.
 struct Identity {
     /// That of its first part, when it was first seen.
@@ -63,9 +63,9 @@ struct Write<'a> {
     words: &'a str,
     body: Value,
     hosts: Vec<String>,
-    /// What hosts have of it.
+    /// The parts of it that hosts have.
     before: Vec<(String, Value)>,
-    /// What only the scheduler's host knows.
+    /// Values that only the scheduler's host knows.
     told: Vec<(&'static str, Value)>,
     /// Hosts that it leaves when others have left them.
     used: BTreeSet<String>,
@@ -113,7 +113,7 @@ impl<'a> Write<'a> {
         begins
     }
 
-    /// What takes it from a host, if it is there.
+    /// Returns the request that removes it from a host, if it is there.
     fn leaving(&self, host: &str, base: &Value) -> Option<Request> {
         if self.used.contains(host) {
             // It goes with the last of them.
@@ -125,7 +125,7 @@ impl<'a> Write<'a> {
         deletion(&delete, host, &self.before, base)
     }
 
-    /// What is sent to a host when its turn comes.
+    /// Returns the request to a host when its turn comes.
     fn late(&self, host: &str, base: &Value) -> Option<Request> {
         if !self.has(host) {
             return self.leaving(host, base);
@@ -133,7 +133,7 @@ impl<'a> Write<'a> {
         self.anytime(host)
     }
 
-    /// What the host notes of it meanwhile is no change of it.
+    /// Returns the write to a host without `resourceVersion`, as the host may change its part meanwhile.
     fn anytime(&self, host: &str) -> Option<Request> {
         let mut part = self.part(host);
         without(&mut part.body.as_mut()?["metadata"], "resourceVersion");
@@ -664,7 +664,7 @@ fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(Class::Other, message) }
 }
 
-/// The same for a host that is not in the file any more.
+/// Adds the host, which is not in the file any more, and the remedy to an error.
 fn left_behind(error: ApiError, host: &str) -> ApiError {
     let mut error = named(error, host);
     let remedy = error.remedy().map(|remedy| format!("{remedy}. ")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is live on a host: requests to the agent that shows it as a small Kubernetes-like API. The agent is a Python
+//! Live state of a host: requests to the agent that shows it as a small Kubernetes-like API. The agent is a Python
 //! program that is given to the host's Python over its standard input, and ends with the command; nothing of it stays.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/serve.py"),
 );
 
-/// What reads the agent.
+/// The program that reads the agent.
 const LOAD: &str = concat!(
     include_str!("agent/load.py"),
     "\nrefuse_old()\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
@@ -73,7 +73,7 @@ const LOAD: &str = concat!(
 /// shows it. The agent hands its text on to what it starts.
 pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
 
-/// What [`START`] reads, for the text of an agent.
+/// Returns the input of [`START`] for the text of an agent.
 pub fn sent(agent: &str) -> String {
     [LOAD, agent].map(|text| format!("{}\n{text}", text.chars().count())).concat()
 }
@@ -94,7 +94,7 @@ const PACE: Duration = Duration::from_millis(500);
 /// Bytes of its complaints that are read: the last words of an end are within them.
 const COMPLAINT: u64 = 1024 * 1024;
 
-/// What to do when the agent cannot run.
+/// The remedy when the agent cannot run.
 const REMEDY: &str =
     "Python 3.8 or later must be on the PATH as `python3`; DASK_INFRA_PYTHON names another one";
 
@@ -368,7 +368,7 @@ impl Running {
         format!("the agent on {host} ended: {}", last.unwrap_or("it said nothing"))
     }
 
-    /// What it said of its end.
+    /// Closes the agent's input, and returns what it wrote to its standard error.
     async fn said(self) -> String {
         let mut said = Vec::new();
         // Its end closes the pipe; what it started has pipes of its own.
@@ -380,7 +380,7 @@ impl Running {
     }
 }
 
-/// What the agent of one start says first.
+/// Returns the text that identifies the first answer of a new agent.
 fn nonce() -> String {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

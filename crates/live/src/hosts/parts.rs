@@ -1,4 +1,4 @@
-//! What each of several hosts has of one object: taken apart, and put together again.
+//! Parts of one object on several hosts: splits an object, and joins its parts.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(super) fn applied_by(words: &str, parts: &[(String, Value)]) -> Vec<(String,
     parts.iter().filter(|(_, part)| ours(part)).cloned().collect()
 }
 
-/// What only the scheduler's own host knows, from its part.
+/// Returns the values that only the scheduler's own host knows, from its part.
 pub(super) fn told_by(body: &Value, part: &Value) -> Vec<(&'static str, Value)> {
     let (scheduler, mut told) = (&part["status"]["scheduler"], Vec::new());
     // The address of an interface.
@@ -73,14 +73,14 @@ pub(super) fn begun(base: &Value, host: &str) -> Value {
     begun
 }
 
-/// What of a number is a host's: the first hosts have one more where it does not divide.
+/// Returns a host's share of a number: the first hosts have one more where it does not divide.
 pub(super) fn share(number: u64, hosts: &[String], host: &str) -> u64 {
     let Some(index) = hosts.iter().position(|name| name == host) else { return 0 };
     let (index, count) = (index as u64, hosts.len() as u64);
     number / count + u64::from(index < number % count)
 }
 
-/// What of an object is a host's.
+/// Returns the part of an object for a host.
 pub(super) fn part(body: &Value, host: &str) -> Value {
     let mut part = body.clone();
     part["spec"]["host"] = json!(host);
@@ -117,7 +117,7 @@ pub(super) fn deletion(
     Some(own)
 }
 
-/// Whether two parts are of one object: who applied the one applied the other.
+/// Returns true if two parts belong to one object: one field manager applied both, or none applied either.
 pub(super) fn is_of_one(part: &Value, base: &Value) -> bool {
     let (one, other) = (appliers(part), appliers(base));
     one.is_empty() && other.is_empty() || !one.is_disjoint(&other)
@@ -212,7 +212,7 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     Some(object)
 }
 
-/// What a host has it on, but for what is the host's own.
+/// Returns the spec of a part without the host's own fields and without the number of workers.
 pub(super) fn terms(part: &Value) -> Value {
     let mut spec = part["spec"].clone();
     own_fields().for_each(|field| without(&mut spec, field));
@@ -222,7 +222,7 @@ pub(super) fn terms(part: &Value) -> Value {
     spec
 }
 
-/// What stands in the part of a host only: which it is, and what the scheduler's host told.
+/// Returns the fields that only a host's part has: the host, and what the scheduler's host reported.
 fn own_fields() -> impl Iterator<Item = &'static str> {
     ["host", "reach", "ports"].into_iter()
 }
@@ -233,7 +233,7 @@ pub(super) fn without(object: &mut Value, field: &str) {
     }
 }
 
-/// What hosts tell of their parts, as one: whatever is missing somewhere is missing.
+/// Joins the statuses of parts: a value that is missing in one is missing.
 fn status(parts: &[(String, Value)]) -> Value {
     let Some((_, base)) = parts.first() else { return Value::Null };
     let mut status = base["status"].clone();

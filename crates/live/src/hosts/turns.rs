@@ -1,4 +1,4 @@
-//! Whose turn it is when an object on several hosts changes: workers of other terms restart on half of the hosts at a time, and
+//! Order of changes of an object on several hosts: workers with other terms restart on half of the hosts at a time, and
 //! those that take over come before those that go. Each host's agent does the same among its own workers.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// One that its nanny ends for its memory is registered for a moment.
 const STAYS: Duration = Duration::from_secs(1);
 
-/// What is written at once, and what waits.
+/// The order of writes: those at once, and those that wait.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Order {
     /// Hosts whose workers start or restart at once.
@@ -82,7 +82,7 @@ pub(super) fn order(
     Order { now, later: turns, kept }
 }
 
-/// What workers restart for.
+/// Returns the settings whose change restarts workers.
 fn settings(part: &Value) -> Value {
     let mut settings = terms(part);
     without(&mut settings, "hosts");

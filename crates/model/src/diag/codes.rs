@@ -14,9 +14,9 @@ pub struct Entry {
     pub id: &'static str,
     /// A few words.
     pub title: &'static str,
-    /// What it means, what causes it and how it is mended.
+    /// The meaning of the message, its causes and its remedy.
     pub text: &'static str,
-    /// What it looks like, and what mends it; each line is shown as it stands.
+    /// An example with its remedy; each line is shown as it stands.
     pub example: Option<&'static str>,
 }
 
@@ -53,7 +53,7 @@ impl Code {
         &TABLE[self as usize]
     }
 
-    /// Whether the lines that it points at hold what nobody else should see.
+    /// Returns true if the lines that it points at contain secrets.
     pub fn is_about_secrets(self) -> bool {
         matches!(self, Self::SecretInFile | Self::LiteralSecret)
     }

@@ -1,5 +1,4 @@
-//! What there is to tell the user: [`Diagnostic`], and how it is written for people and for programs. Nothing
-//! is printed here.
+//! Messages to the user: [`Diagnostic`], and how it is written for people and for programs. Nothing is printed here.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +25,7 @@ pub enum Severity {
     Warning,
 }
 
-/// What a label points at.
+/// Places that a label points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A stretch of a text that the user wrote.
@@ -54,11 +53,11 @@ pub struct Diagnostic {
     pub code: Code,
     /// How grave it is.
     pub severity: Severity,
-    /// What is wrong, in one sentence without a full stop.
+    /// The problem, in one sentence without a period.
     pub message: String,
     /// Where; the first label is the place that the message is about.
     pub labels: Vec<Label>,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
 }
 
@@ -179,7 +178,7 @@ pub struct Json {
     pub code: &'static str,
     /// `error` or `warning`.
     pub severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
     /// The file as the user named it.
     pub file: Option<String>,
@@ -189,7 +188,7 @@ pub struct Json {
     pub column: Option<usize>,
     /// The section or object concerned.
     pub address: Option<Address>,
-    /// What to do.
+    /// The remedy.
     pub help: Option<String>,
 }
 

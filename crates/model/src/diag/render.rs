@@ -12,7 +12,7 @@ use super::{Diagnostic, Place, Severity};
 use crate::secrets;
 use crate::source::{FileId, Sources, Span};
 
-/// Whether escape codes for colours are written.
+/// Switch for escape codes of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// Plain text.
@@ -251,7 +251,7 @@ fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Whether a line that would be shown, the one above and the one below among them, is longer than anybody reads.
+/// Returns true if any line that would be shown, including the one above and the one below, is longer than anybody reads.
 fn is_long(text: &str, Span { start, end, .. }: Span) -> bool {
     let above = text.get(..start).unwrap_or_default().rmatch_indices('\n').nth(1);
     let below = text.get(end..).unwrap_or_default().match_indices('\n').nth(1);

@@ -1,4 +1,4 @@
-//! What a thing is to this program.
+//! Kinds of things, as this program distinguishes them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $id:ident $name:literal,)*) => {
-        /// What a thing is to this program: it decides how the thing is compared, changed and judged.
+        /// The kind of a thing in this program: it decides how the thing is compared, changed and judged.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum KindId {
             $($(#[$doc])* $id,)*
@@ -119,7 +119,7 @@ pub enum RecordedKind {
 }
 
 impl RecordedKind {
-    /// What it is treated as.
+    /// Returns the kind that it is treated as.
     pub fn id(&self) -> KindId {
         match self {
             Self::Known(id) => *id,

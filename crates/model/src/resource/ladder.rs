@@ -20,9 +20,9 @@ pub struct Way {
     /// The one zone that it is tried in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// What is wanted then.
+    /// The desired body of the node pool in this way.
     pub body: Value,
-    /// What all its nodes cost, where that is known.
+    /// The cost of all its nodes, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hourly: Option<Cost>,
 }
@@ -37,7 +37,7 @@ impl Way {
     }
 }
 
-/// What a change does when there are no machines for what its steps ask for.
+/// The ways that a change tries one after another when no machines are available for its steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Climb {
     /// The way that the steps of the change try.

@@ -9,7 +9,7 @@ use super::{External, Hourly, Ladder, Owner, Resource, Target};
 /// A stack as resources.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lowered {
-    /// Whose they are.
+    /// The owner of the resources.
     pub owner: Owner,
     /// Where they are wanted.
     pub target: Target,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// Whether a thing does what it is for.
+/// The readiness of a thing. A ready thing does what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// It does.
@@ -28,7 +28,7 @@ pub enum Readiness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub what: String,
-    /// What the first of its pods that is not ready says of itself.
+    /// The reason that the first of its pods that is not ready reports.
     pub held_up: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Progress {
 /// A wait for capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// What it waits for, in words.
+    /// The reason for the wait, in words.
     pub what: String,
     /// Since when, as its server says it (RFC 3339).
     pub since: Option<String>,

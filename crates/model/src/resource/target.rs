@@ -25,7 +25,7 @@ pub struct Target {
     /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<String>,
-    /// Whether the sandbox answers instead of the cloud.
+    /// True if the sandbox answers instead of the cloud.
     pub simulated: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Target {
 pub struct Host {
     pub name: String,
     pub way: Reach,
-    /// Whether it is the login node of a cluster run by SLURM.
+    /// True if it is the login node of a SLURM cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slurm: bool,
 }
@@ -68,7 +68,7 @@ impl Host {
         Self { name: "this machine".to_owned(), way: Reach::Here, slurm: false }
     }
 
-    /// What it is called in a network; on the machine itself that is the loopback.
+    /// Returns its address in a network; on the machine itself that is the loopback.
     pub fn address(&self) -> &str {
         match &self.way {
             Reach::Here => "127.0.0.1",
@@ -109,7 +109,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Whether Dask runs as processes there.
+    /// Returns true if Dask runs as processes on hosts.
     pub fn is_on_hosts(&self) -> bool {
         !self.hosts.is_empty()
     }
@@ -119,7 +119,7 @@ impl Target {
         self.gke.is_some() || !matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. })
     }
 
-    /// Whether workers are jobs of SLURM.
+    /// Returns true if workers are SLURM jobs.
     pub fn is_slurm(&self) -> bool {
         self.hosts.iter().any(|host| host.slurm)
     }

@@ -1,4 +1,4 @@
-//! What is live, as it was read.
+//! The live state, as it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{ClusterName, Identity, ObjectId, Seen};
 use crate::record::{Record, Unusable};
 use crate::secrets::given::Given;
 
-/// What was live at one reading, by identity.
+/// The live state at one reading, by identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
     /// The GKE cluster without its pools. `Absent` also for a stack of `[kubernetes]`.
@@ -19,21 +19,21 @@ pub struct World {
     pub sizes: BTreeMap<String, u32>,
     /// Objects inside, of the kinds that were asked for.
     pub inside: Seen<BTreeMap<ObjectId, Value>>,
-    /// What was last recorded inside the cluster.
+    /// The last record inside the cluster.
     pub record: Option<Record>,
-    /// Whether the place of the record holds a lock and no record: an apply that began, or one that ended right then.
+    /// True if the place of the record holds a lock and no record: an apply that began, or one that ended right then.
     pub only_locked: bool,
-    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    /// True if the namespace of records is left of an apply that died, with nothing in it.
     pub home_left: bool,
     /// Kinds of which things of the stack may be there that no record names and that could not be listed.
     pub unlisted: Vec<String>,
     /// Why the record that is there cannot be used.
     pub unusable: Option<Unusable>,
-    /// What of others' things could not be looked at, in words.
+    /// Messages about resources not managed by this stack that could not be listed.
     pub unseen: Vec<String>,
     /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
     pub elsewhere: Elsewhere,
-    /// What the environment has of what Secrets of the stack ask for.
+    /// Values of the environment variables that Secrets of the stack ask for.
     pub given: Given,
 }
 

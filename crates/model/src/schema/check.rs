@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Schema, Type};
 use crate::address::FieldPath;
 
-/// What is wrong at one place.
+/// A violation of the schema at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub path: FieldPath,
@@ -42,7 +42,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is wrong, without the place.
+/// Describes the problem, without its place.
 impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -160,7 +160,7 @@ impl Walk {
     }
 }
 
-/// Whether a field has a value: `null` is one only where the schema says so.
+/// Returns true if a field has a value: `null` is one only where the schema says so.
 fn is_set(schema: &Schema, fields: &Map<String, Value>, name: &str) -> bool {
     match fields.get(name) {
         Some(Value::Null) => schema.property(name).is_some_and(|inner| inner.nullable()),
@@ -169,7 +169,7 @@ fn is_set(schema: &Schema, fields: &Map<String, Value>, name: &str) -> bool {
     }
 }
 
-/// Whether the server fills a field in before it looks for required ones.
+/// Returns true if the server fills in a field before it looks for required ones.
 fn has_default(schema: &Schema, name: &str) -> bool {
     schema.property(name).is_some_and(|inner| inner.default().is_some())
 }

@@ -78,7 +78,7 @@ pub fn dask_apis() -> &'static [Api] {
 }
 
 impl Api {
-    /// What discovery says about a `CustomResourceDefinition`: one for each served version.
+    /// Returns what discovery reports for a `CustomResourceDefinition`: one entry for each served version.
     pub fn from_crd(crd: &Value) -> Vec<Self> {
         let (spec, names) = (&crd["spec"], &crd["spec"]["names"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What a field belongs to.
+/// Messages that a field belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Message {
     Cluster,
     NodePool,
 }
 
-/// What changing a field does.
+/// Effects of changing a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     InPlace,
@@ -34,7 +34,7 @@ pub struct CallOf {
     pub name: &'static str,
     /// The place whose value it takes.
     pub root: &'static str,
-    /// Whether the API replaces what is there: then what is live is sent along.
+    /// True if the API replaces the whole value: the live value is then sent with the desired one over it.
     pub whole: bool,
 }
 
@@ -49,13 +49,13 @@ pub struct GkeField {
     pub change: Change,
     /// `None` for what no request changes.
     pub call: Option<CallOf>,
-    /// What else a change does, or empty.
+    /// Other effects of a change, or empty.
     pub note: &'static str,
-    /// What GKE fills in: `yes: …`, `no …`, or empty.
+    /// The value that GKE fills in: `yes: …`, `no …`, or empty.
     pub default: &'static str,
-    /// What it needs or excludes, or empty.
+    /// Fields and settings that it needs or excludes, or empty.
     pub conflicts: &'static str,
-    /// Who says so, as the head of the file explains.
+    /// The sources of these facts, as the head of the file explains.
     pub sources: &'static str,
 }
 
@@ -76,7 +76,7 @@ impl GkeField {
         self.ty.starts_with("enum ")
     }
 
-    /// Whether the field is a list of plain values.
+    /// Returns true if the field is a list of plain values.
     pub fn is_set(&self) -> bool {
         self.path.ends_with("[]") && self.ty.starts_with("list")
     }

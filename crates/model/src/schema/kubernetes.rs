@@ -48,7 +48,7 @@ pub fn api(group: &str, version: &str, kind: &str) -> Option<&'static Api> {
     apis().get(place)
 }
 
-/// What lies below a built-in kind, sorted by name.
+/// Returns the subresources of a built-in kind, sorted by name.
 pub fn subresources(group: &str, version: &str, kind: &str) -> Vec<Subresource> {
     self::kind(group, version, kind).map(|kind| kind.subresources).unwrap_or_default()
 }

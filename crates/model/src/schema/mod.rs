@@ -35,13 +35,13 @@ pub use self::served::{
 /// is asked for, so recursive definitions are fine.
 #[derive(Clone)]
 pub struct Schema {
-    /// What says the shape.
+    /// The definition of the shape.
     node: Arc<Node>,
     /// The place that refers to `node`: its default, nullability and list kind go first.
     site: Option<Arc<Node>>,
 }
 
-/// What sort of JSON value a schema takes.
+/// Kinds of JSON values that a schema takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// Fields with names.
@@ -164,7 +164,7 @@ impl Schema {
         self.site.as_deref().and_then(&read).or_else(|| read(&self.node))
     }
 
-    /// What sort of value this is.
+    /// Returns the kind of JSON value that the schema takes.
     pub fn ty(&self) -> Type {
         self.node.ty()
     }
@@ -201,7 +201,7 @@ impl Schema {
         }
     }
 
-    /// Whether an object or map is one value, owned and replaced as a whole.
+    /// Returns true if an object or map is one value, owned and replaced as a whole.
     pub fn atomic_map(&self) -> bool {
         self.first(|node| node.map_type.as_deref()) == Some("atomic")
     }
@@ -218,12 +218,12 @@ impl Schema {
         self.first(|node| node.default.clone())
     }
 
-    /// Whether `null` is a value here. Elsewhere `null` counts as absent.
+    /// Returns true if `null` is a value here. Elsewhere `null` counts as absent.
     pub fn nullable(&self) -> bool {
         self.first(|node| node.nullable.then_some(())).is_some()
     }
 
-    /// Whether an object keeps fields that the schema does not name.
+    /// Returns true if an object keeps fields that the schema does not name.
     pub fn preserves_unknown(&self) -> bool {
         self.first(|node| node.preserves_unknown.then_some(())).is_some()
             || matches!(self.node.additional, Some(Additional::Allowed(true)))
@@ -244,7 +244,7 @@ impl Schema {
         self.first(|node| node.pattern.as_deref())
     }
 
-    /// Whether only the server sets this field. Known for GKE messages.
+    /// Returns true if only the server sets this field. Known for GKE messages.
     pub fn read_only(&self) -> bool {
         self.first(|node| node.read_only.then_some(())).is_some()
     }
@@ -259,7 +259,7 @@ impl Schema {
         self.first(|node| node.patch_merge_key.as_deref())
     }
 
-    /// What a strategic merge patch does here: `merge`, `replace`, `retainKeys`.
+    /// Returns the strategies of a strategic merge patch here: `merge`, `replace`, `retainKeys`.
     pub fn patch_strategies(&self) -> Vec<String> {
         let text = self.first(|node| node.patch_strategy.as_deref()).unwrap_or_default();
         text.split(',').filter(|strategy| !strategy.is_empty()).map(str::to_owned).collect()

@@ -12,7 +12,7 @@ static LINES: LazyLock<Lines> =
 /// A field of a message.
 #[derive(Debug, Deserialize)]
 pub struct Field {
-    /// What stands for it on the wire.
+    /// The number of the field on the wire.
     pub number: u32,
     /// Its name in JSON; none when the fields of this message stand beside those around it.
     pub name: Option<String>,
@@ -22,7 +22,7 @@ pub struct Field {
     /// How many values it has.
     #[serde(default)]
     pub many: Many,
-    /// Whether a zero value is a value. Go writes fields that nobody has set, too.
+    /// True if a zero value counts as a value. Go also writes fields that nobody has set.
     #[serde(default)]
     pub zero: bool,
 }

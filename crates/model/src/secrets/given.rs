@@ -8,9 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// What stands before the name of a variable.
+/// The prefix of the name of a variable.
 pub const VARIABLE: &str = "env:";
-/// What is shown of a value that nobody else should see, where it is told that it changes.
+/// The text that is shown for a secret value that changes.
 pub const SENSITIVE: &str = "(sensitive value)";
 
 /// How often a digest is hashed: whoever has a saved plan and guesses pays this for each guess.
@@ -23,7 +23,7 @@ pub fn asked(body: &Value) -> impl Iterator<Item = (&str, &str)> {
     all.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.strip_prefix(VARIABLE)?)))
 }
 
-/// What the environment gave, by the names of its variables. It is written nowhere, not even for debugging.
+/// Values of environment variables, by name. They are written nowhere, not even for debugging.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Given(BTreeMap<String, String>);
 
@@ -34,8 +34,8 @@ impl fmt::Debug for Given {
 }
 
 impl Given {
-    /// What the bodies ask for, as far as it is there. An empty variable is none: pipelines make one of a secret that
-    /// they do not have.
+    /// Reads the variables that the bodies ask for, as far as they are set. An empty variable counts as unset: pipelines make one
+    /// of a secret that they do not have.
     pub fn read<'b>(
         bodies: impl Iterator<Item = &'b Value>,
         variable: impl Fn(&str) -> Option<String>,
@@ -48,7 +48,7 @@ impl Given {
         Self(names.filter_map(there).collect())
     }
 
-    /// Whether a variable has a value.
+    /// Returns true if a variable has a value.
     pub fn has(&self, variable: &str) -> bool {
         self.0.contains_key(variable)
     }
@@ -58,7 +58,7 @@ impl Given {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What stands in a Secret's data for a variable.
+    /// Returns the value of a variable as a Secret's data holds it.
     pub fn encoded(&self, variable: &str) -> Option<Value> {
         self.0.get(variable).map(|value| STANDARD.encode(value).into())
     }

@@ -126,8 +126,8 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether a name may be one of a secret: each of the words above has one of these in it. Texts are looked through word by word,
-/// and taking a name apart costs more than all the rest.
+/// Returns true if a name may be that of a secret: each of the words above contains one of these roots. Texts are searched word
+/// by word, and splitting a name costs more than all the rest.
 fn has_root(name: &str) -> bool {
     let bytes = name.as_bytes();
     let begins = |(at, byte): (usize, &u8)| {
@@ -149,7 +149,7 @@ fn has_root(name: &str) -> bool {
     !name.is_ascii() || bytes.iter().enumerate().any(begins)
 }
 
-/// Whether a variable, key, annotation or flag of this name holds what nobody else should see.
+/// Returns true if a variable, key, annotation or flag of this name holds a secret.
 pub fn is_secret(name: &str) -> bool {
     if !has_root(name) {
         return false;
@@ -170,7 +170,7 @@ pub fn is_secret(name: &str) -> bool {
     keyed || words.iter().any(|word| SECRET.contains(word)) || (!before.is_empty() && LAST.contains(last))
 }
 
-/// Whether it is called `auth`, as what Docker's configuration has.
+/// Returns true if the last word of the name is `auth`, as in Docker's configuration.
 pub(super) fn is_auth(name: &str) -> bool {
     let end = name.trim_end_matches(|c: char| !c.is_alphanumeric());
     if name.is_ascii()

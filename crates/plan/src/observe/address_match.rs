@@ -29,7 +29,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Whether `wanted`, an address or a whole section, names this one.
+/// Returns true if `wanted`, an address or a whole section, names `address`.
 pub fn names(wanted: &Address, address: &Address) -> bool {
     wanted == address || wanted.as_str() == address.section()
 }

@@ -1,6 +1,7 @@
-//! What a server takes along when a thing goes: a GKE cluster everything in it, a node pool the Pods that nothing makes
-//! anew, a namespace its objects, a definition the objects of its kind, an owner what belongs to it, a DaskCluster its
-//! groups and autoscalers. The same for what is ours and what is others', whatever a plan is limited to.
+//! Things that a server deletes with another one. With a GKE cluster: everything in it. With a node pool: the Pods that
+//! nothing recreates. With a namespace: its objects. With a definition: the objects of its kind. With an owner: what it owns.
+//! With a DaskCluster: its groups and autoscalers. This holds for things of the stack and of others, whatever a plan is
+//! limited to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +42,6 @@ pub fn holds(home: &Identity, thing: &Identity) -> Option<Way> {
     }
 }
 
-/// Whether an object is a namespace.
 pub fn is_namespace(object: &ObjectId) -> bool {
     object.gvk.kind == "Namespace" && object.gvk.group.is_empty()
 }
@@ -52,16 +52,16 @@ pub fn defines(object: &ObjectId) -> Option<(&str, &str)> {
     definition.then(|| object.name.split_once('.')).flatten()
 }
 
-/// What takes a thing along.
+/// The cause of a delete that comes with the delete of another thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Along {
-    /// What goes by itself, at the beginning of the chain.
+    /// The thing that is deleted by itself, at the beginning of the chain.
     pub root: Identity,
     /// How the thing goes along with its neighbour in the chain.
     pub way: Way,
 }
 
-/// What live things could go along with.
+/// Holders with which live things could be deleted.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Home<'w> {
     Namespace(&'w str),
@@ -114,7 +114,7 @@ impl<'w> Cascade<'w> {
         Self { world, cluster, at, uids }
     }
 
-    /// What goes along with a thing, without what goes along with that.
+    /// Returns what is deleted directly with a thing, not what is deleted with that in turn.
     pub fn direct(&self, goes: &Identity) -> Vec<(Identity, Way)> {
         let found = |home: Home<'_>, way: Way| {
             let objects = self.at.get(&home).into_iter().flatten();
@@ -169,14 +169,14 @@ impl<'w> Cascade<'w> {
         along
     }
 
-    /// Whether no owner of a thing stays. One that was not read may be gone already.
+    /// Returns true if no owner of a thing stays. One that was not read may be gone already.
     fn loses_all_owners(&self, thing: &Identity, going: &BTreeSet<Identity>) -> bool {
         let Some(live) = self.world.find(thing) else { return false };
         let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
         known.all(|owner| going.contains(&Identity::Object((*owner).clone())))
     }
 
-    /// Whether one of a thing's owners is among these.
+    /// Returns true if `is` holds for one of a thing's owners.
     pub fn has_owner(&self, live: &Value, is: impl Fn(&Identity) -> bool) -> bool {
         let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
         known.any(|owner| is(&Identity::Object((*owner).clone())))

@@ -13,7 +13,7 @@ use model::schema::Schema;
 pub(crate) struct Shapes(BTreeMap<(String, String), Schema>);
 
 impl Shapes {
-    /// What live definitions say, as the server has filled in defaults after them; else those of the stack.
+    /// Returns the schemas of live definitions, by which the server fills in defaults; else those of the stack.
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";
         let live = inputs.world.inside.live().into_iter().flatten().map(|(_, live)| live);

@@ -1,4 +1,4 @@
-//! What differs between a wanted and a live Kubernetes object.
+//! Differences between a desired and a live Kubernetes object.
 //!
 //! Wanted fields are compared with live ones; fields that our manager owns and that are no longer wanted are
 //! given up. What we neither want nor own causes nothing. That holds for kinds that we never saw: lists are
@@ -26,7 +26,7 @@ struct Owner<'a> {
     fields: &'a Value,
 }
 
-/// Whether a live object has an `Apply` entry of a field manager.
+/// Returns true if a live object has an `Apply` entry of a field manager.
 pub fn applied_by(live: &Value, manager: &str) -> bool {
     entries(live).any(|owner| owner.applied && owner.manager == manager)
 }
@@ -101,12 +101,12 @@ fn owners_of<'a>(live: &'a Value, path: &FieldPath) -> Vec<Owner<'a>> {
     })
 }
 
-/// Whether a field manager has applied a field and nobody has written it since.
+/// Returns true if a field manager has applied a field and nobody has written it since.
 pub fn owns(live: &Value, manager: &str, path: &FieldPath) -> bool {
     owners_of(live, path).iter().any(|owner| owner.applied && owner.manager == manager)
 }
 
-/// Who last wrote a field by hand, and when.
+/// Returns the field manager that last wrote a field by hand, and the time.
 pub fn written_by(live: &Value, path: &FieldPath) -> Option<(String, String)> {
     let owners = owners_of(live, path);
     let by_hand = owners.iter().filter(|owner| !owner.applied).max_by_key(|owner| owner.time)?;
@@ -161,11 +161,11 @@ struct Walk<'a> {
     manager: &'a str,
     cursor: Cursor<'a>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
-    /// Whether a list is looked into that is written as one value.
+    /// True while a list is compared that is written as one value.
     in_whole_list: bool,
-    /// Whether amounts of resources are looked into.
+    /// True while amounts of resources are compared.
     in_requirements: bool,
-    /// Whether what is looked at stands under the name of a secret.
+    /// True while the compared value stands under the name of a secret.
     secret: bool,
     compared: Compared,
 }
@@ -574,7 +574,7 @@ mod tests {
         check_with(None, more, desired, &[&format!(r#"{place}: "8Gi" -> "9Gi""#)]);
     }
 
-    /// What only the definition of a custom kind knows.
+    /// Checks spellings that only the definition of a custom kind allows.
     #[test]
     fn spellings_that_a_definition_allows_are_no_difference() {
         let quantity = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";

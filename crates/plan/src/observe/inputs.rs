@@ -1,4 +1,4 @@
-//! What a plan is made of.
+//! The inputs of a plan.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use model::resource::{
 };
 use model::source::Sources;
 
-/// What a plan is limited to, as it was typed.
+/// The limits of a plan, as they were typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selection {
     /// Only these and what they need; everything when there are none.
@@ -24,7 +24,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether the plan is about the whole stack.
+    /// Returns true if the plan is about the whole stack.
     pub fn is_all(&self) -> bool {
         self.targets.is_empty() && self.excludes.is_empty()
     }
@@ -33,9 +33,9 @@ impl Selection {
 /// A plan of a part of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partial {
-    /// What it was limited to.
+    /// The limits as they were typed.
     pub selection: Selection,
-    /// What is in the stack, or live and ours, and not in the plan. The record keeps what it knows of it.
+    /// Things that are in the stack, or live and owned by it, but not in the plan. The record keeps what it knows of them.
     pub left_out: Vec<(Address, Identity)>,
     /// Objects among them that are live and ours and that no record names: it was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -91,32 +91,32 @@ impl InFile {
 
 /// All that a plan is made of.
 pub struct Inputs<'a> {
-    /// What is wanted.
+    /// The desired state.
     pub desired: Arc<[Resource]>,
-    /// What others own and the stack reads.
+    /// Things that others own and the stack reads.
     pub external: Vec<External>,
     /// Node pools with `capacity`, each with all its ways.
     pub ladders: Vec<Ladder>,
-    /// What is live.
+    /// The live state.
     pub world: &'a World,
     pub target: Target,
     pub owner: Owner,
     pub mode: Mode,
-    /// Whether the world is empty because nothing was read.
+    /// True if the world is empty because nothing was read.
     pub offline: bool,
     /// Consents given.
     pub allowed: Vec<Consent>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
-    /// Whether what has several ways to be had begins with the first again.
+    /// True if things with several ways to get capacity begin with the first way again.
     pub retry_capacity: bool,
-    /// What the plan is limited to.
+    /// The limits of the plan.
     pub selection: Selection,
-    /// Whether another target than the last one is meant.
+    /// True if another target than the last one is meant.
     pub retarget: bool,
-    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
+    /// The longest wait, in seconds, of changes that remove Dask's workers until their scheduler is idle.
     pub when_idle: Option<u32>,
-    /// What stops, starts, or is stopped.
+    /// The things that stop, start, or are stopped.
     pub halts: Halts,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,

@@ -1,5 +1,5 @@
-//! What a plan sees: what is wanted, what is live, whose that is, and what people call it. Nothing here changes while a plan
-//! is made.
+//! The view that a plan has of the world: desired state, live state, owners, and the names of things. Nothing here changes
+//! while a plan is made.
 
 pub(crate) mod address_match;
 pub mod cascade;
@@ -40,11 +40,11 @@ pub(crate) struct Observed<'a> {
     manager: String,
     /// The shapes of custom kinds.
     pub(crate) shapes: Shapes,
-    /// What is wanted, by what it is to the API.
+    /// The desired resources, keyed by their identity in the API.
     pub(crate) wanted: ByIdentity<'a>,
     /// Wanted definitions, by plural and group of their kind.
     definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
-    /// What people call things.
+    /// The names of things for people.
     pub(crate) known: Known<'a>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Observed<'a> {
         matches!(status, Some("STOPPING" | "ERROR"))
     }
 
-    /// Whether the stack has the definition of an object's kind, with the version that the object is asked for in.
+    /// Returns true if the stack has the definition of an object's kind, with the version that the object is asked for in.
     pub(crate) fn will_serve(&self, resource: &Resource) -> bool {
         let Identity::Object(object) = &resource.identity else { return false };
         let definition = self.definition_of(object);
@@ -95,7 +95,7 @@ impl<'a> Observed<'a> {
         Identity::Object(object)
     }
 
-    /// What is wanted beside what is live; `None` for actions.
+    /// Compares the desired with the live state; returns `None` for actions.
     pub(crate) fn compared(&self, resource: &Resource, kind: &Kind, live: &Value) -> Option<Compared> {
         match kind.compare {
             Compare::Gke(message, rows) => {
@@ -116,7 +116,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// What is amiss with something, whatever its fields say.
+    /// Returns what is amiss with a thing, whatever its fields say.
     pub(crate) fn looked_over(
         &self,
         resource: &Resource,
@@ -132,13 +132,13 @@ impl<'a> Observed<'a> {
         })
     }
 
-    /// Whether the stack has applied a live object.
+    /// Returns true if the stack has applied a live object.
     pub(crate) fn has_applied(&self, live: &Value) -> bool {
         diff::applied_by(live, &self.manager)
     }
 
-    /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
-    /// made is theirs.
+    /// Returns the standing of a live thing. It is shared if other stacks of this tool created it under the same name. Anyone
+    /// else's thing belongs to others.
     pub(crate) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
         if matches!(kind.compare, Compare::Gke(..)) {
             let labels = gke_labels(&resource.identity, live);
@@ -185,7 +185,7 @@ impl<'a> Observed<'a> {
         Users(diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect())
     }
 
-    /// What happens to something that is wanted, at the place of the first field that asks for it.
+    /// Returns the change of a desired thing, at the place of the first field that asks for it.
     pub(crate) fn proposed(&self, resource: &Resource, action: Action, fields: Vec<FieldChange>) -> Change {
         let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
         let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
@@ -198,7 +198,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// What people call a thing, and its kind.
+    /// Returns the name of a thing for people, and its kind.
     pub(crate) fn name_of(&self, identity: &Identity) -> (Address, KindId) {
         self.known.find(identity)
     }
@@ -209,7 +209,7 @@ impl<'a> Observed<'a> {
         *object == Record::object(&self.inputs.owner.stack) || *object == namespace
     }
 
-    /// Whether others own it, as the file says.
+    /// Returns true if others own it, as the file says.
     pub(crate) fn is_theirs(&self, identity: &Identity) -> bool {
         self.inputs.external.iter().any(|external| external.resource.identity == *identity)
     }
@@ -250,7 +250,7 @@ fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldCha
     })
 }
 
-/// Whose a live thing is.
+/// Kinds of ownership of a live thing.
 pub(crate) enum Standing {
     /// This stack's.
     Ours,

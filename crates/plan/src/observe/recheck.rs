@@ -1,4 +1,4 @@
-//! Whether a live object is still what its change was planned for, when its version has moved: a status or a label of
+//! Comparison of a live object with what its change was planned for, once its version has moved. A status or a label of
 //! others moves it, too.
 
 use serde_json::Value;
@@ -9,12 +9,12 @@ use model::address::FieldPath;
 use model::resource::{Owner, Resource};
 use model::secrets::given::Given;
 
-/// What a live object is to its planned change.
+/// Relations of a live object to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Still {
     /// As it is wanted already, and ours.
     ReadSet,
-    /// What the change was planned for: whatever moved, the plan does not rely on it.
+    /// As the change was planned for: whatever moved, the plan does not depend on it.
     Planned,
     /// Something else.
     Moved,

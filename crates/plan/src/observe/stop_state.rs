@@ -1,4 +1,4 @@
-//! What a plan is told and tells of what is stopped.
+//! Stops and starts: what a plan is asked to do, and what is stopped once it is applied.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use model::record::{Stop, Stopped, as_list};
 use model::resource::Identity;
 
-/// What is asked of a plan.
+/// Requests to a plan to stop or start things.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Halting {
-    /// What is stopped stays so.
+    /// Stopped things stay stopped.
     #[default]
     Leave,
-    /// What the selection names stops; everything that can, when it names nothing.
+    /// The selected things stop; without a selection, everything that can.
     Stop(Stop),
-    /// What the plan is about and is stopped, or has gone by itself, is brought back.
+    /// Things of the plan that are stopped, or have gone by themselves, are restored.
     Start,
 }
 
-/// What is stopped once a plan is applied.
+/// The things that are stopped once a plan is applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halts {
     pub asked: Halting,
@@ -29,13 +29,13 @@ pub struct Halts {
     /// The things that are being started: each no longer counts as stopped, and the record names it until an apply has seen it there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
-    /// Whether the record says otherwise, so that it is written even where nothing else changes.
+    /// True if the record says otherwise, so that it is written even where nothing else changes.
     #[serde(default)]
     pub news: bool,
 }
 
 impl Halts {
-    /// Whether there is nothing to say of it.
+    /// Returns true if nothing is asked for, stopped or being started.
     pub fn is_none(&self) -> bool {
         self.asked == Halting::Leave && self.stopped.is_empty() && self.starting.is_empty()
     }
@@ -56,7 +56,7 @@ impl Halts {
         self.stopped.values().all(|stop| (&stop.by, &stop.since) == (&asked.by, &asked.since))
     }
 
-    /// Whether it is what `stop` asked for.
+    /// Returns true for a plan of `stop`.
     pub fn is_stop(&self) -> bool {
         matches!(self.asked, Halting::Stop(_))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Whether a letter may stand within a word of a name.
+/// Returns true if a letter may stand within a word of a name.
 fn is_part(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '-'
 }
@@ -13,7 +13,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter| !is_part(letter)).filter(|word| !word.is_empty())
 }
 
-/// Whether a text in a value has a name as a word of its own.
+/// Returns true if a text in a value contains a name as a whole word.
 pub(crate) fn has_word(value: &Value, name: &str) -> bool {
     match value {
         Value::String(text) => text
@@ -35,7 +35,7 @@ fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
     }
 }
 
-/// What of a live object speaks of others.
+/// Returns the fields of a live object that can mention others.
 pub(crate) fn speaking(live: &Value) -> impl Iterator<Item = &Value> {
     let fields = live.as_object().into_iter().flatten();
     fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).map(|(_, value)| value)

@@ -8,7 +8,7 @@ use model::resource::Usual;
 pub struct LongestWay<'p> {
     /// Of the whole way, when all on it goes fast and when all on it goes slowly.
     pub usual: Usual,
-    /// What takes long on it, in the order of doing.
+    /// The changes on it that take long, in the order of doing.
     pub changes: Vec<&'p Change>,
 }
 

@@ -1,5 +1,5 @@
-//! What comes before what. Edges between makes come from what resources follow; those of deletes from what relates two
-//! things, so that no old edges need to be kept.
+//! The order of changes. Edges between creates come from what resources follow. Those of deletes come from relations between
+//! two things, so that no old edges need to be kept.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -40,7 +40,7 @@ pub fn connect(
     Ok(inscribe(orders, changes))
 }
 
-/// What a change does to workers, in the order in which those of one Dask cluster lose nothing.
+/// Effects of a change on workers, in the order in which those of one Dask cluster lose nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     /// Workers come, or stay as they are.
@@ -128,7 +128,7 @@ fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
     order
 }
 
-/// What resources say that they follow. A group does not follow its Dask cluster where that waits to hand over to it.
+/// Returns the order by what resources follow. A group does not follow its Dask cluster where that waits to hand over to it.
 fn of_makes(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
     let named = Named::of(changes.iter().map(|change| &change.address));

@@ -16,7 +16,7 @@ use crate::{Barrier, Change};
 /// each that is in the group. More become a barrier.
 const PAIRS: usize = 1024;
 
-/// What comes before what, as places among the changes.
+/// The order of changes, as pairs and groups of their places.
 #[derive(Debug)]
 pub(crate) struct Order {
     pairs: Vec<(usize, usize)>,
@@ -53,7 +53,7 @@ impl Order {
         self.pairs.is_empty() && self.groups.is_empty()
     }
 
-    /// Whether a group of so many before so many has too many pairs to write them out.
+    /// Returns true if a group of this size has too many pairs to write them out.
     pub fn is_long(&self, before: usize, after: usize) -> bool {
         before.saturating_mul(after) > self.limit
     }

@@ -1,5 +1,5 @@
-//! What relates two changes of a plan, one of which deletes. A delete waits for what lives on the thing that goes, and for
-//! what leaves it; it does not wait for everything that is made: what has nothing to do with a failure is done.
+//! Relations between two changes of a plan, one of which deletes. A delete waits for what lives on the deleted thing, and for
+//! what leaves it. It does not wait for every create: changes that are unrelated to a failure are still made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,9 +21,9 @@ use model::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, 
 struct Pods {
     /// Names of pools that they must or would rather run on.
     pools: BTreeSet<String>,
-    /// Whether some may run on any node.
+    /// True if some pods may run on any node.
     loose: bool,
-    /// Whether some of these ask for GPUs.
+    /// True if some of these ask for GPUs.
     loose_gpus: bool,
 }
 
@@ -46,12 +46,12 @@ impl Pods {
         pods
     }
 
-    /// Whether some may run on a pool. Nodes with GPUs keep away pods that ask for none: GKE taints them.
+    /// Returns true if some pods may run on a pool. Nodes with GPUs keep away pods that ask for none: GKE taints them.
     fn may_run_on(&self, pool: &str, has_gpus: bool) -> bool {
         self.pools.contains(pool) || self.loose && (!has_gpus || self.loose_gpus)
     }
 
-    /// Whether some of two things may run on one node.
+    /// Returns true if pods of both things may run on one node.
     fn may_meet(&self, other: &Self) -> bool {
         let any = |pods: &Self| pods.loose || !pods.pools.is_empty();
         any(self) && any(other) && (self.loose || other.loose || !self.pools.is_disjoint(&other.pools))
@@ -80,7 +80,7 @@ impl<'a> Thing<'a> {
         }
     }
 
-    /// Whether it is written or run. What others go on using is given up then.
+    /// Returns true if it is written or run, or if it is released because others go on using it.
     fn makes(&self) -> bool {
         !matches!(self.change.action, Action::Delete | Action::Keep)
     }
@@ -89,12 +89,12 @@ impl<'a> Thing<'a> {
         self.change.action == Action::Delete
     }
 
-    /// What is live of it may use what goes until it is written or given up.
+    /// Returns true if its live object may use a deleted thing until the change writes or releases it.
     fn uses(&self) -> bool {
         matches!(self.change.action, Action::Update | Action::Replace | Action::Forget)
     }
 
-    /// Whether others may be waiting for the room that it leaves.
+    /// Returns true if others may wait for the room that it leaves.
     fn gives_room(&self) -> bool {
         self.object().is_none() || self.room() != Room::Nothing
     }
@@ -107,7 +107,7 @@ impl<'a> Thing<'a> {
         self.deletes() && !self.goes_along()
     }
 
-    /// What has no steps of its own is gone when what takes it along is.
+    /// Returns true for a delete without steps of its own: it is done once the delete of its holder is.
     fn goes_along(&self) -> bool {
         self.deletes() && self.change.steps.is_empty()
     }
@@ -131,7 +131,7 @@ pub(crate) struct Relations<'a> {
     served: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
-/// What comes before what.
+/// The edges between changes, grouped by their cause.
 #[derive(Default)]
 pub(crate) struct Edges {
     /// Deletes after what lives on their thing.
@@ -204,7 +204,7 @@ impl<'a> Relations<'a> {
         edges
     }
 
-    /// What is stopped goes before the nodes of pools do: the operator that lets it go may run on any of them.
+    /// Orders deletes before stopped pools lose their nodes: the operator that finishes the deletes may run on any of them.
     fn of_emptied(&self, edges: &mut Edges) {
         let going: Vec<usize> = self.places(Thing::goes_itself).map(|(place, _)| place).collect();
         let emptied: Vec<usize> =
@@ -216,8 +216,8 @@ impl<'a> Relations<'a> {
         self.things.iter().enumerate().filter(move |(_, thing)| which(thing))
     }
 
-    /// What goes along is gone when what takes it along is: a cluster everything in it, a namespace and a Dask cluster what
-    /// is in one namespace.
+    /// Orders deletes without steps after the deletes of their holders. A cluster holds everything in it. A namespace and a
+    /// Dask cluster hold what is in one namespace.
     fn along(&self, edges: &mut Edges) {
         let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
         for (place, thing) in self.places(Thing::goes_along) {
@@ -323,7 +323,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// What is in a namespace that goes, or of a kind whose definition goes.
+    /// Orders a deleted namespace and its objects, and a deleted definition and the objects of its kind.
     fn of_insides(&self, edges: &mut Edges) {
         let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -347,7 +347,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// What goes and is said to follow something else that goes.
+    /// Orders a delete after the deletes of resources that follow it.
     fn of_followed(&self, edges: &mut Edges) {
         let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
@@ -361,7 +361,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// What speaks of an object that goes, as long as it does.
+    /// Orders a delete after the changes of live objects that mention its object.
     fn of_mentioned(&self, edges: &mut Edges) {
         let named = self.places(Thing::goes_itself).filter_map(|(place, thing)| {
             let ObjectId { namespace, name, .. } = thing.object()?;
@@ -379,7 +379,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Whether something that goes lives on a cluster or a pool that goes.
+    /// Returns true if `other` lives on a deleted cluster or pool.
     fn lives_on(&self, other: &Thing, goes: &Thing) -> bool {
         match (goes.pool(), other.object()) {
             (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, goes.gpu().is_some()),
@@ -388,7 +388,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Whether something that is written, run or given up has to do with a thing that goes until then.
+    /// Returns true if `other`, which is written, run or released, has to do with a deleted thing until then.
     fn leaves(&self, other: &Thing, goes: &Thing) -> bool {
         if matches!(goes.change.identity, Identity::Cluster(_)) {
             return true;
@@ -408,16 +408,16 @@ impl<'a> Relations<'a> {
             || other.uses() && names(other.live, inside, object)
     }
 
-    /// Whether no pool without GPUs stays as it is.
+    /// Returns true if the deleted pool has no GPUs, and no pool without GPUs is kept or updated.
     fn is_last_plain(&self, goes: &Thing) -> bool {
         let stays = |thing: &&Thing| matches!(thing.change.action, Action::Keep | Action::Update);
         let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
         goes.gpu().is_none() && !plain.any(|thing| stays(&thing))
     }
 
-    /// Whether a thing that goes leaves its room to another: GPUs of a sort to pools with GPUs of that sort, as quotas count
-    /// them and full ones are the rule; workers, and checks that were cut short, their GPUs to the checks and clusters that
-    /// come; an autoscaler the number of workers.
+    /// Returns true if a deleted thing leaves its room to another. GPUs of a type go to pools with GPUs of that type: quotas
+    /// count them, and full quotas are the rule. Workers, and checks that were cut short, leave their GPUs to the checks and
+    /// clusters that are created. An autoscaler leaves the number of workers.
     fn gives_way(&self, goes: &Thing, other: &Thing) -> bool {
         if let (Some(pool), Some(_)) = (goes.pool(), other.pool()) {
             let takes = match other.change.action {
@@ -460,7 +460,7 @@ impl<'a> Relations<'a> {
         goes.room() == Room::Number && (same || other.object().is_some_and(of_it))
     }
 
-    /// Whether a thing that goes is part of what serves the kind of an object: its definition, or the section of its
+    /// Returns true if a deleted thing is part of what serves the kind of an object: its definition, or the section of its
     /// controller.
     fn is_served(&self, object: &ObjectId, goes: &Thing) -> bool {
         let sections = self.served.get(object.gvk.group.as_str());
@@ -488,7 +488,7 @@ fn served<'a>(
     served
 }
 
-/// Whether an object is of a kind that the API server does not bring itself.
+/// Returns true for an object of a kind that is not built into the API server.
 pub(crate) fn is_custom(object: &ObjectId) -> bool {
     model::schema::api(&object.gvk.group, &object.gvk.version, &object.gvk.kind).is_none()
 }
@@ -502,7 +502,7 @@ pub(crate) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&
     served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
 }
 
-/// Whether an object is in a namespace, or of the kind of a definition.
+/// Returns true if `inside` is in the namespace `object`, or of the kind that the definition `object` defines.
 fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
     match object.gvk.kind.as_str() {
         "Namespace" => inside.namespace.as_ref() == Some(&object.name),
@@ -511,7 +511,7 @@ fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
     }
 }
 
-/// Whether a live object speaks of another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
+/// Returns true if a live object mentions another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
 fn names(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
     let reaches = object.namespace.is_none() || object.namespace == by.namespace;
     reaches && speaking(live).any(|value| has_word(value, &object.name))

@@ -138,7 +138,7 @@ fn live(changes: &[Change]) -> World {
     world
 }
 
-/// What follows what is said of places in the list; of a wanted resource the rest does not matter here.
+/// Returns desired resources that follow what is drawn; their other fields do not matter here.
 fn wanted(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
     let resource = |(drawn_one, change): (&Drawn, &Change)| {
         let follows = drawn_one.follows.iter().map(|other| {
@@ -155,7 +155,7 @@ fn wanted(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
     drawn.iter().zip(changes).map(resource).collect()
 }
 
-/// The same said plainly, of every pair.
+/// Returns the edges by asking every pair.
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     let [mut of_deletes, mut giving, mut leaving] = [const { BTreeSet::new() }; 3];
     for (goes, thing) in of.places(Thing::deletes) {
@@ -198,7 +198,7 @@ fn takes_along(goes: &Thing, along: &Thing) -> bool {
     }
 }
 
-/// Whether a namespace takes objects along that something serves which goes, too, and is not in the namespace.
+/// Returns true if a deleted namespace holds objects that a deleted thing outside of it serves.
 fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bool {
     let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
     let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
@@ -212,7 +212,7 @@ fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bo
     })
 }
 
-/// Whether an object that goes was made after another one that goes, and has to do with it.
+/// Returns true if a deleted object was created after another deleted one, and has to do with it.
 fn later_in(of: &Relations, other: &Thing, goes: &Thing) -> bool {
     let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
     let follows = |resource: &Resource| {
@@ -230,7 +230,7 @@ fn later_in(of: &Relations, other: &Thing, goes: &Thing) -> bool {
 }
 
 proptest! {
-    /// What is found by what relates two things is what asking every pair finds, be it written out or as groups.
+    /// Checks that the edges, written out or as groups, are those that asking every pair finds.
     #[test]
     fn edges_are_those_of_every_pair(drawn in prop::collection::vec(drawn(), 1..14)) {
         // A plan has one change of a thing.
@@ -254,7 +254,7 @@ proptest! {
 }
 
 proptest! {
-    /// What lives on what, speaks of what and takes what along is drawn at random, and nothing waits for itself.
+    /// Checks that nothing waits for itself in plans whose relations are drawn at random.
     #[test]
     fn what_goes_never_waits_in_a_circle(drawn in prop::collection::vec(drawn(), 1..14)) {
         let mut changes: Vec<Change> = drawn.iter().enumerate().map(|(place, one)| change(one, place)).collect();

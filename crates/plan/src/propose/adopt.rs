@@ -12,7 +12,7 @@ use model::resource::{
 };
 use model::source::Sources;
 
-/// What a person agreed to beyond the adoption itself.
+/// Consents of a person beyond the adoption itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreed<'a> {
     /// Changes of fields to what the stack file says.
@@ -21,7 +21,7 @@ pub struct Agreed<'a> {
     pub consents: &'a [Consent],
 }
 
-/// What stands against adopting a section by a plan, in the order of the plan.
+/// Returns the objections to adopting a section by a plan, in the order of the plan.
 pub fn against(
     plan: &Plan,
     section: &Address,
@@ -119,7 +119,7 @@ fn other_stack(change: &Change, world: &World) -> Option<String> {
     labels[LABEL_STACK].as_str().or(stacks.next()).map(str::to_owned)
 }
 
-/// Whether a field only says whose a thing is.
+/// Returns true if a field only says who owns a thing.
 fn is_mark(field: &FieldChange) -> bool {
     let marks = [
         FieldPath::keys(["metadata", "labels", OBJECT_LABEL_MANAGED_BY]),

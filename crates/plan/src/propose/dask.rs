@@ -1,4 +1,4 @@
-//! What plans know of Dask's things beyond their fields: whose number of workers counts, and what goes with a cluster.
+//! Knowledge about Dask's things beyond their fields: which number of workers counts, and what is deleted with a cluster.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -200,7 +200,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the pool of a request was bought in a way that needs none.
+    /// Returns true if the pool of a request was bought in a way that needs no request.
     fn is_needless(&self, request: &Value) -> bool {
         let pool = provisioning::pool_with_ways(request);
         let live = pool.and_then(|pool| self.seen.inputs.world.pools.get(pool));
@@ -221,8 +221,8 @@ impl Planner<'_> {
         self.notes.push(Note::of(Code::RequestEnded, address, message));
     }
 
-    /// Whether a thing is wanted, not there, and rightly so: it was made once in its present text and has gone since,
-    /// or it goes with a cluster of that sort.
+    /// Returns true if a desired thing is rightly absent. It was created once in its present text and has gone since, or it
+    /// belongs to a cluster for which that holds.
     pub(crate) fn stays_gone(&mut self, resource: &Resource) -> bool {
         let Inputs { world, mode: _, replace, .. } = self.seen.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.renewed);

@@ -1,4 +1,4 @@
-//! What is proposed for each thing that is wanted: what happens to it, to which fields, and why.
+//! Proposals for each desired thing: its action, the fields that change, and why.
 
 use std::collections::HashMap;
 
@@ -118,7 +118,7 @@ impl Planner<'_> {
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
-    /// What is wanted of something that is there and stays.
+    /// Proposes the change of a desired thing that is live and stays.
     fn want_of(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
         self.is_served(resource, live);
         // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
@@ -338,7 +338,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a change invalidates the pass of a check.
+/// Returns true if a change invalidates the pass of a check.
 pub fn disturbs(change: &Change, check: &Resource) -> bool {
     let before = |address| address_match::names(address, &change.address);
     (kinds::of(change.kind).disturbs)(change.action) && check.follows.iter().any(before)

@@ -1,5 +1,5 @@
-//! What others own and the stack relies on (`manage = false`): looked at and compared with what the section says,
-//! never written, labelled, waited for or deleted.
+//! External things that the stack depends on (`manage = false`). They are read and compared with what the section says. They
+//! are never written, labeled, waited for or deleted.
 
 use serde_json::Value;
 
@@ -77,8 +77,8 @@ impl Planner<'_> {
         found.map(|(_, live)| live.clone())
     }
 
-    /// Whether what is not there is known not to be there, and not only out of sight because something around it is
-    /// missing or unreadable, which is told by itself.
+    /// Returns true if something absent is known to be absent. Otherwise something around it may be missing or unreadable,
+    /// which is reported by itself.
     fn could_be_seen(&self, identity: &Identity) -> bool {
         let world = self.seen.inputs.world;
         let inside =
@@ -125,7 +125,7 @@ impl Planner<'_> {
         problem.about(resource.address.clone(), "").help(help)
     }
 
-    /// What the section says and is not so.
+    /// Returns the fields whose live values differ from what the section says.
     fn differences(&self, resource: &Resource, live: &Value) -> Vec<FieldChange> {
         let mut changes = match kinds::of(resource.kind).compare {
             Compare::Gke(message, rows) => {
@@ -155,7 +155,7 @@ impl Planner<'_> {
         self.seen.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
     }
 
-    /// What is being made or deleted, or is broken, is nothing to rely on.
+    /// Reports things that are being created or deleted, or are broken: the stack cannot depend on them.
     fn usable(&mut self, resource: &Resource, live: &Value) {
         let why = match (&resource.identity, live["status"].as_str()) {
             (_, _) if !live["metadata"]["deletionTimestamp"].is_null() => "it is being deleted".to_owned(),
@@ -193,7 +193,7 @@ impl Planner<'_> {
         self.notes.push(Note::of(code, &resource.address, message));
     }
 
-    /// What was found, in a few words.
+    /// Returns a short summary of what was found.
     fn found(&self, identity: &Identity, live: &Value) -> String {
         match identity {
             Identity::Cluster(_) => gke::cluster::summary(live),
@@ -327,7 +327,7 @@ impl Planner<'_> {
     }
 }
 
-/// What is missing to a workload's or definition's readiness, in a few words.
+/// Returns in a few words what a workload or definition lacks to be ready.
 fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
     let status = &live["status"];
     let (ready, wanted) = match object.gvk.kind.as_str() {

@@ -40,7 +40,7 @@ pub(crate) fn settle(inputs: &mut Inputs<'_>) {
     }
 }
 
-/// The same for what is only looked at.
+/// Returns the resources, each with the body of the way that it is on, for uses that only look at it.
 pub fn settled(resources: &[Resource], ladders: &[Ladder], world: &World) -> Vec<Resource> {
     let mut resources = resources.to_vec();
     for ladder in ladders {
@@ -64,12 +64,12 @@ fn stays(ladder: &Ladder, world: &World) -> Option<usize> {
     }
 }
 
-/// Whether an apply ended before it could go on with the next way.
+/// Returns true if an apply ended before it could go on with the next way.
 fn goes_on(ladder: &Ladder, live: &Value, world: &World) -> bool {
     is_short(live) && ways::on(ladder, live).is_some() && was_never_whole(&ladder.identity, live, world)
 }
 
-/// Whether GKE still makes a thing, or could not, and the record knows that no apply has seen it ready: nothing ever ran on it.
+/// Returns true if GKE creates a thing, or could not, and by the record no apply saw it ready: nothing ever ran on it.
 /// Without the record, or with nodes, that is not certain, and then nothing goes without approval.
 fn was_never_whole(identity: &Identity, live: &Value, world: &World) -> bool {
     let recorded = world.record.iter().flat_map(|record| &record.inventory);
@@ -132,7 +132,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What each change does when its way has no machines, in full, as everything that an apply may send.
+    /// Fills in `climb` of each change: all steps that apply may send when a way has no machines.
     pub(crate) fn climbs(&mut self) {
         for place in 0..self.changes.len() {
             let change = &self.changes[place];
@@ -173,7 +173,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether a pool without nodes gets some, and may be made anew.
+    /// Returns true if a pool without nodes gets some, and may be recreated.
     fn comes_from_nothing(&self, resource: &Resource) -> bool {
         let size = resource.identity.pool().and_then(|pool| self.seen.inputs.world.sizes.get(pool));
         size == Some(&0) && !starts_empty(&resource.body) && !resource.protect
@@ -191,7 +191,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What deletes a thing that has been tried, and makes it anew.
+    /// Returns the steps that delete a thing that has been tried and, unless `action` is a delete, recreate it.
     fn anew(&self, resource: &Resource, action: Action) -> Vec<Step> {
         let context = ChangeContext {
             resource: (action != Action::Delete).then_some(resource),

@@ -1,5 +1,5 @@
-//! What is lost on hosts without a word from anybody else: hosts of `[ssh]` that are not looked at, or that are others than at the last
-//! apply, while something of the stack is there; what the last workers of a Dask cluster hold; and certificates that end.
+//! Losses on hosts that nobody else reports. Hosts of `[ssh]` may be unread, or others than at the last apply, while
+//! something of the stack is there. The last workers of a Dask cluster may hold data, and certificates may end.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -205,8 +205,8 @@ impl Planner<'_> {
     }
 }
 
-/// What a change of workers on hosts comes to: none restart where there are none, and the hosts that workers come to or leave are said
-/// once.
+/// Adjusts the changes of workers on hosts. None restart where there are none, and the hosts that workers come to or leave
+/// are listed once.
 pub(crate) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>) {
     if !kind.hands_over {
         return;

@@ -1,5 +1,6 @@
-//! What would go along with what goes ([`crate::observe::cascade`]): what the stack still wants is kept from it, what others have is
-//! named and needs consent of its own. What a controller made for a thing of ours is ours.
+//! Impact of deletions on what a server deletes with them ([`crate::observe::cascade`]). Resources that the stack wants are
+//! kept from it. Objects that the stack does not own are named and need consent of their own. Objects that a controller
+//! created for one of the stack's resources count as the stack's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,19 +27,19 @@ pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
     reach_of(&plan.changes)
 }
 
-/// Whether a change takes a live thing away.
+/// Returns true if a change deletes a live thing of the stack, or the nodes of a pool.
 fn goes(change: &Change) -> bool {
     (matches!(change.action, Action::Delete | Action::Replace) || change.empties()) && !change.foreign
 }
 
-/// Whether a change has the nodes of a pool made anew.
+/// Returns true if a change makes GKE recreate the nodes of a pool.
 pub(crate) fn rolls(change: &Change) -> bool {
     matches!(change.identity, Identity::NodePool { .. })
         && matches!(change.action, Action::Update | Action::Forget)
         && change.fields.iter().any(|field| field.effect == Effect::Rolling)
 }
 
-/// Whether a change switches queued provisioning on for a live pool, which has no nodes then.
+/// Returns true if a change switches queued provisioning on for a live pool, which has no nodes then.
 pub(crate) fn empties(change: &Change) -> bool {
     let switch = FieldPath::keys(["queuedProvisioning", "enabled"]);
     let on = |value: &Option<Value>| value.as_ref().is_some_and(|value| *value == true);
@@ -79,7 +80,7 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
     (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
 }
 
-/// Whether a Pod is somebody's, and has not ended.
+/// Returns true for a Pod that is neither ended, being deleted, nor in a system namespace.
 pub(crate) fn runs_on(object: &ObjectId, live: &Value) -> bool {
     let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(system::is_system)
@@ -129,7 +130,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// What is ours: what the stack still wants, or others still need, does not go along; the rest is named.
+    /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
     fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
         let inputs = self.seen.inputs;
         let desired = resource::by_identity(&inputs.desired);
@@ -199,7 +200,7 @@ impl<'w> Planner<'w> {
         self.changes.iter().any(|change| change.identity == *identity && change.action == Action::Replace)
     }
 
-    /// What other stacks use, too, cannot be left to them when it goes.
+    /// Marks a thing that other stacks use, too, for deletion with its holder: it cannot be left to them.
     fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
         let (users, with) = (self.seen.users_of(thing), Holder::Named(self.seen.name_of(root).0));
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
@@ -265,7 +266,7 @@ impl<'w> Planner<'w> {
         self.problems.push(problem);
     }
 
-    /// What replaces these, too; a plan of a part of the stack may leave them out.
+    /// Returns the flags that replace these, too; a plan of a part of the stack may leave them out.
     fn flags(&self, things: &[&Identity]) -> String {
         let Selection { targets, excludes } = &self.seen.inputs.selection;
         let names: BTreeSet<Address> = things.iter().map(|thing| self.seen.name_of(thing).0).collect();
@@ -280,7 +281,7 @@ impl<'w> Planner<'w> {
         format!("{}{without}", flags.join(" "))
     }
 
-    /// What others have and is not made for something that goes, too.
+    /// Adds the deletes of things of others that were not created for something that is deleted.
     fn of_others(
         &mut self,
         cascade: &Cascade<'w>,
@@ -468,7 +469,7 @@ fn is_default_group(object: &ObjectId, live: &Value) -> bool {
     object.gvk == kinds::dask::api::group() && object.name == format!("{cluster}-default")
 }
 
-/// Whether every namespace has such an object, or a controller wrote it for another one.
+/// Returns true for an object that every namespace has, or that a controller wrote for another one.
 pub fn is_everywhere(object: &ObjectId, live: &Value) -> bool {
     let kind = object.gvk.kind.as_str();
     let everywhere = match kind {

@@ -20,7 +20,7 @@ pub(crate) fn definitions() -> impl Iterator<Item = String> {
     ["workloads", "localqueues"].into_iter().map(|plural| format!("{plural}.{}", kueue::GROUP))
 }
 
-/// Whether a change takes a queue away.
+/// Returns true for a ClusterQueue or LocalQueue of Kueue.
 pub(crate) fn is_queue(object: &ObjectId) -> bool {
     object.gvk.group == kueue::GROUP && ["ClusterQueue", "LocalQueue"].contains(&object.gvk.kind.as_str())
 }
@@ -81,7 +81,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Whether Kueue made an object for work of this stack.
+    /// Returns true if Kueue created an object for work of this stack.
     pub(crate) fn is_of_our_work(&self, gangs: &Gangs, object: &ObjectId, live: &Value) -> bool {
         let gang = || (object.namespace.clone().unwrap_or_default(), object.name.clone());
         let workload = object.gvk.group == kueue::GROUP && object.gvk.kind == "Workload";
@@ -101,7 +101,7 @@ impl<'w> Planner<'w> {
         .collect()
     }
 
-    /// Whether a Workload is that of a Job of this stack.
+    /// Returns true if a Workload belongs to a Job of this stack.
     fn is_of_our_job(&self, workload: &ObjectId, live: &Value) -> bool {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let jobs: Vec<&str> =
@@ -112,7 +112,7 @@ impl<'w> Planner<'w> {
         own.any(|(object, live)| jobs.contains(&object.name.as_str()) && self.seen.has_applied(live))
     }
 
-    /// Whether a piece of work is in a queue: it names the LocalQueue, or that leads to the ClusterQueue.
+    /// Returns true if a Workload is in a queue: it names the LocalQueue, or one that leads to the ClusterQueue.
     fn is_in(&self, queue: &ObjectId, workload: &ObjectId, live: &Value) -> bool {
         let named = text(&live["spec"]["queueName"]);
         if queue.gvk.kind == "LocalQueue" {

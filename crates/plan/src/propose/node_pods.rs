@@ -1,4 +1,4 @@
-//! What runs on nodes that GKE recreates or deletes.
+//! Effects on the Pods of nodes that GKE recreates or deletes.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{Action, Change, Note};
 use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
 
-/// What happens to the nodes of a pool.
+/// Kinds of changes to the nodes of a pool.
 #[derive(Clone, Copy, PartialEq)]
 enum Nodes {
     Rolled,
@@ -91,7 +91,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Whether pools go, and none stays or comes.
+    /// Returns true if no pool stays or is created.
     fn no_pool_is_left(&self) -> bool {
         let mut left: BTreeSet<&str> = self.seen.inputs.world.pools.keys().map(String::as_str).collect();
         let mut comes = false;
@@ -124,13 +124,13 @@ impl Planner<'_> {
     }
 }
 
-/// What becomes of Pods for which there is no node any more.
+/// Describes Pods for which no node is left.
 fn waiting(moved: &[&ObjectId]) -> Vec<String> {
     let (is, waits) = if moved.len() == 1 { ("is", "waits") } else { ("are", "wait") };
     vec![format!("no pool is left for {}, which {is} recreated and {waits} for a node", named(moved))]
 }
 
-/// What becomes of Pods whose nodes all go.
+/// Describes Pods whose nodes are all deleted or recreated.
 fn all(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
     let mut parts = Vec::new();
     if !lost.is_empty() {
@@ -145,7 +145,7 @@ fn all(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
     parts
 }
 
-/// The same where it is not known which nodes go.
+/// Describes Pods on a pool of which it is not known which nodes are deleted.
 fn some(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
     let mut parts = Vec::new();
     if !lost.is_empty() {

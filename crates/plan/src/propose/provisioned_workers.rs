@@ -11,7 +11,7 @@ use kinds::kubernetes::{provisioning, request_stage};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
 
-/// What becomes of a live thing that nobody wants any more.
+/// Decisions about a live thing that nobody wants any more.
 pub(crate) enum Left {
     Goes(Reason),
     Stays(Reason),
@@ -36,7 +36,7 @@ impl<'a> Planner<'a> {
         desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| follows(one, request))
     }
 
-    /// What happens to a request by what happens to its workers; `false` when it is as with everything else.
+    /// Plans a request by the change of its workers. Returns `false` when it is planned as everything else.
     pub(crate) fn want_booked(&mut self, resource: &Resource) -> bool {
         let Some(user) = self.user_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == user.identity) else {
@@ -76,8 +76,8 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// What becomes of requests and PodTemplates of workers that were before: they go with those, and what a request that
-    /// stays names stays.
+    /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but what a kept
+    /// request names stays.
     pub(crate) fn left_by_workers(&self, identity: &Identity, address: &Address) -> Option<Left> {
         let object = identity.object()?;
         if !matches!(object.gvk.kind.as_str(), "PodTemplate" | "ProvisioningRequest") {

@@ -19,7 +19,7 @@ fn is_request(resource: &Resource) -> bool {
     resource.identity.object().is_some_and(|object| is(&object.gvk.kind, &object.gvk.group))
 }
 
-/// Whether the pods of a thing take the nodes of a request.
+/// Returns true if the pods of `user` use the nodes of `request`.
 pub(crate) fn uses(user: &Resource, request: &Resource) -> bool {
     let (Some(one), Some(other)) = (user.identity.object(), request.identity.object()) else { return false };
     is_request(request)
@@ -34,7 +34,7 @@ fn consumes(value: &Value, request: &str) -> bool {
     found.contains(&request)
 }
 
-/// Whether the nodes that a request asks for are of a pool.
+/// Returns true if a request asks for nodes of a pool.
 pub(crate) fn is_for(request: &Resource, pool: &str, all: &[&Resource]) -> bool {
     let Some(object) = request.identity.object().filter(|_| is_request(request)) else { return false };
     let sets = request.body["spec"]["podSets"].as_array().into_iter().flatten();
@@ -71,12 +71,12 @@ fn standing(user: &Resource, world: &World) -> Use {
     }
 }
 
-/// Whether the next apply makes what uses a request: it would wait for nodes that nobody asks for.
+/// Returns true if the next apply creates the user of a request: it would wait for nodes that nobody asks for.
 pub(crate) fn comes(user: &Resource, request: &Resource, world: &World) -> bool {
     uses(user, request) && standing(user, world) == Use::Comes
 }
 
-/// Whether a thing is stopped together with what stops: a request of something that can, or what is still to come of a
+/// Returns true if a thing is stopped together with what stops: a request of something that can stop, or a future user of a
 /// request.
 pub(crate) fn goes_along(
     place: usize,
@@ -89,7 +89,7 @@ pub(crate) fn goes_along(
     others.into_iter().any(|other| can(&other) && uses(all[other], one) || comes(one, all[other], world))
 }
 
-/// Whether a request has done its work: it gave its nodes to what has ended, and asked for again they would be for nobody.
+/// Returns true if a request has done its work: its users have ended, and nodes requested again would serve nobody.
 pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) -> bool {
     if !is_request(request) || !world.find(&request.identity).is_some_and(request_stage::has_nodes) {
         return false;
@@ -109,7 +109,7 @@ pub(crate) fn left_by(all: &[&Resource], stops: &BTreeSet<usize>, world: &World)
     (0..all.len()).filter(|place| !stops.contains(place) && is_request(all[*place])).filter(left).collect()
 }
 
-/// What starts with what is named: the stopped users of a request, and the stopped requests of a user.
+/// Returns the addresses that start with the named ones: stopped users of a request, and stopped requests of a user.
 pub(crate) fn with_requests(inputs: &Inputs<'_>, is_stopped: impl Fn(&Resource) -> bool) -> Vec<Address> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();

@@ -1,4 +1,4 @@
-//! What goes: what is live and ours and no longer wanted. What several stacks use goes with the last of them.
+//! Deletes of live things that the stack owns and no longer wants. What several stacks use is deleted with the last of them.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ enum Hold {
 }
 
 impl Owned<'_> {
-    /// Whether it goes, or this stack's hold on it.
+    /// Returns true if it is deleted or released.
     pub(crate) fn goes(&self) -> bool {
         self.stays.is_none() && self.hold != Hold::HandedOver
     }
@@ -170,7 +170,7 @@ impl<'a> Planner<'a> {
         notes
     }
 
-    /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
+    /// Returns true if the GKE cluster is owned by the stack and in the plan, so that `destroy` deletes it.
     pub(crate) fn cluster_goes(&self) -> bool {
         let Inputs { world, target, owner, external, .. } = self.seen.inputs;
         let Some(name) = &target.gke else { return false };
@@ -370,7 +370,7 @@ fn labels_removed(identity: &Identity, live: &Value) -> Vec<FieldChange> {
     removed.collect()
 }
 
-/// What is live, without what is secret and without who wrote which field.
+/// Returns a live object without secrets and without `managedFields`.
 fn without_secrets(live: &Value) -> Value {
     let mut live = live.clone();
     let secret = live["kind"] == "Secret";

@@ -83,7 +83,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether a request goes by the same plan: itself, or the gang that Kueue has made it for.
+    /// Returns true if the same plan deletes a request: itself, or the gang for which Kueue created it.
     fn request_goes(&self, request: &ObjectId, live: &Value, gone: &[&Change]) -> bool {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let workloads: Vec<&str> = owners

@@ -18,7 +18,7 @@ struct Candidate {
     address: Address,
     identity: Identity,
     follows: Vec<Address>,
-    /// Whether it is deleted.
+    /// True if it is deleted.
     goes: bool,
 }
 
@@ -178,7 +178,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a thing cannot stay when the other goes: what is in it or of its kind, and what the operator works on.
+/// Returns true if a thing cannot stay without the other: what is in it or of its kind, and what the operator works on.
 fn lives_in(thing: &Identity, other: &Candidate) -> bool {
     let by_operator = |object: &ObjectId| {
         other.address.section() == kinds::scope::DASK_OPERATOR && object.gvk.group == schema::DASK_GROUP
@@ -230,7 +230,7 @@ pub fn meant(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnost
     })
 }
 
-/// The same where one section must be meant.
+/// Returns the places as [`meant`] does, where one section must be meant.
 ///
 /// # Errors
 /// It means none, or several sections.

@@ -1,4 +1,4 @@
-//! What is in doubt: whether this is the place where the stack was applied last, and what cannot be known any more.
+//! Doubts of a plan: whether this is the place of the last apply, and what cannot be known any more.
 
 use crate::planner::Planner;
 use crate::{Consent, Inputs, Mode, Note, observe::diff};
@@ -21,7 +21,7 @@ pub const SEE_FIRST: &str = "a plan needs the live state; `--offline` plans with
 const NAMED: usize = 5;
 
 impl Planner<'_> {
-    /// What cannot be read cannot be planned: it must never look empty.
+    /// Reports live state that cannot be read as a problem: it must never look empty.
     pub(crate) fn readable(&mut self) {
         let world = self.seen.inputs.world;
         let unread = match (&world.cluster, &world.inside) {
@@ -118,7 +118,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether a destroy may delete a GKE cluster that nobody can look into.
+    /// Returns true if a destroy may delete a GKE cluster that nobody can look into.
     pub(crate) fn goes_unseen(&self) -> bool {
         let Inputs { mode, allowed, .. } = self.seen.inputs;
         *mode == Mode::Destroy && allowed.iter().any(Consent::is_to_unseen) && self.cluster_goes()
@@ -143,7 +143,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether earlier applies have made objects in the cluster.
+    /// Returns true if earlier applies have created objects in the cluster.
     pub(crate) fn has_things(&self) -> bool {
         self.seen.inputs.has_things()
     }

@@ -109,7 +109,7 @@ impl Planner<'_> {
         found.unwrap_or_default()
     }
 
-    /// The same for the pools that are made, or whose number is set, by their place among the changes.
+    /// Returns the zones of pools that are created, or whose number is set, keyed by their place among the changes.
     pub(crate) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
         for (place, change) in self.changes.iter().enumerate() {
@@ -166,8 +166,8 @@ impl Planner<'_> {
         Some(problem.about(resource.address.clone(), "").help(help))
     }
 
-    /// Whether nodes that are too many come from an upgrade that GKE is doing: a surge puts a few more beside the pool's
-    /// own, a blue-green one as many again. What the file said before and no longer says is no surge.
+    /// Returns true if excess nodes come from an upgrade that GKE is doing. A surge adds a few beside the pool's own, a
+    /// blue-green one as many again. A number that the file no longer has is no surge.
     /// Source: googleapis `cluster_service.proto`, `UpgradeSettings`: "the number of nodes simultaneously under upgrade is
     /// maxSurge + maxUnavailable". That instance groups aim for them meanwhile is recalled.
     pub(crate) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
@@ -179,7 +179,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a pool that is being upgraded has so many nodes because of that.
+/// Returns true if a pool that is being upgraded has so many nodes because of that.
 pub(crate) fn is_surge(live: &Value, wanted: u64, nodes: u32) -> bool {
     let settings = &live["upgradeSettings"];
     let more = match settings["strategy"].as_str() {

@@ -96,7 +96,7 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// What GKE asks of the first pool beyond what the file says of it.
+/// Notes what GKE asks of the first pool beyond what the file says of it.
 fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
     let mut tell = |what: &str| notes.push(Note::of(Code::FirstPool, &pool.address, what));
     if starts_empty(&pool.body) {
@@ -279,7 +279,7 @@ fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
     }
 }
 
-/// What of the plan a consent that fits nothing may have meant.
+/// Returns the address in the plan that a consent which fits nothing may have meant.
 fn meant_instead(plan: &Plan, given: &Consent) -> Option<Address> {
     let needed = plan.missing_consents(&[]);
     let addresses = needed.iter().map(|consent| consent.address.as_str());

@@ -1,5 +1,5 @@
-//! What can be known before the first write of whether Google Cloud has room for what a plan makes: quotas, machines and
-//! GPUs of zones, organization policies. Pure: a plan in, questions out; answers in, findings out.
+//! Checks before the first write of whether Google Cloud has room for what a plan creates: quotas, machines and GPUs of
+//! zones, organization policies. Pure: a plan in, questions out; answers in, findings out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,15 +23,15 @@ mod quotas;
 
 pub use policies::Constraint;
 
-/// What a plan needs of Google Cloud.
+/// The needs of a plan for capacity of Google Cloud.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preflight {
     pub project: String,
     region: String,
     pools: Vec<Pool>,
-    /// What asks for machines that it waits for.
+    /// Addresses of things that ask for machines and wait for them.
     requests: Vec<Address>,
-    /// Whether it gives capacity back that nobody can count: then nothing is certain to be too little.
+    /// True if the plan frees capacity that nobody can count: then no shortage is certain.
     frees: bool,
 }
 
@@ -41,7 +41,7 @@ struct Pool {
     address: Address,
     /// Where its machine type stands.
     machine_at: FieldPath,
-    /// The same of its number of nodes.
+    /// The field of its number of nodes.
     nodes_at: FieldPath,
     node: Node,
     /// Where the nodes come; none where GKE chooses.
@@ -52,7 +52,7 @@ struct Pool {
     most: u64,
     /// Beside them while an upgrade runs.
     surge: u64,
-    /// What it was before, with as many nodes.
+    /// Its former node, with the number of nodes.
     before: Option<(Node, Nodes)>,
     news: News,
 }
@@ -64,7 +64,7 @@ struct Nodes {
     most: u64,
 }
 
-/// What is new about the nodes of a pool.
+/// Kinds of changes to the nodes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
     /// All of them.
@@ -82,15 +82,15 @@ pub enum Question {
     Region,
     /// Those of the project.
     Project,
-    /// Whether a zone has a machine type.
+    /// A machine type in a zone.
     Machine { zone: String, machine: String },
-    /// Whether it has a GPU.
+    /// A GPU type in a zone.
     Gpu { zone: String, gpu: String },
     /// An organization policy as it holds for the project.
     Policy(Constraint),
 }
 
-/// What was answered, or why nothing was.
+/// The answers, or the reasons why there is none, keyed by question.
 pub type Answers = BTreeMap<Question, Result<Value, String>>;
 
 impl Question {
@@ -111,7 +111,7 @@ impl Question {
         }
     }
 
-    /// What it needs permission for.
+    /// Returns the IAM permission that the question needs.
     pub fn permission(&self) -> &'static str {
         match self {
             Self::Region => "compute.regions.get",
@@ -122,7 +122,7 @@ impl Question {
         }
     }
 
-    /// What is not known without its answer.
+    /// Returns the name of what stays unknown without the answer.
     fn about(&self, preflight: &Preflight) -> String {
         match self {
             Self::Region => format!("quotas of {}", preflight.region),
@@ -135,7 +135,7 @@ impl Question {
 }
 
 impl Preflight {
-    /// What a plan needs; `None` for one that takes no capacity.
+    /// Returns the needs of a plan; `None` for one that takes no capacity.
     pub fn of(plan: &Plan) -> Option<Self> {
         let name = plan.target.gke.as_ref().filter(|_| !plan.offline && plan.mode == Mode::Apply)?;
         let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
@@ -156,7 +156,7 @@ impl Preflight {
         asks.then(|| Self { project, region, pools, requests, frees: frees(plan) })
     }
 
-    /// What is to be read, each once.
+    /// Returns the questions to ask, each once.
     pub fn questions(&self) -> BTreeSet<Question> {
         let mut questions = BTreeSet::from([Question::Region, Question::Project]);
         for pool in self.pools.iter().filter(|pool| pool.news.asks_for_machines()) {
@@ -180,7 +180,7 @@ impl Preflight {
         self.pools.iter().filter(|pool| pool.news == News::New)
     }
 
-    /// What the answers say, the gravest first.
+    /// Returns the findings from the answers, the gravest first.
     pub fn findings(&self, answers: &Answers) -> Vec<Diagnostic> {
         let mut findings = quotas::findings(self, answers);
         findings.extend(self.not_offered(answers));
@@ -375,7 +375,7 @@ fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
     calls.filter_map(nodes).next()
 }
 
-/// What is made and asks for machines all at once: requests, and work in queues that make requests.
+/// Returns what is created and asks for machines all at once: requests, and work in queues that make requests.
 fn requests(plan: &Plan) -> Vec<Address> {
     let queues: BTreeSet<&str> = plan
         .desired
@@ -396,7 +396,7 @@ fn requests(plan: &Plan) -> Vec<Address> {
     plan.changes.iter().filter(asks).map(|change| change.address.clone()).collect()
 }
 
-/// Whether nodes go with something that is deleted, or with the cluster.
+/// Returns true if a pool is deleted, a pool without `nodeCount` is replaced, or the cluster is deleted or replaced.
 fn frees(plan: &Plan) -> bool {
     plan.changes.iter().any(|change| match (&change.identity, change.action) {
         (Identity::NodePool { .. }, Action::Delete) => true,

@@ -1,4 +1,4 @@
-//! What a plan keeps and what is not ready all the same: nothing to change is not all that there is to say.
+//! Readiness of what a plan keeps: a plan without changes may still have things that are not ready.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::{Action, Change, Mode, Note, Plan};
 use model::diag::Code;
 use model::resource::{Await, Identity, KindId, Readiness, Resource, World};
 
-/// What tells whether the things that a plan keeps are ready, by their place in its list of changes.
+/// Returns the waits that tell whether kept things are ready, with their place in the plan's list of changes.
 pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     if plan.mode == Mode::Destroy {
         return Vec::new();

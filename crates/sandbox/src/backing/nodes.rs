@@ -58,7 +58,7 @@ pub async fn keep(sandbox: Sandbox, backing: Arc<Backing>) -> Result<(), Sandbox
     }
 }
 
-/// What a round left behind.
+/// The state of the nodes after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Settled,
@@ -151,8 +151,8 @@ async fn taken_down(
     Ok(gone)
 }
 
-/// Whether nothing runs on a node any more. Kubelets end what runs on a machine that goes down, and there may be none that
-/// could do so for a node that is gone.
+/// Deletes the pods on a node, except those of DaemonSets, and returns true once none is left. Kubelets end what runs on a
+/// machine that goes down, and there may be none that could do so for a node that is gone.
 async fn drained(backing: &Backing, node: &str, pods: &Value) -> Result<bool, String> {
     let runs = |pod: &&Value| {
         let of_daemon_set = pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
@@ -170,7 +170,7 @@ async fn drained(backing: &Backing, node: &str, pods: &Value) -> Result<bool, St
     Ok(drained)
 }
 
-/// What was read, in the shape that the rules read.
+/// Returns the objects that were read as a [`Cluster`], which the rules read.
 fn mirror(nodes: &Value, current: &[&Value], others: &[(&str, &str, &Value)]) -> Result<Cluster, String> {
     let revision = nodes["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     let meta = json!({ "revision": revision.unwrap_or(0_u64), "counter": 0 });

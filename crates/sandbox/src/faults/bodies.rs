@@ -115,7 +115,7 @@ fn gke(method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body>
     respond(*code, "application/json; charset=UTF-8", text)
 }
 
-/// What a request is about, and the permission that it needs. Source of the names: GKE's list of permissions.
+/// Returns the resource of a request and the permission that it needs. Source of the names: GKE's list of permissions.
 fn subject(method: &str, path: &str) -> (String, &'static str) {
     let project = |project: &str| format!("projects/{project}");
     match (method, path::parse(path)) {

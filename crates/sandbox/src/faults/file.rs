@@ -18,7 +18,7 @@ use super::rule::{Refuse, Rule, Then};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/// What a file asks for.
+/// The faults that a file asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     /// `[[request]]`.
@@ -56,7 +56,7 @@ pub fn parse(text: &str) -> Result<Faults, Vec<Problem>> {
 /// A shortage of machines as a flag says it: `ZONE[:GPU]`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// Returns a description of the mistake.
 pub fn stockout_flag(text: &str) -> Result<Stockout, String> {
     let (zone, gpu) = match text.split_once(':') {
         Some((zone, gpu)) => (zone, Some(gpu)),
@@ -71,7 +71,7 @@ pub fn stockout_flag(text: &str) -> Result<Stockout, String> {
 /// A quota as a flag says it: `METRIC=N`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// Returns a description of the mistake.
 pub fn quota_flag(text: &str) -> Result<(String, u32), String> {
     let (metric, limit) = text.split_once('=').ok_or("it has the form METRIC=N")?;
     limits::check_metric(metric)?;

@@ -1,4 +1,4 @@
-//! What is wrong with a file of faults.
+//! Mistakes in a file of faults.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use std::path::PathBuf;
 pub struct Problem {
     /// Where, in bytes of the text.
     pub at: Range<usize>,
-    /// What is wrong.
+    /// The description of the mistake.
     pub message: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub help: Option<String>,
 }
 
@@ -20,9 +20,9 @@ pub struct Problem {
 pub struct Mistakes {
     /// The file.
     pub path: PathBuf,
-    /// What it says.
+    /// The text of the file.
     pub text: String,
-    /// What is wrong with it, in its order.
+    /// The mistakes, in the order of the text.
     pub problems: Vec<Problem>,
 }
 

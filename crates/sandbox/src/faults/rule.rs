@@ -23,7 +23,7 @@ pub struct Rule {
     /// How long the request lies before it is looked at, in seconds of the client. It is done even when the
     /// client has given up meanwhile, as with a real server.
     pub delay: Duration,
-    /// What becomes of the request.
+    /// The outcome of the request.
     pub then: Then,
 }
 
@@ -34,7 +34,7 @@ impl Default for Rule {
     }
 }
 
-/// What becomes of a request.
+/// Outcomes of a request that a rule strikes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Then {
     /// It is done and answered.
@@ -74,7 +74,7 @@ impl Rule {
         self.method.as_deref().is_none_or(|only| only == method) && glob(&self.path, path)
     }
 
-    /// Whether it strikes the request that it has met after `met` others.
+    /// Returns true if the rule strikes the request that it meets after `met` others.
     fn strikes(&self, met: u32) -> bool {
         let since = met.checked_sub(self.skip);
         since.is_some_and(|since| self.times.is_none_or(|times| since < times))
@@ -100,7 +100,7 @@ impl Script {
         Self { rules, met, dirty }
     }
 
-    /// Whether no request is ever struck.
+    /// Returns true if there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }

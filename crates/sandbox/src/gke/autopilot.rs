@@ -16,7 +16,7 @@ use crate::kube::run::autopilot::{Demand, Machine, Provision};
 /// A machine for pods that wait exists after this much of the service's time, in seconds.
 const MACHINE_SECONDS: f64 = 60.0;
 
-/// Whether a Cluster message is that of an Autopilot cluster.
+/// Returns true if a Cluster message is that of an Autopilot cluster.
 pub(super) fn is_on(body: &Value) -> bool {
     body["autopilot"]["enabled"] == true
 }
@@ -36,12 +36,12 @@ pub(super) fn empty(pool: &mut Pool) {
 }
 
 impl Cluster {
-    /// Whether its nodes are GKE's to make.
+    /// Returns true if GKE creates its nodes, as on Autopilot.
     pub fn makes_nodes(&self) -> bool {
         is_on(&self.body) && matches!(self.phase, Phase::Provisioning { .. } | Phase::Running)
     }
 
-    /// Whether GKE makes pools beside those that it was told to.
+    /// Returns true if GKE creates pools beside those that were requested.
     pub fn makes_pools(&self) -> bool {
         let on = self.body["autoscaling"]["enableNodeAutoprovisioning"] == true;
         on && !is_on(&self.body) && matches!(self.phase, Phase::Running)

@@ -1,4 +1,4 @@
-//! What answers of v1beta1 have beyond those of v1. Source: published exchanges with v1beta1.
+//! Fields that answers of v1beta1 have beyond those of v1. Source: published exchanges with v1beta1.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What GKE refuses at once because the request is wrong. Rules that only the documentation has (a queued
+//! Requests that GKE refuses at once because they are wrong. Rules that only the documentation has (a queued
 //! pool without auto-repair, `ANY` as its location policy) are not here: the service accepts those.
 
 use serde_json::Value;
@@ -115,7 +115,7 @@ fn disk(config: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// The same key with the same effect may come twice only for the taint that GKE itself adds.
+/// Refuses a taint without key or effect, and a repeated one. Only the taint that GKE itself adds may come twice.
 fn taints(config: &Value) -> Result<(), Refusal> {
     let taints: Vec<&Value> = config["taints"].as_array().into_iter().flatten().collect();
     for (at, taint) in taints.iter().enumerate() {

@@ -333,8 +333,8 @@ impl Gke {
         self.touch(&id);
     }
 
-    /// What an operation that was told to fail leaves behind: a cluster or a pool that was not made stays with
-    /// its error and without machines, one that was not deleted is as before, a change has not come.
+    /// Records that an operation fails. A cluster or a pool that was not created stays with its error and without machines.
+    /// One that was not deleted runs as before, and an update has no effect.
     fn fail(&mut self, id: &ClusterId, kind: Kind, scope: &Scope, why: &str) {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         cluster.revision += 1;

@@ -1,4 +1,4 @@
-//! What GKE fills in. Values are those of published exchanges with the real service (versions 1.33 to 1.36) and
+//! Defaults that GKE fills in. Values are those of published exchanges with the real service (versions 1.33 to 1.36) and
 //! of its documentation.
 
 use jiff::{SignedDuration, Timestamp};
@@ -107,7 +107,7 @@ pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId, now: 
     certificate(pool, now);
 }
 
-/// Whether GKE brings nodes when they are asked for, and takes them away again.
+/// Returns true if GKE adds the nodes of a pool on request and removes them again.
 fn is_short_lived(pool: &Value) -> bool {
     pool["queuedProvisioning"]["enabled"] == true || pool["config"]["flexStart"] == true
 }
@@ -190,7 +190,7 @@ fn pulls(config: &Value) -> u32 {
     if local.iter().any(|place| config.pointer(place).is_some()) { 3 } else { 2 }
 }
 
-/// What new nodes bring to a NodePool message.
+/// Sets the fields of a NodePool message that new nodes change.
 pub(super) fn renew(pool: &mut Value, now: Timestamp) {
     let version = text(pool, "/version").to_owned();
     node_image(&mut pool["config"], &version);
@@ -267,7 +267,7 @@ pub(super) fn taints(pool: &mut Value, has_pool_without_gpu: bool) {
     }
 }
 
-/// Whether a NodePool message has accelerators.
+/// Returns true if a NodePool message has accelerators.
 pub(super) fn has_gpu(pool: &Value) -> bool {
     pool["config"]["accelerators"].as_array().is_some_and(|entries| !entries.is_empty())
 }

@@ -94,7 +94,7 @@ impl Code {
 pub struct Violation {
     /// Path in the words of the protocol, `cluster.node_pools[0].config`.
     pub field: String,
-    /// What is wrong with it, a whole sentence.
+    /// The problem with it, as a whole sentence.
     pub description: String,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Facts {
     pub v1beta1: Value,
 }
 
-/// What clusters have from a version on.
+/// The fields that clusters have from a version on.
 #[derive(Debug, Deserialize)]
 pub(super) struct Since {
     pub version: String,

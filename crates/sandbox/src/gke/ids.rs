@@ -17,7 +17,7 @@ pub fn number(words: &[&str]) -> String {
     u64::from_str_radix(&hex(words, 16), 16).unwrap_or_default().to_string()
 }
 
-/// The same in the form of a UUID.
+/// Returns a hash of `words` in the form of a UUID.
 pub fn uuid(words: &[&str]) -> String {
     let hex = hex(words, 32);
     format!("{}-{}-4{}-a{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])

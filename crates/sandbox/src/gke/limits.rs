@@ -1,4 +1,4 @@
-//! What is short: places for operations, machines.
+//! Limits and shortages: places for operations, machines.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use model::catalog;
 /// Operations that one cluster runs at a time; seen in threads of 2023.
 const CONCURRENT_OPERATIONS: usize = 5;
 
-/// Whether a zone of a shortage exists; a pattern need not.
+/// Checks that the zone of a shortage exists; a pattern need not.
 pub fn check_zone(zone: &str) -> Result<(), String> {
     if zone.contains('*') || (places::is_zone(zone) && places::exists(zone)) {
         return Ok(());
@@ -27,7 +27,7 @@ pub fn check_zone(zone: &str) -> Result<(), String> {
     Err(format!("`{zone}` is no zone{}", near.unwrap_or_default()))
 }
 
-/// Whether a GPU of a shortage exists; a pattern need not.
+/// Checks that the GPU of a shortage exists; a pattern need not.
 pub fn check_gpu(gpu: &str) -> Result<(), String> {
     if gpu.contains('*') || catalog::accelerator(gpu).is_some() {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn check_gpu(gpu: &str) -> Result<(), String> {
     Err(format!("`{gpu}` is no GPU{}", near.unwrap_or_default()))
 }
 
-/// Whether there is such a quota.
+/// Checks that the quota exists.
 pub fn check_metric(metric: &str) -> Result<(), String> {
     if quotas::of_regions().chain(quotas::of_projects()).any(|known| known == metric) {
         return Ok(());
@@ -47,8 +47,8 @@ pub fn check_metric(metric: &str) -> Result<(), String> {
     Err(format!("`{metric}` is no quota here; there are {} and those of spot machines", all.join(", ")))
 }
 
-/// Whether a scripted shortage keeps the pool's missing machines away; counts the attempt. The text is what
-/// the pool, its condition and the operation say.
+/// Returns the message if a scripted shortage keeps the pool's missing machines away, and counts the attempt. The pool, its
+/// condition and the operation show the message.
 pub(super) fn shortage(
     stockouts: &[(String, Stockout)],
     met: &mut BTreeMap<String, u32>,
@@ -84,7 +84,7 @@ pub(super) fn shortage(
     }
 }
 
-/// Whether a shortage is about machines of this pool in this zone.
+/// Returns true if a shortage is about machines of this pool in this zone.
 fn covers(stockout: &Stockout, pool: &Pool, zone: &str) -> bool {
     let mut types = pool.body["config"]["accelerators"]
         .as_array()
@@ -112,7 +112,7 @@ fn way(pool: &Value) -> &'static str {
     }
 }
 
-/// Whether a way of a shortage is one.
+/// Checks that the way of a shortage exists.
 pub fn check_way(way: &str) -> Result<(), String> {
     if WAYS.contains(&way) {
         return Ok(());
@@ -120,7 +120,7 @@ pub fn check_way(way: &str) -> Result<(), String> {
     Err(format!("`{way}` is no way to buy machines; there are {}", WAYS.join(", ")))
 }
 
-/// Whether a machine type of a shortage exists; a pattern need not.
+/// Checks that the machine type of a shortage exists; a pattern need not.
 pub fn check_machine(machine: &str) -> Result<(), String> {
     if machine.contains('*') || machines::exists(machine) {
         return Ok(());

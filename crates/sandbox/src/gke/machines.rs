@@ -17,7 +17,7 @@ const FAMILIES: &[&str] = &[
 /// recorded n4 pool that came back with `hyperdisk-balanced`.
 const HYPERDISK_ONLY: &[&str] = &["a4", "a4x", "c4", "c4a", "c4d", "g4", "n4", "n4d"];
 
-/// Whether machines of this type refuse persistent disks. A3 Ultra is a single type of its family.
+/// Returns true if machines of this type refuse persistent disks. A3 Ultra is a single type of its family.
 pub(super) fn takes_hyperdisk_only(machine: &str) -> bool {
     let family = machine.split('-').next().unwrap_or_default();
     HYPERDISK_ONLY.contains(&family) || machine.starts_with("a3-ultragpu")
@@ -28,19 +28,19 @@ pub(super) fn quota_metric(accelerator: &str, preemptible: bool) -> Option<Strin
     catalog::quota_metric(accelerator, if preemptible { Capacity::Spot } else { Capacity::OnDemand })
 }
 
-/// Whether there is a machine type of this name at all.
+/// Returns true if the name is that of a known machine type, or its family is known.
 pub(super) fn exists(name: &str) -> bool {
     let family = name.split('-').next().unwrap_or_default();
     catalog::machine(name).is_some() || name.contains('-') && FAMILIES.contains(&family)
 }
 
-/// Whether a zone has a machine type. Those of which the catalog knows no zones are everywhere.
+/// Returns true if a zone has a machine type. Those of which the catalog knows no zones are everywhere.
 pub(super) fn has_machine(zone: &str, name: &str) -> bool {
     let zones = catalog::machine(name).map(|machine| machine.zones.as_slice()).unwrap_or_default();
     exists(name) && (zones.is_empty() || zones.iter().any(|known| known == zone))
 }
 
-/// The same of a GPU.
+/// Returns true if a zone has a GPU type. Those of which the catalog knows no zones are everywhere.
 pub(super) fn has_gpu(zone: &str, kind: &str) -> bool {
     let known = catalog::accelerator(kind);
     known.is_some_and(|gpu| gpu.zones.is_empty() || gpu.zones.iter().any(|known| known == zone))

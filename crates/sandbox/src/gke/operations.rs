@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::path::ClusterId;
 use super::places;
 
-/// What an operation does, in GKE's words.
+/// The kinds of operations, in GKE's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
@@ -73,7 +73,7 @@ impl Kind {
 /// How much of its time an operation of a pool waits at first.
 const PENDING_SHARE: f64 = 0.05;
 
-/// Whether an operation takes the whole cluster or one pool.
+/// The part that an operation locks: the whole cluster or one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// Excludes every other write to the cluster.
@@ -83,7 +83,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether a pool belongs to it.
+    /// Returns true if a pool belongs to it.
     pub fn holds(&self, pool: &str) -> bool {
         match self {
             Self::Cluster => true,
@@ -92,7 +92,7 @@ impl Scope {
     }
 }
 
-/// What becomes true when the operation ends.
+/// The effect that an operation has when it ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     /// The cluster is there, or gone, as its phase says.
@@ -119,7 +119,7 @@ pub enum Status {
 pub struct Operation {
     /// `operation-<ms>-<uuid>`.
     pub name: String,
-    /// What it does.
+    /// The kind of operation.
     pub kind: Kind,
     /// On which cluster.
     pub cluster: ClusterId,
@@ -130,7 +130,7 @@ pub struct Operation {
     pub due: Timestamp,
     /// How far it is.
     pub status: Status,
-    /// What becomes true at its end.
+    /// The effect at its end.
     pub effect: Effect,
     /// How many nodes it touches; shown in the progress.
     pub nodes: u32,
@@ -142,7 +142,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Whether it has not ended.
+    /// Returns true if it has not ended.
     pub fn is_running(&self) -> bool {
         self.status == Status::Running
     }
@@ -158,7 +158,7 @@ impl Operation {
         }
     }
 
-    /// Whether it waits for its turn: those of pools do at first, those of a cluster run at once (recorded).
+    /// Returns true if it waits for its turn: those of pools do at first, those of a cluster run at once (recorded).
     fn is_pending(&self, now: Timestamp) -> bool {
         matches!(self.scope, Scope::Pool(_)) && self.is_running() && self.share(now) < PENDING_SHARE
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::places;
 
-/// What names a cluster.
+/// The identity of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterId {
     /// Project id or number, as the client wrote it.
@@ -88,7 +88,7 @@ pub enum Collection {
     Operations,
 }
 
-/// What `path` names; `None` when nothing is served there.
+/// Returns the target that `path` names; `None` when nothing is served there.
 pub fn parse(path: &str) -> Option<Target> {
     let parts = path.trim_matches('/').split('/');
     let decoded = parts.map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());

@@ -47,7 +47,7 @@ const REGIONS: &[(&str, &str)] = &[
     ("us-west4", "abc"),
 ];
 
-/// Whether a location is a zone (`us-central1-c`) rather than a region.
+/// Returns true if a location is a zone (`us-central1-c`) rather than a region.
 pub fn is_zone(location: &str) -> bool {
     location.rsplit('-').next().is_some_and(|last| last.len() == 1)
 }
@@ -65,7 +65,6 @@ pub fn word(location: &str) -> &'static str {
     if is_zone(location) { "zones" } else { "locations" }
 }
 
-/// Whether the location exists.
 pub fn exists(location: &str) -> bool {
     let Some((_, letters)) = REGIONS.iter().find(|(name, _)| *name == region(location)) else { return false };
     !is_zone(location) || location.chars().last().is_some_and(|letter| letters.contains(letter))

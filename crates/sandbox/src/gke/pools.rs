@@ -201,8 +201,8 @@ impl Gke {
         Ok(self.start(context, id, Kind::SetNodePoolSize, scope, (nodes, 1), Effect::Phase))
     }
 
-    /// What the autoscaler adds to running pools, as far as the quota goes. Machines that are on their way are
-    /// waited for first: the pods may fit those.
+    /// Adds the machines that the autoscaler wants to running pools, as far as the quota goes. It first waits for machines
+    /// on their way: the pods may fit those.
     pub fn scale_up(&mut self, id: &ClusterId, more: &More, now: Timestamp, settings: &Settings) {
         for ((name, place), count) in more {
             let Ok((cluster, pool)) = self.require_pool(id, name) else { continue };

@@ -64,7 +64,7 @@ fn is_within_limits(cluster: &Cluster, config: &Value, count: u32) -> bool {
     })
 }
 
-/// What of a resource a node has: CPUs, gigabytes, or GPUs of a type.
+/// Returns the amount of a resource that a node has: CPUs, gigabytes, or GPUs of a type.
 fn amount(config: &Value, resource: &str) -> f64 {
     let machine = catalog::machine(text(config, "/machineType"));
     match resource {
@@ -77,7 +77,7 @@ fn amount(config: &Value, resource: &str) -> f64 {
     }
 }
 
-/// What one node of a stored NodePool message takes.
+/// Returns the quota that one node of a stored NodePool message takes, by metric.
 fn takes(body: &Value) -> Vec<(String, u64)> {
     let config = &body["config"];
     let spot = ["spot", "preemptible"].iter().any(|key| config[key] == true);
@@ -151,7 +151,7 @@ impl Gke {
         Err(Refusal::new(Code::PermissionDenied, text))
     }
 
-    /// What the pools of a project take.
+    /// Returns the quota that the pools of a project take, by metric.
     fn used(&self, project: &str, scope: Scope<'_>) -> BTreeMap<String, u64> {
         let clusters = self.clusters.values().filter(|cluster| cluster.id.project == project);
         let here = clusters.filter(|cluster| match scope {

@@ -18,7 +18,7 @@ pub struct Request<'r> {
     pub method: &'r str,
     /// `/v1/projects/…`, still percent-encoded.
     pub path: &'r str,
-    /// What follows the question mark.
+    /// The part after the question mark.
     pub query: &'r str,
     /// The body, empty for none.
     pub body: &'r [u8],
@@ -29,7 +29,7 @@ pub struct Request<'r> {
 pub struct Reply {
     /// HTTP code.
     pub code: u16,
-    /// What to send.
+    /// The body to send.
     pub body: Value,
 }
 
@@ -45,7 +45,7 @@ impl Surface {
         if path.starts_with("/v1beta1/") { Self::V1Beta1 } else { Self::V1 }
     }
 
-    /// What links start with.
+    /// Returns the prefix of links.
     pub(super) fn base(self) -> &'static str {
         match self {
             Self::V1 => "https://container.googleapis.com/v1",
@@ -59,7 +59,7 @@ pub(super) struct Context<'c> {
     pub now: Timestamp,
     pub settings: &'c Settings,
     pub surface: Surface,
-    /// What links start with.
+    /// The prefix of links.
     pub base: &'static str,
     pub enums: Enums,
 }

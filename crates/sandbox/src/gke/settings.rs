@@ -1,4 +1,4 @@
-//! What does not belong to GKE's state but decides its answers: scripts, limits, the speed of time.
+//! Settings that are not part of GKE's state but decide its answers: scripts, limits, the speed of time.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::operations::Kind;
 use crate::clock::Scale;
 
-/// What does not belong to the state but decides its answers.
+/// Settings that are not part of the state but decide its answers.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// How fast time runs.
     pub scale: Scale,
     /// Quotas of regions and of projects.
     pub quota: Quota,
-    /// Whether clusters wait for somebody to give them an endpoint, or name one themselves.
+    /// The source of the clusters' endpoints.
     pub endpoints: Endpoints,
     /// Certificate authority of every cluster, PEM.
     pub authority: String,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub room: Room,
     /// How long operations take, in seconds of the real service, where it is not the usual time.
     pub seconds: BTreeMap<Kind, f64>,
-    /// Whether something is wrong with every cluster, which answers all the same.
+    /// True if every running cluster has the status `DEGRADED`, although it answers requests.
     pub degraded: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum Room {
     One,
 }
 
-/// Who gives a cluster its address.
+/// Sources of a cluster's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoints {
     /// Nobody listens; a documentation address is enough.

@@ -1,4 +1,4 @@
-//! What one field of a Cluster message makes of others: twins that say the same under an older name, the services
+//! Fields of a Cluster message that follow from others: twins with the same meaning under an older name, the services
 //! that follow from their components, and what answers leave out. Run after everything that writes a cluster.
 
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ struct Service {
     name: &'static str,
     config: &'static str,
     on: &'static str,
-    /// What stays when the service is switched off.
+    /// The components that stay when the service is switched off.
     stays: &'static [&'static str],
 }
 
@@ -107,7 +107,7 @@ pub(super) fn updated(cluster: &mut Value, before: &Value) {
     finish(cluster);
 }
 
-/// What holds after every write.
+/// Applies the rules that hold after every write.
 pub(super) fn finish(cluster: &mut Value) {
     fill_sent(cluster, &FACTS.sent);
     leave_out(cluster, &FACTS.left_out);

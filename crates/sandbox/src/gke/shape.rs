@@ -153,12 +153,12 @@ impl Reader {
     }
 }
 
-/// Whether an explicit false or zero of a field stays; `parent` is the field that holds its message.
+/// Returns true if an explicit false or zero of a field stays; `parent` is the field that holds its message.
 pub(super) fn has_presence(parent: &str, field: &str) -> bool {
     FACTS.present.contains(field) || FACTS.present.contains(&format!("{parent}.{field}"))
 }
 
-/// What has no schema, without the one zero value that shows without it.
+/// Returns a value without schema, stripped of its fields that are `false`.
 fn without_false(value: &Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -95,7 +95,7 @@ pub struct Gke {
     pub(super) revision: u64,
 }
 
-/// What is not about one cluster.
+/// The state that does not belong to one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// Counts everything that needs a name nobody has used.
@@ -139,7 +139,7 @@ impl Cluster {
         }
     }
 
-    /// What the API calls its endpoint: the DNS name where there is no access by IP.
+    /// Returns the endpoint that the API shows: the DNS name where there is no access by IP.
     /// Source: Config Connector's recorded `containercluster-dnsendpoint-noipendpoint`.
     pub fn shown_endpoint(&self, endpoints: Endpoints) -> Option<String> {
         let enabled = self.body.pointer("/controlPlaneEndpointsConfig/ipEndpointsConfig/enabled");
@@ -147,7 +147,7 @@ impl Cluster {
         Some(if enabled == Some(&Value::Bool(false)) { self.dns_name(endpoints) } else { address })
     }
 
-    /// Whether the Kubernetes API answers.
+    /// Returns true if the Kubernetes API answers.
     pub fn has_control_plane(&self, now: Timestamp) -> bool {
         match self.phase {
             Phase::Provisioning { control_plane } => control_plane <= now,
@@ -183,7 +183,7 @@ impl Gke {
         Ok(gke)
     }
 
-    /// What changed since the last call: entries to store, or to forget where the value is `None`.
+    /// Takes the entries that changed since the last call, to store them, or to delete those with `None`.
     pub fn take_dirty(&mut self) -> Vec<(String, Option<Value>)> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty

@@ -1,4 +1,4 @@
-//! What becomes of clusters, pools and operations as time goes by.
+//! Changes of clusters, pools and operations over time.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use super::settings::{Endpoints, Settings};
 use super::state::{Gke, META};
 use super::{limits, pools};
 
-/// Whether machines are asked for anew, or after a shortage.
+/// Attempts to get machines: the first one, or a later one after a shortage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     First,

@@ -74,7 +74,7 @@ pub fn compare(left: &str, right: &str) -> Ordering {
     number(left).cmp(&number(right))
 }
 
-/// Whether `version` is `first` or newer.
+/// Returns true if `version` is `first` or newer.
 pub fn at_least(version: &str, first: &str) -> bool {
     compare(version, first) != Ordering::Less
 }
@@ -85,7 +85,7 @@ pub fn node_image(version: &str) -> String {
     format!("gke-{}-{build}-c-pre", version.replace('.', ""))
 }
 
-/// Whether nodes of this version join with a certificate of their pool.
+/// Returns true if nodes of this version join with a certificate of their pool.
 pub fn has_bootstrap_certificate(version: &str) -> bool {
     let (first, gone) = BOOTSTRAP_CERTIFICATE;
     at_least(version, first) && !at_least(version, gone)
@@ -105,7 +105,7 @@ fn all() -> Vec<&'static str> {
     all
 }
 
-/// What `asked` (exact, `latest`, `-`, `1.33`, `1.33.5` or empty) means in a channel; `None` when no
+/// Returns the version that `asked` (exact, `latest`, `-`, `1.33`, `1.33.5` or empty) means in a channel; `None` when no
 /// offered version fits.
 pub fn resolve(asked: &str, channel: &str) -> Option<&'static str> {
     let offered: Vec<&str> = match CHANNELS.iter().find(|known| known.name == channel) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::scheme::MINOR;
 use super::store::Cluster;
 
-/// Who holds a cluster: gives access under its lock, with the time, and tells of changes.
+/// The holder of a cluster: gives access under its lock, with the time, and announces changes.
 pub trait Access: Clone + Send + Sync + 'static {
     /// Runs `f` on the cluster.
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R;

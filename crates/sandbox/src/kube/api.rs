@@ -97,7 +97,7 @@ fn respond(response: Response) -> HttpResponse<Body> {
     response
 }
 
-/// What a request comes to.
+/// The result of a request.
 enum Answer {
     Done(Response),
     Watch(Box<Watch>),

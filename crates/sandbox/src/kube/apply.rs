@@ -52,7 +52,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether both are the same manager's: appliers whatever their version, updaters by version.
+    /// Returns true if both are the same manager's: appliers whatever their version, updaters by version.
     fn is_same(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -138,7 +138,7 @@ fn without_entries(object: &Value) -> Value {
     object
 }
 
-/// Who writes, and through which door.
+/// The author of a write, with the subresource and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
     /// The field manager's name.
@@ -275,7 +275,7 @@ fn cap(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// Whether an apply may take fields from their owners.
+/// Ways to treat a conflict of an apply with other owners of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// Conflicts are refused.

@@ -6,7 +6,7 @@ use super::protobuf::{self, Unreadable};
 use super::request::Request;
 use super::status::Status;
 
-/// What a Content-Type says about a body.
+/// The media type of a body, from its Content-Type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Media {
     Json,

@@ -1,4 +1,4 @@
-//! What the definition of a custom kind says beyond types: bounds, and lists whose items may not come
+//! Rules of a custom kind's definition beyond types: bounds, and lists whose items may not come
 //! twice. Wording of kube-openapi's `validation/errors` and of apiextensions-apiserver's `schema/listtype`.
 
 use serde_json::{Map, Value};

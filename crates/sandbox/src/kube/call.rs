@@ -17,7 +17,7 @@ pub struct Call<'a> {
     pub kind: &'a Arc<Kind>,
     /// Where they are.
     pub place: &'a Place,
-    /// What was sent.
+    /// The request.
     pub request: &'a Request,
     /// When.
     pub now: Timestamp,
@@ -35,7 +35,7 @@ impl Call<'_> {
         Status::not_found(&self.kind.group, &self.kind.plural, &self.place.name)
     }
 
-    /// What it selects out of a collection.
+    /// Returns the selector of the objects in the collection that the call is about.
     pub fn selector(&self) -> Result<Selector, Status> {
         if !self.place.name.is_empty() {
             return Ok(Selector::name(&self.place.name));

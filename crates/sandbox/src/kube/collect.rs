@@ -1,4 +1,4 @@
-//! What happens after a DELETE: graceful pods, finalizers, dependents, namespaces; and the conditions
+//! The steps after a DELETE: graceful pods, finalizers, dependents, namespaces; and the conditions
 //! that make a CustomResourceDefinition served.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -315,7 +315,7 @@ impl Cluster {
     }
 }
 
-/// What is counted, as a sentence; none when nothing is.
+/// Returns the counts as a sentence; `None` when there are none.
 fn list_of(what: &str, counts: &BTreeMap<String, usize>, word: &str) -> Option<String> {
     let parts = counts.iter().map(|(name, count)| format!("{name} {word} {count} resource instances"));
     let parts: Vec<String> = parts.collect();

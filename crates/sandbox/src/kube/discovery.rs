@@ -1,4 +1,4 @@
-//! What the API server says of itself: versions, groups and resources; [`super::openapi`] has their shapes.
+//! Discovery in the API server: versions, groups and resources; [`super::openapi`] has their shapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

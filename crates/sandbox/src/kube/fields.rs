@@ -131,7 +131,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Whether no path is a member.
+    /// Returns true if no path is a member.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.values().all(Self::is_empty)
     }
@@ -145,7 +145,7 @@ impl Set {
         }
     }
 
-    /// Whether the path is a member.
+    /// Returns true if the path is a member.
     pub fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -154,12 +154,12 @@ impl Set {
         }
     }
 
-    /// Whether that direct child is a member.
+    /// Returns true if that direct child is a member.
     pub fn has_member(&self, element: &Element) -> bool {
         self.members.contains(element)
     }
 
-    /// What lies below a child.
+    /// Returns the set below a child, unless it is empty.
     pub fn below(&self, element: &Element) -> Option<&Self> {
         self.children.get(element).filter(|set| !set.is_empty())
     }

@@ -49,14 +49,14 @@ pub fn bad_config_key(key: &str) -> Option<&'static str> {
     (!fits).then_some(CONFIG_KEY)
 }
 
-/// What is wrong with the key of a label.
+/// Returns the errors in the key of a label.
 pub fn bad_label_key(key: &str) -> Vec<&'static str> {
     let part = key.rsplit_once('/').map_or(key, |(_, part)| part);
     let long = (part.len() > 63).then_some("name part must be no more than 63 bytes");
     (!is_qualified(part)).then_some(LABEL_NAME).into_iter().chain(long).collect()
 }
 
-/// What is wrong with the value of a label.
+/// Returns the errors in the value of a label.
 pub fn bad_label_value(value: &str) -> Vec<&'static str> {
     let long = (value.len() > 63).then_some("must be no more than 63 bytes");
     (!value.is_empty() && !is_qualified(value)).then_some(LABEL_VALUE).into_iter().chain(long).collect()

@@ -1,4 +1,4 @@
-//! What a cluster draws: numbers, uids and the ends of generated names, the same for the same seed.
+//! Numbers, uids and suffixes of generated names that a cluster draws: the same for the same seed.
 
 use super::object::letters;
 
@@ -15,7 +15,7 @@ impl Numbers {
         Self { seed: seed.to_owned(), drawn }
     }
 
-    /// What to make uids from.
+    /// Returns the seed of the uids.
     pub fn seed(&self) -> &str {
         &self.seed
     }

@@ -1,10 +1,10 @@
-//! What names a Kubernetes object, and reading one: owners, conditions, times. Absent strings are empty.
+//! The key of a Kubernetes object, and reading one: owners, conditions, times. Absent strings are empty.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// What names an object in a cluster.
+/// The identity of an object in a cluster.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Key {
     /// API group, empty for the core group.
@@ -114,12 +114,12 @@ pub fn labels(object: &Value) -> Value {
         .unwrap_or_else(|| json!({}))
 }
 
-/// Whether what becomes of an object depends on others, or what becomes of others on it.
+/// Returns true if an object is being deleted or has owners: then its fate and that of other objects are linked.
 pub fn concerns_others(object: &Value) -> bool {
     is_deleted(object) || !list(object, "/metadata/ownerReferences").is_empty()
 }
 
-/// Whether somebody has asked for the object's deletion.
+/// Returns true once deletion of the object has been requested.
 pub fn is_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
@@ -134,7 +134,7 @@ pub fn controller(object: &Value) -> Option<&Value> {
     list(object, "/metadata/ownerReferences").iter().find(|owner| owner["controller"] == true)
 }
 
-/// Whether `owner` controls `object`.
+/// Returns true if `owner` controls `object`.
 #[cfg(test)]
 pub fn is_owned_by(object: &Value, owner: &Value) -> bool {
     controller(object).is_some_and(|reference| text(reference, "/uid") == uid(owner))
@@ -153,7 +153,7 @@ pub fn condition<'v>(object: &'v Value, ty: &str) -> Option<&'v Value> {
     list(object, "/status/conditions").iter().find(|condition| condition["type"] == ty)
 }
 
-/// Whether the condition of that type is `True`.
+/// Returns true if the condition of that type is `True`.
 pub fn is_true(object: &Value, ty: &str) -> bool {
     condition(object, ty).is_some_and(|condition| condition["status"] == "True")
 }
@@ -171,7 +171,7 @@ pub fn set_condition(conditions: &mut Vec<Value>, mut condition: Value, now: Tim
     }
 }
 
-/// Whether a pod has come to its end.
+/// Returns true once a pod has succeeded or failed.
 pub fn is_finished(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }

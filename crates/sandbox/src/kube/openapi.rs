@@ -56,7 +56,7 @@ pub fn handle(kinds: &Kinds, request: &Request, path: &[&str]) -> Response {
     }
 }
 
-/// What a client takes.
+/// Formats that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Json,
@@ -332,7 +332,7 @@ fn gvk(kind: &Kind) -> Value {
     json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
 }
 
-/// What a path of a kind does: its verb in discovery, its HTTP method, its action here.
+/// The operations on a path of a kind: its verb in discovery, its HTTP method, its action here.
 const OF_COLLECTION: &[(&str, &str, &str)] = &[
     ("list", "get", "list"),
     ("create", "post", "post"),

@@ -13,7 +13,7 @@ use super::scheme::{api_version, split_api_version};
 use model::schema::protobuf::{Field, Many, fields};
 use model::schema::{self};
 
-/// What every such body starts with.
+/// The prefix of every such body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Why a body cannot be read.
@@ -58,7 +58,7 @@ pub fn read(body: &[u8]) -> Result<Value, Unreadable> {
     Ok(Value::Object(object))
 }
 
-/// What stands behind a number on the wire.
+/// The value that follows a field number on the wire.
 #[derive(Clone, Copy)]
 enum Piece<'b> {
     Number(u64),
@@ -160,7 +160,7 @@ fn message(known: &[Field], bytes: &[u8]) -> Result<Map<String, Value>, Unreadab
     Ok(object)
 }
 
-/// Whether this is what Go writes for a scalar that was not set. Messages are written when they are there.
+/// Returns true if Go writes this value for a scalar that was not set. Messages are written when they are there.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,

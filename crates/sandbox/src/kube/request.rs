@@ -1,4 +1,4 @@
-//! What a client asks for: the path taken apart, the query, the headers that matter.
+//! The request of a client: the path taken apart, the query, the headers that matter.
 
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
@@ -46,7 +46,7 @@ impl Response {
         }
     }
 
-    /// What the server says when no handler is registered for a path: its mux answers in plain text.
+    /// Returns the answer when no handler is registered for a path: the server's mux answers in plain text.
     pub fn nowhere() -> Self {
         Self::text(404, "404 page not found\n")
     }
@@ -125,12 +125,12 @@ impl Request {
         self.query.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a boolean query parameter is on, as Go reads booleans.
+    /// Returns true if a boolean query parameter is on, as Go reads booleans.
     pub fn flag(&self, name: &str) -> bool {
         self.param(name).is_some_and(|value| !matches!(value, "false" | "0" | "f" | "F" | "False" | "FALSE"))
     }
 
-    /// Whether nothing may be stored.
+    /// Returns true if nothing may be stored.
     pub fn dry_run(&self) -> Result<bool, Status> {
         match self.param("dryRun") {
             None | Some("") => Ok(false),
@@ -158,12 +158,12 @@ impl Request {
         }
     }
 
-    /// Whether the client wants a `Table`, which kubectl prints; the highest version it takes.
+    /// Returns true if the client accepts a `Table`, which kubectl prints.
     pub fn wants_table(&self) -> bool {
         self.accept.split(',').any(|media| media.contains("as=Table") && media.contains("g=meta.k8s.io"))
     }
 
-    /// Whether the client wants objects with nothing but metadata.
+    /// Returns true if the client wants objects with nothing but metadata.
     pub fn wants_metadata(&self) -> bool {
         self.accept.split(',').next().is_some_and(|media| media.contains("as=PartialObjectMetadata"))
     }

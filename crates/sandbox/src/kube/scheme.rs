@@ -1,4 +1,4 @@
-//! What kinds a cluster serves: the built-in ones and those of its CustomResourceDefinitions.
+//! The kinds that a cluster serves: the built-in ones and those of its CustomResourceDefinitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -62,7 +62,7 @@ pub struct Kind {
     pub short_names: Vec<String>,
     /// `all`.
     pub categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// True if objects live in namespaces.
     pub namespaced: bool,
     /// `create`, `get`, …
     pub verbs: Vec<String>,
@@ -74,13 +74,13 @@ pub struct Kind {
     pub document: Option<Arc<Value>>,
     /// Built in or from a CRD.
     pub origin: Origin,
-    /// Whether requests are answered: always for built-in kinds, once Established for custom ones.
+    /// True if requests are answered: always for built-in kinds, once Established for custom ones.
     pub served: bool,
     /// Extra columns of a custom kind.
     pub columns: Vec<PrinterColumn>,
     /// Where its replicas lie.
     pub scale: Option<Scale>,
-    /// What it does that its schema does not say.
+    /// Its behavior that the schema does not have.
     pub strategy: &'static Strategy,
 }
 
@@ -90,7 +90,6 @@ impl Kind {
         api_version(&self.group, &self.version)
     }
 
-    /// Whether it has that subresource.
     pub fn has(&self, subresource: &str) -> bool {
         self.subresources.iter().any(|name| name == subresource)
     }
@@ -106,12 +105,12 @@ impl Kind {
         Key::new(&self.group, &self.plural, namespace, name(object))
     }
 
-    /// Whether objects carry `metadata.generation`.
+    /// Returns true if objects carry `metadata.generation`.
     pub fn counts_generation(&self) -> bool {
         self.origin == Origin::Custom || self.strategy.generation
     }
 
-    /// Whether going from `before` to `after` counts as a new generation: for built-in kinds when the
+    /// Returns true if going from `before` to `after` counts as a new generation. For built-in kinds it does when the
     /// spec moved, for custom ones when anything but metadata (and, behind the status subresource, the
     /// status) moved.
     pub fn generation_moves(&self, before: &Value, after: &Value) -> bool {

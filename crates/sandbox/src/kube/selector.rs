@@ -67,12 +67,12 @@ impl Selector {
         Self { labels: Vec::new(), fields: vec![("metadata.name".to_owned(), name.to_owned(), true)] }
     }
 
-    /// Whether it selects everything.
+    /// Returns true if it selects everything.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether the object is selected.
+    /// Returns true if the object is selected.
     pub fn matches(&self, object: &Value) -> bool {
         let label =
             |name: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(name)?.as_str());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 pub struct Cause {
     /// `FieldValueInvalid`, `FieldManagerConflict`, …
     pub reason: String,
-    /// What is wrong, for people.
+    /// The problem, for people.
     pub message: String,
     /// The path of the field, in the API's own notation.
     pub field: String,

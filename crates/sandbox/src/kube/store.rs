@@ -21,7 +21,7 @@ use crate::persist::MOST;
 /// How many changes the history keeps; a watch from before them gets 410 Gone, as when etcd compacts.
 const HISTORY: usize = 20_000;
 
-/// What became of an object in one revision.
+/// The change of an object in one revision.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The store's revision after the change.
@@ -34,7 +34,7 @@ pub struct Change {
     pub after: Option<Arc<Value>>,
 }
 
-/// What persistence must write.
+/// A change that persistence must write.
 #[derive(Clone, Debug)]
 pub enum Dirty {
     /// Store this object.
@@ -45,7 +45,7 @@ pub enum Dirty {
     Meta(Value),
 }
 
-/// Who deletes the objects that the deleted one owns.
+/// Policies for the objects that a deleted one owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// The owner goes at once, its dependents after it.
@@ -56,7 +56,7 @@ pub enum Propagation {
     Orphan,
 }
 
-/// What a DELETE may ask for.
+/// The options of a DELETE.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
     /// Seconds that a pod gets; `None` takes the pod's own.
@@ -87,7 +87,7 @@ pub struct Cluster {
     dirty_meta: bool,
     /// The revision that `collect` has seen through.
     pub(super) collected: u64,
-    /// Whether something has changed since then that other objects live or die by.
+    /// True if a change since then can lead to the deletion of other objects.
     pub(super) concerns_others: bool,
 }
 
@@ -177,7 +177,7 @@ impl Cluster {
         self.revision
     }
 
-    /// Whether one of these resources has changed after `revision`.
+    /// Returns true if one of these resources has changed after `revision`.
     pub(super) fn has_changed_since<'r>(
         &self,
         revision: u64,
@@ -206,7 +206,7 @@ impl Cluster {
         Some(self.history.range(start..))
     }
 
-    /// What has changed since the last call and must be written to disk.
+    /// Takes the changes since the last call, which must be written to disk.
     pub fn take_dirty(&mut self) -> Vec<Dirty> {
         let mut entries: Vec<Dirty> = std::mem::take(&mut self.dirty)
             .into_iter()
@@ -536,14 +536,14 @@ pub(super) fn next_generation(object: &mut Value) {
     object["metadata"]["generation"] = json!(generation.saturating_add(1));
 }
 
-/// Whether something keeps a deleted object alive.
+/// Returns true if finalizers keep a deleted object alive.
 pub(super) fn waits(kind: &Kind, object: &Value) -> bool {
     let has_content = kind.strategy.deletion == Deletion::AfterContent;
     !list(object, "/metadata/finalizers").is_empty()
         || (has_content && !list(object, "/spec/finalizers").is_empty())
 }
 
-/// Whether an object is deleted and has nothing left to wait for.
+/// Returns true if an object is deleted and has nothing left to wait for.
 fn is_released(kind: &Kind, object: &Value) -> bool {
     let pending = number(object, "/metadata/deletionGracePeriodSeconds").unwrap_or(0);
     is_deleted(object) && pending == 0 && !waits(kind, object)
@@ -569,7 +569,7 @@ fn keep(fields: &[&str], live: &Value, object: &mut Value) {
     }
 }
 
-/// What the server keeps whatever the body says.
+/// Restores the fields of the live object that no body can change.
 pub(super) fn keep_identity(live: &Value, object: &mut Value) {
     keep(IDENTITY, live, object);
     keep(&["generateName", "selfLink"], live, object);

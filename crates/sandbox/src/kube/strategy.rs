@@ -1,4 +1,4 @@
-//! What a built-in kind does that its schema does not say. [`super::kinds`] has one [`Strategy`] for each; the
+//! Behavior of the built-in kinds that their schemas do not have. [`super::kinds`] has one [`Strategy`] for each; the
 //! name, and most of the fields', is that of `pkg/registry/*/*/strategy.go` of Kubernetes, where the API server
 //! keeps the same.
 
@@ -16,21 +16,21 @@ pub struct Strategy {
     pub group: &'static str,
     /// `Deployment`.
     pub kind: &'static str,
-    /// Whether objects carry `metadata.generation`, which then begins at 1. ConfigMap, Service, Node and others
+    /// True if objects carry `metadata.generation`, which then begins at 1. ConfigMap, Service, Node and others
     /// have none.
     pub generation: bool,
     /// Fields of the spec that can move without a new generation.
     pub no_generation: &'static [&'static str],
-    /// What `kubectl get` prints.
+    /// The columns that `kubectl get` prints.
     pub columns: &'static [Column],
     /// `spec` and `status` of a new object as the server's own types print them: structs that cannot be left out
     /// are there, and so are not owned as such by whoever creates the object.
     pub zero: fn() -> Value,
     /// Defaults of an object that any write may lack.
     pub defaults: fn(&mut Value),
-    /// What admission and the kind's own rules add to a new object.
+    /// Adds the fields that admission and the kind's own rules give to a new object.
     pub prepare_for_create: fn(&mut Numbers, &mut Value),
-    /// What an update keeps of the live object, and what admission adds to the new one.
+    /// Keeps fields of the live object in an update, and adds those of admission to the new one.
     pub prepare_for_update: fn(&Value, &mut Value),
     /// Why a name does not suit.
     pub bad_name: fn(&str) -> Option<&'static str>,
@@ -40,7 +40,7 @@ pub struct Strategy {
     pub immutable: &'static [&'static str],
     /// Refuses a change from the first to the second object.
     pub validate_update: fn(&Value, &Value, &mut Vec<Cause>),
-    /// What field selectors may name beside name and namespace.
+    /// The fields that field selectors may name beside name and namespace.
     pub selectable: Selectable,
     /// Times of conditions that are printed as null when nobody has set them.
     pub condition_times: &'static [&'static str],
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Strategy {
     }
 }
 
-/// What field selectors may name.
+/// The fields that field selectors may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selectable {
     /// These paths.
@@ -118,13 +118,13 @@ pub struct Column {
     pub name: &'static str,
     /// `string`, `integer`, …
     pub ty: &'static str,
-    /// Whether only `-o wide` shows it.
+    /// True if only `-o wide` shows it.
     pub wide: bool,
-    /// What stands in it.
+    /// The content of its cells.
     pub cell: Cell,
 }
 
-/// What stands in a column.
+/// The content of a cell.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
     /// The text there.
@@ -135,9 +135,9 @@ pub enum Cell {
     Count(&'static str),
     /// The time since then.
     Since(&'static str),
-    /// What follows from the object.
+    /// Text derived from the object.
     Of(fn(&Value) -> String),
-    /// What follows from the object and the time.
+    /// Text derived from the object and the time.
     At(fn(&Value, Timestamp) -> String),
 }
 

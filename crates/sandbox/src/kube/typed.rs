@@ -9,7 +9,7 @@ use super::fields::{Element, Set};
 use super::scheme::Kind;
 use model::schema::{self, List, Schema, Type};
 
-/// What is known of the value at a place.
+/// The known shape of the value at a place.
 #[derive(Clone, Debug)]
 pub enum Shape {
     /// A whole object: its kind's schema, and ObjectMeta below `metadata`.
@@ -31,7 +31,7 @@ fn object_meta() -> Shape {
     META.clone()
 }
 
-/// What a list's items are told apart by.
+/// Ways to identify the items of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// The list is one value.
@@ -79,7 +79,7 @@ impl Shape {
         Self::Root(kind.schema.clone())
     }
 
-    /// Whether the schema declares that field by name.
+    /// Returns true if the schema declares that field by name.
     pub fn declares(&self, name: &str) -> bool {
         match self {
             Self::Root(schema) => {
@@ -138,7 +138,7 @@ impl Shape {
         }
     }
 
-    /// What tells `item` apart in a list of these items.
+    /// Returns the path element that identifies `item` in a list of these items.
     fn element(&self, relation: &Relation, item: &Value) -> Result<Element, String> {
         match relation {
             Relation::Atomic => Err("invalid indexing of non-associative list".to_owned()),
@@ -483,7 +483,7 @@ fn merge_lists(relation: &Relation, items: &Shape, left: &[Value], right: &[Valu
     out
 }
 
-/// What differs between two values.
+/// The differences between two values.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// Only on the left.

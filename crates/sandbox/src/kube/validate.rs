@@ -1,4 +1,4 @@
-//! What the server refuses: unknown fields, wrong types, missing fields, and changes of fields that
+//! Reasons to refuse an object: unknown fields, wrong types, missing fields, and changes of fields that
 //! may not change.
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::{bounds, names};
 use model::address::{FieldPath, Segment};
 use model::schema::{self, Problem, ProblemKind, Type};
 
-/// What to do about fields that the schema does not have.
+/// Ways to treat fields that the schema does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// Drop them in silence.
@@ -138,7 +138,7 @@ pub fn object(kind: &Kind, object: &Value) -> Result<(), Status> {
     refuse(kind, object, causes)
 }
 
-/// What is wrong with the syntax of the labels. Source: apimachinery, `ValidateLabels`.
+/// Returns the errors in the syntax of the labels. Source: apimachinery, `ValidateLabels`.
 fn labels(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut wrong = |shown: &str, whys: Vec<&str>| {
@@ -154,7 +154,7 @@ fn labels(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with the owner references.
+/// Returns the errors in the owner references.
 fn owners(object: &Value) -> Vec<Cause> {
     let references = list(object, "/metadata/ownerReferences");
     let mut causes = Vec::new();

@@ -127,7 +127,7 @@ impl Watch {
         changes.iter().filter_map(|change| self.told(change, now)).collect()
     }
 
-    /// What this client is told of a change: an object that comes into the selection is added to it, one
+    /// Returns the event of a change for this client: an object that comes into the selection is added to it, one
     /// that leaves is deleted.
     fn told(&mut self, change: &Change, now: Timestamp) -> Option<Value> {
         let selected = |object: &Option<std::sync::Arc<Value>>| {

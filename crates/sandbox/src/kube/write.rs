@@ -17,7 +17,7 @@ use super::store::{Cluster, DeleteOptions, Propagation, keep_identity, next_gene
 use super::strategy::Deletion;
 use super::validate::{self, Unknown};
 
-/// What every write needs to know.
+/// The parameters of a write.
 struct Job<'a> {
     call: Call<'a>,
     manager: String,
@@ -37,7 +37,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What a body of a built-in kind leaves out of its type is taken from the path, as the server's decoder does.
+/// Takes `apiVersion` and `kind` from the path if a body of a built-in kind has none, as the server's decoder does.
 /// kopf posts its events like this.
 fn complete_type(kind: &Kind, object: &mut Value) {
     if kind.origin != Origin::BuiltIn || !object.is_object() {
@@ -151,7 +151,7 @@ pub fn update(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status
     Ok(Response { warnings, ..Response::json(200, &object) })
 }
 
-/// Whether field ownership still has to be worked out.
+/// The progress of field ownership in a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
     /// A plain write.
@@ -202,7 +202,7 @@ fn store(
     cluster.replace(kind, &key, object)
 }
 
-/// Whether a write means to change the ownership entries themselves.
+/// Returns true if a write changes the ownership entries themselves.
 fn touches_entries(live: &Value, object: &Value) -> bool {
     let entries = |object: &Value| object.pointer("/metadata/managedFields").cloned();
     entries(object).is_some() && entries(object) != entries(live)
@@ -217,7 +217,7 @@ fn same_but_entries(a: &Value, b: &Value) -> bool {
     bare(a) == bare(b)
 }
 
-/// Whether nothing but the times of ownership entries would move: the real server writes nothing then
+/// Returns true if only the times of ownership entries would change: the real server writes nothing then
 /// (`IgnoreManagedFieldsTimestampsTransformer`).
 fn same_but_times(live: &Value, object: &Value) -> bool {
     let timeless = |object: &Value| {

@@ -24,7 +24,7 @@ struct Known {
     number: Numbered,
 }
 
-/// Who writes the number of workers, as far as the file says.
+/// The writer of the number of workers, as far as the file says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbered {
     File,
@@ -284,7 +284,7 @@ fn images_of_sections(stack: &Stack) -> Vec<(Part, Vec<Part>)> {
     stack.dask_cluster.iter().map(of_cluster).collect()
 }
 
-/// The same of objects that users wrote.
+/// Returns the schedulers of objects that users wrote, as [`images_of_sections`] does for sections.
 fn images_of_objects(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     let objects = dask_objects(context);
     let of_object = |object: &Object<'_>| {
@@ -385,7 +385,7 @@ fn dask_differs(rapids: &[u32], dask: &[u32]) -> bool {
     }
 }
 
-/// What the tag of an image says: `26.04-cuda12-py3.13`.
+/// The parts of an image's tag: `26.04-cuda12-py3.13`.
 #[derive(Debug, PartialEq, Eq)]
 struct Tag<'i> {
     /// `RAPIDS`, `Dask`, or the image itself by another name.

@@ -1,4 +1,4 @@
-//! What an Autopilot cluster does not take, and which machines Pods ask for.
+//! Keys that an Autopilot cluster does not accept, and the machines that Pods ask for.
 
 use super::{Context, machines};
 use crate::NodePool;
@@ -20,7 +20,7 @@ struct Asking<'a> {
     pool: Option<&'a str>,
     prefer_pool: Option<&'a str>,
     machines: &'a Machines,
-    /// Whether `pod` names the GPU or a compute class.
+    /// True if `pod` names the GPU or a compute class.
     by_pod: bool,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn gke_makes_the_nodes(context: &mut Context<'_>) {
     }
 }
 
-/// What GKE decides is not said.
+/// Reports keys for settings that GKE determines itself in an Autopilot cluster.
 pub(super) fn keys_are_ours_to_say(context: &mut Context<'_>) {
     let stack = context.stack;
     let Some(cluster) = stack.cluster.as_ref().filter(|it| it.autopilot && it.manage.is_managed()) else {
@@ -172,7 +172,7 @@ pub(super) fn machines_are_said_once(context: &mut Context<'_>) {
     }
 }
 
-/// What no pool of a cluster whose pools are all known has.
+/// Returns the message that no pool has the wanted machines, if all pools of the cluster are known.
 fn lacking(context: &Context<'_>, key: &str, machines: &Machines, who: &str) -> Option<String> {
     let stack = context.stack;
     let cluster = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed())?;
@@ -198,7 +198,7 @@ fn lacking(context: &Context<'_>, key: &str, machines: &Machines, who: &str) -> 
     }
 }
 
-/// What a Pod does not request, Autopilot fills in. Source: GKE's page "Resource requests in Autopilot".
+/// Warns about Pods without requests, which Autopilot fills in. Source: GKE's page "Resource requests in Autopilot".
 pub(super) fn requests_are_given(context: &mut Context<'_>) {
     if !is_autopilot(context) {
         return;

@@ -12,11 +12,11 @@ use kinds::short::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, Severity};
 
-/// What does not go together.
+/// A conflict of a key with another one.
 struct Clash<S: 'static> {
     /// The key that needs or excludes something.
     key: &'static str,
-    /// Whether a section has that clash.
+    /// Returns true if a section has this conflict.
     is: fn(&S) -> bool,
     /// In words, behind the key.
     what: &'static str,

@@ -1,5 +1,5 @@
-//! What charts make: in the release's namespace, with hooks that have a place, and what the Dask chart gets wrong by
-//! default.
+//! Checks of what charts create: objects outside of the release's namespace, hooks without a place, and wrong defaults of the
+//! Dask chart.
 
 use serde_json::Value;
 

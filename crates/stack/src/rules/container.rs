@@ -23,7 +23,7 @@ pub(super) fn containers_can_run(context: &mut Context<'_>) {
     }
 }
 
-/// What adapts a number runs in the environment of its cluster, and starts processes of the host.
+/// Reports workers that scale between bounds in an image. Adaptive scaling starts processes of the host from its environment.
 pub(super) fn containers_have_numbers(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {

@@ -380,11 +380,11 @@ pub(super) struct Old {
     pub new: &'static str,
     /// The beginning of a message, before the command.
     pub lacks: &'static str,
-    /// What is said of the image.
+    /// The note at the image.
     pub image: &'static str,
 }
 
-/// Whether a word is a command that the image lacks, by its tag. A tag that moves on says nothing: the next pull may bring
+/// Returns the replacement of a command that the image lacks, by its tag. With a tag that moves on, the next pull may bring
 /// an image without the command, to one node and not to another.
 pub(super) fn old_command(word: &str, image: &str) -> Option<Old> {
     let (_, new) = REMOVED.iter().find(|(old, _)| *old == word)?;

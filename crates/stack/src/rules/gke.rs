@@ -1,4 +1,4 @@
-//! What sections of GKE say in the API's own words.
+//! Checks of the keys that sections of GKE give in the API's own words.
 
 use serde_json::{Map, Value};
 

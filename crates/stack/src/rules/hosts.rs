@@ -1,4 +1,4 @@
-//! What a stack of `[local]` or `[ssh]` may say, and what only such a stack may.
+//! Checks of stacks of `[local]` or `[ssh]`, and of keys that only such a stack may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -279,7 +279,7 @@ fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
     }
 }
 
-/// What describes processes on a host has no meaning in a cluster.
+/// Reports keys for processes on hosts, which have no meaning in a cluster.
 pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
@@ -386,7 +386,7 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
 /// Options in a file of requirements that mean the same on every host. uv and pip know all of them.
 const OPTIONS: [&str; 5] = ["--hash", "--index-url", "--extra-index-url", "--only-binary", "--no-binary"];
 
-/// What is written in an environment means the same wherever the command runs, and may be read by everybody.
+/// Checks that an environment means the same wherever the command runs, and holds no credentials.
 fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Environment) {
     let Environment { packages, python, path: found, texts, .. } = environment;
     for line in texts.get("requirements.txt").into_iter().flat_map(|text| text.lines()).map(str::trim) {
@@ -445,8 +445,8 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
     }
 }
 
-/// Whether a text may be what `pip install` takes for one package: a name with extras, versions, a URL or a marker behind it, or a URL, or a
-/// whole path. Source: PEP 508.
+/// Returns true if a text may be a package for `pip install`: a name with extras, versions, a URL or a marker behind it,
+/// or a URL, or a whole path. Source: PEP 508.
 pub(super) fn is_package(text: &str) -> bool {
     let text = text.trim();
     let name_ends = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
@@ -457,7 +457,7 @@ pub(super) fn is_package(text: &str) -> bool {
     is_elsewhere || is_named
 }
 
-/// Whether a URL in a text says more of who asks than a name for SSH: a password, or a token in its place.
+/// Returns true if a URL in a text holds a password, or a token in its place. A user name for SSH does not count.
 pub(super) fn has_credentials(text: &str) -> bool {
     text.match_indices("://").any(|(at, _)| {
         let scheme: &str = text[..at].rsplit([' ', '+', '@', '=']).next().unwrap_or_default();
@@ -627,7 +627,7 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
     }
 }
 
-/// What `min` of a check says can be held against what it measures.
+/// Checks that `min` of a check is a number of bytes a second, and that the check measures bandwidth.
 pub(super) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
     for (path, check) in context.checks() {
         let Some(min) = &check.min else { continue };
@@ -648,7 +648,7 @@ pub(super) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
     }
 }
 
-/// What others own cannot be waited for, and its image may not be known.
+/// Reports checks without a known image: those of external clusters whose section gives none.
 pub(super) fn images_of_checks_are_known(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
@@ -739,7 +739,7 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
     }
 }
 
-/// What is said of a host that its list has already.
+/// Returns the error for a host that its list has already.
 fn again(name: &str, place: FieldPath) -> Diagnostic {
     let message = format!("the host `{name}` is listed twice");
     Diagnostic::error(Code::Twice, message).at_value(place, "again here").help("remove one")

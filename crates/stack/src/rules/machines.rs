@@ -9,9 +9,9 @@ use model::diag::{Code, Diagnostic, listed};
 
 #[derive(Clone, Copy)]
 pub(super) struct Gpus {
-    /// What Pods can ask for: GPUs, their partitions, or shares of them.
+    /// The number of GPUs, partitions or shares that Pods can ask for.
     pub(super) allocatable: u32,
-    /// Whether Pods share them.
+    /// True if Pods share them.
     pub(super) shared: bool,
 }
 

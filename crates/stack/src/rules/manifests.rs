@@ -139,8 +139,8 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     }
 }
 
-/// What `pod` of a section says fits a PodSpec of Dask's definitions. What is missing is looked at when it is laid
-/// over the section's own pod.
+/// Checks that `pod` of a section fits a PodSpec: Dask's, or the newest one for pods without an operator. Missing fields
+/// are checked when it is laid over the section's own pod.
 pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
     let newest = || schema::definition("io.k8s.api.core.v1.PodSpec");
     let (Some(of_dask), Some(newest)) = (pod_schema(), newest()) else { return };
@@ -201,7 +201,7 @@ fn without_directives(value: &Value) -> Value {
     }
 }
 
-/// What the server writes is left out of what is applied.
+/// Returns true for fields that the API server writes. They are left out of what is applied.
 fn is_servers(path: &FieldPath) -> bool {
     let metadata = |key: &&str| FieldPath::keys(["metadata", key]).contains(path);
     FieldPath::keys(["status"]).contains(path) || SERVERS.iter().any(metadata)
@@ -292,7 +292,7 @@ fn named_port(number: &Value, object: &Value) -> String {
     }
 }
 
-/// Whether a field that Dask's old definitions do not know is one of today's pods.
+/// Returns true if a field that Dask's old definitions do not know is in the newest PodSpec.
 fn is_newer_pod_field(path: &FieldPath, value: &Value, shape: &Schema) -> bool {
     let Some(pod) = schema::definition("io.k8s.api.core.v1.PodSpec") else { return false };
     let mut specs = Vec::new();

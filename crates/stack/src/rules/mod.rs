@@ -182,7 +182,7 @@ const RULES: &[Rule] = &[
     references::words_are_read,
 ];
 
-/// What is wrong already, and was taken out of the stack that rules look at.
+/// Fields and sections that are wrong already, and were removed from the stack that rules check.
 #[derive(Default)]
 pub(super) struct Doubt {
     pub(super) fields: Vec<FieldPath>,
@@ -190,9 +190,9 @@ pub(super) struct Doubt {
     pub(super) sections: BTreeSet<FieldPath>,
 }
 
-/// What all rules find, in no order. Nothing but what is wrong with single values is said about sections in `doubt`;
-/// `taken` are sections and fields that were taken away, and where that is said; `given` are values that came in as
-/// secrets, and `words` references that nobody reads where they stand. Beside it what the stack becomes, where a rule had to know that.
+/// Returns the findings of all rules, in no order. Of sections in `doubt`, only problems with single values are reported.
+/// `taken` are sections and fields that were removed, and where that is written; `given` are values that came in as
+/// secrets, and `words` references that nobody reads where they stand. Also returns the lowered stack, if a rule computed it.
 pub(super) fn check(
     stack: &Stack,
     sources: &Sources,
@@ -211,7 +211,7 @@ pub(super) fn check(
     (context.found, context.lowered)
 }
 
-/// What a rule looks at, and where it says what it found.
+/// The input of a rule, and the list for its findings.
 struct Context<'a> {
     stack: &'a Stack,
     sources: &'a Sources,
@@ -220,7 +220,7 @@ struct Context<'a> {
     given: &'a Secrets,
     /// References that nobody reads where they stand.
     words: &'a [Word],
-    /// What the stack becomes, once a rule has looked at it.
+    /// The lowered stack, once a rule has computed it.
     lowered: Option<Lowered>,
     found: Vec<Diagnostic>,
 }

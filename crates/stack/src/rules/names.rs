@@ -37,12 +37,12 @@ pub(super) fn wrong_dask_name(name: &str) -> Option<String> {
     wrong_name(name, Naming::Dask)
 }
 
-/// Whether a text can be the name of a namespace.
+/// Returns true if a text can be the name of a namespace.
 pub(super) fn is_object_name(name: &str) -> bool {
     wrong_name(name, Naming::Object).is_none()
 }
 
-/// Whether Compute Engine takes it as a name. Source: RFC 1035, as Services have it.
+/// Returns true if Compute Engine accepts a text as a name. Source: RFC 1035, as Services have it.
 pub(super) fn is_compute_name(name: &str) -> bool {
     wrong_name(name, Naming::Service).is_none()
 }
@@ -341,7 +341,7 @@ fn wrong_google(text: &str, part: Part) -> Option<String> {
     (length > 63).then(|| format!("it has {length} characters, at most 63 are allowed"))
 }
 
-/// Whether a shell could have a variable of this name.
+/// Returns true if a shell can have a variable of this name.
 pub(super) fn is_variable(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -71,7 +71,7 @@ fn of_environment(
     }
 }
 
-/// What a scheduler tells its workers to install, it tells all of them.
+/// Reports groups with another `pip_install` than their scheduler, which has all workers install the same.
 fn groups_install_the_same(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.is_on_hosts() {

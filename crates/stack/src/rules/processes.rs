@@ -1,4 +1,4 @@
-//! Whether the keys for processes of workers go together, on every target.
+//! Checks that the keys for processes of workers go together, on every target.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct Finding {
     help: String,
 }
 
-/// What a worker's process is told fits together, and fits the target.
+/// Checks that the keys for processes of workers fit together, and fit the target.
 pub(super) fn processes_fit(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
     let mut findings = Vec::new();

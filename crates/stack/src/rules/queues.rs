@@ -266,7 +266,7 @@ fn served(queue: &Queue) -> impl Iterator<Item = &String> {
     queue.pool.iter().chain(queue.pools.keys())
 }
 
-/// Whether nodes of a pool are made for requests.
+/// Returns true if nodes of a pool are always created for requests.
 fn is_queued(stack: &Stack, pool: &str) -> bool {
     stack.node_pool.get(pool).is_some_and(|pool| pool.for_requests() == ForRequests::Always)
 }
@@ -404,7 +404,7 @@ fn priorities_make_names(context: &mut Context<'_>, key: &str, queue: &Queue) {
     }
 }
 
-/// What starts whole has a number that the file says, and pods that Kueue can count.
+/// Checks that work that starts as a whole has a number from the file, and pods that Kueue can count.
 pub(super) fn gangs_can_start(context: &mut Context<'_>) {
     let work = work(context.stack);
     number_is_the_files(context, &work);
@@ -552,7 +552,7 @@ fn labels_in(value: &serde_json::Value, path: &FieldPath, found: &mut Vec<FieldP
     }
 }
 
-/// Whether work in a queue waits for nodes that are made for it.
+/// Returns true if work in a queue waits for nodes that are created for it.
 fn asks_for_nodes(stack: &Stack, queue: &str) -> bool {
     stack.queue.get(queue).into_iter().flat_map(served).any(|pool| is_queued(stack, pool))
 }
@@ -625,7 +625,7 @@ fn said_twice(context: &mut Context<'_>) {
     }
 }
 
-/// What asks for more than its queue hands out waits for ever.
+/// Reports work that asks for more than its queue hands out, which would wait forever.
 pub(super) fn gangs_fit_their_queue(context: &mut Context<'_>) {
     let stack = context.stack;
     let pools: BTreeMap<&str, PoolFacts> =
@@ -642,7 +642,7 @@ pub(super) fn gangs_fit_their_queue(context: &mut Context<'_>) {
     }
 }
 
-/// What a queue hands out of a pool, or of anything.
+/// The GPU quotas of a queue, each of one pool or of any.
 type Quotas<'a> = [(Option<&'a str>, u32)];
 
 /// Those that serve work on a pool.

@@ -104,7 +104,7 @@ pub(super) fn requests_have_pods(context: &mut Context<'_>) {
     }
 }
 
-/// What a request for a job says of pods itself.
+/// Reports keys of a request for a job that describe pods, as the job does that already.
 fn describes_too(context: &mut Context<'_>, path: &FieldPath, request: &ProvisioningRequest) {
     let keys = &request.keys;
     let said = [
@@ -287,7 +287,7 @@ fn copied_workers_are_asked(context: &mut Context<'_>) {
     }
 }
 
-/// Whether a request or a queue is there for a pod.
+/// Returns true if a request or a queue exists for a pod.
 fn is_asked_for(context: &Context<'_>, pod: &Pods<'_>) -> bool {
     let stack = context.stack;
     let keys = keys_of(pod);
@@ -454,7 +454,7 @@ pub(super) fn manifests_of_requests_work(context: &mut Context<'_>) {
     }
 }
 
-/// Whether a request names a PodTemplate.
+/// Returns true if a request names a PodTemplate.
 fn names(request: &Object<'_>, template: &Object<'_>) -> bool {
     let sets = request.value["spec"]["podSets"].as_array().into_iter().flatten();
     request.kind() == "ProvisioningRequest"

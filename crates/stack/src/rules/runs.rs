@@ -77,7 +77,7 @@ fn parameter<'v>(config: &Object<'v>) -> (&'v serde_json::Value, FieldPath) {
     (&config.value["spec"]["parameters"]["maxRunDurationSeconds"], place)
 }
 
-/// What the queue of work says, and where.
+/// Returns the maximum run duration of the queue of work in seconds, and its place.
 fn by_queue(context: &Context<'_>, objects: &[Object<'_>], said: &Said) -> Option<(String, FieldPath)> {
     let find = |kind: &str, name: &str| {
         objects.iter().find(|object| of_kueue(object, kind) && object.name() == name)

@@ -31,7 +31,7 @@ enum Remedy {
 
 /// A secret that is written out.
 struct Literal {
-    /// What people allow it by: `dask_cluster.rapids.worker.env.HF_TOKEN`, `manifest.db.env.DB_PASSWORD`.
+    /// The address that allows it: `dask_cluster.rapids.worker.env.HF_TOKEN`, `manifest.db.env.DB_PASSWORD`.
     address: FieldPath,
     /// Where it stands.
     place: FieldPath,
@@ -332,7 +332,7 @@ impl Look<'_, '_> {
     }
 }
 
-/// What a variable, or a notebook's password, names is a Secret and a key in it, or a variable of the environment.
+/// Checks that references name a Secret and a key in it, or a variable of the environment.
 pub(super) fn references_are_names(context: &mut Context<'_>) {
     let mut found: Vec<(FieldPath, &SecretKey)> = Vec::new();
     for pod in context.pods() {

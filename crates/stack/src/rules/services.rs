@@ -74,7 +74,7 @@ pub(super) fn services_lead_to_schedulers(context: &mut Context<'_>) {
     }
 }
 
-/// What the operator adds.
+/// Returns the labels that the operator adds.
 fn reserved(cluster: &str) -> [(&str, &str); 3] {
     [
         ("dask.org/cluster-name", cluster),
@@ -89,7 +89,7 @@ fn names_of_ports(pod: &Value) -> Vec<&str> {
     ports.filter_map(|port| port["name"].as_str()).collect()
 }
 
-/// What `spec` of a section's Service says fits a ServiceSpec of Dask's definitions.
+/// Checks that `spec` of a section's Service fits a ServiceSpec of Dask's definitions.
 pub(super) fn services_fit_their_schema(context: &mut Context<'_>) {
     let shape = || {
         let scheduler = schema::dask("DaskCluster")?.property("spec")?.property("scheduler")?;

@@ -1,4 +1,4 @@
-//! What a stack of `[slurm]` may ask of SLURM.
+//! Checks of what a stack of `[slurm]` asks of SLURM.
 
 use super::Context;
 use super::ways::{is_host_name, way_is_plain};
@@ -50,7 +50,7 @@ const OWN: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What is asked of SLURM can be written into a script, and means nothing else there.
+/// Checks that settings for SLURM can be written into a script, and mean nothing else there.
 pub(super) fn terms_are_sound(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut all: Vec<(FieldPath, &SlurmKeys)> = Vec::new();
@@ -184,7 +184,7 @@ fn of_keys(context: &mut Context<'_>, path: &FieldPath, keys: &SlurmKeys) {
     }
 }
 
-/// What to use instead of an option.
+/// Returns the advice on what to use instead of an option.
 fn instead(directive: &str) -> Option<&'static str> {
     let word = directive.split([' ', '=', '\t']).next().unwrap_or_default();
     let is = |option: &&str| match option.starts_with("--") {

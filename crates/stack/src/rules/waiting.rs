@@ -129,7 +129,7 @@ fn advice(
     found
 }
 
-/// What upgrades do to the work on a pool.
+/// Returns advice about upgrades that end the work on a pool.
 fn upgrades(pool: &NodePool, cluster: &Cluster, lasts: u64) -> Vec<Advice> {
     let mut found = Vec::new();
     if pool.auto_upgrade == Some(false) {
@@ -196,7 +196,7 @@ pub(super) fn made_pools_wait_well(context: &mut Context<'_>) {
     }
 }
 
-/// Whether there are times without upgrades of nodes: when they are, whoever wrote them knows.
+/// Returns true if an exclusion stops upgrades of nodes, at whatever time.
 fn keeps_upgrades_away(maintenance: &Maintenance) -> bool {
     let of_nodes = |scope: Option<ExclusionScope>| !matches!(scope, Some(ExclusionScope::NoMinorUpgrades));
     maintenance.exclusions.values().any(|exclusion| of_nodes(exclusion.scope))

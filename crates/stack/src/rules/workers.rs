@@ -106,7 +106,7 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
     }
 }
 
-/// Whether a name is one that a group of a cluster may have; `place` is where it stands.
+/// Checks the name of a group of a cluster; `place` is where it stands.
 pub(super) fn group_name(context: &mut Context<'_>, cluster: &str, place: &FieldPath, live: &str) {
     if live == format!("{cluster}-default") {
         let message = match context.stack.is_on_hosts() {

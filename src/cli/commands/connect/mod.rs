@@ -42,7 +42,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 /// Options of `connect`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to connect to: a Dask cluster, a running job, a notebook [default: the only one in the stack]
+    /// The Dask cluster, running job or notebook to connect to [default: the only one in the stack]
     #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
     address: Option<String>,
     /// The local port for the scheduler or the notebook [default: 8786 or 8888 if free, else any]
@@ -174,7 +174,7 @@ struct One<'a> {
     resource: &'a Resource,
 }
 
-/// What is known of the other side once it answered.
+/// The other side of a connection, once it has answered.
 struct Reached {
     pod: PodFound,
     aim: Aim,

@@ -96,7 +96,7 @@ enum Ours {
     Ready(On),
 }
 
-/// What a look has read so far: its reads are of different moments.
+/// The reads of a look so far: they are of different moments.
 type Look = (Option<(u64, u64)>, Option<(u64, u64)>, Option<u64>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,12 +113,12 @@ struct State {
 
 struct Model<'a> {
     steps: Vec<Ours>,
-    /// Whether a watch may leave out all states but the newest, as after it broke off.
+    /// True if a watch may leave out all states but the newest, as after it broke off.
     coalesces: bool,
     judged: &'a mut Judged,
 }
 
-/// What was judged already, by all that it depends on.
+/// Earlier judgments, by all that they depend on.
 #[derive(Default)]
 struct Judged {
     ready: BTreeMap<(On, Look), Readiness>,
@@ -200,7 +200,7 @@ impl Model<'_> {
         judged
     }
 
-    /// What kopf, the watch and the handlers may do next.
+    /// Adds the states that kopf, the watch and the handlers may bring about next.
     fn operator(&self, state: &State, next: &mut Vec<State>) {
         for on in [On::Cluster, On::Group] {
             let mut after = state.clone();
@@ -234,7 +234,7 @@ impl Model<'_> {
         }
     }
 
-    /// What we may do next.
+    /// Adds the states that our steps may bring about next.
     fn ours(&mut self, state: &State, next: &mut Vec<State>) {
         let done = |after: &mut State| (after.done, after.look) = (state.done + 1, Look::default());
         let mut after = state.clone();
@@ -283,8 +283,8 @@ impl Model<'_> {
         self.steps.contains(&Ours::Write(on))
     }
 
-    /// Whether the numbers are such that a plan writes these and no others: it writes the group alone where the cluster
-    /// says what is wanted, and the cluster alone where the operator hands its number on.
+    /// Returns true if a plan writes these numbers and no others: it writes the group alone where the cluster says what is
+    /// wanted, and the cluster alone where the operator hands its number on.
     fn is_planned(&self, state: &State) -> bool {
         let cluster = self.writes(On::Cluster) || state.cluster.asked == WANTED;
         let group = self.writes(On::Group) || state.cluster.asked != WANTED;

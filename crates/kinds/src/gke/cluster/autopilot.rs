@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::section::{Cluster, ReleaseChannel};
 
-/// Whether a cluster, wanted or live, is an Autopilot one.
+/// Returns true if a cluster, desired or live, is an Autopilot cluster.
 pub fn is_on(cluster: &Value) -> bool {
     cluster["autopilot"]["enabled"] == true
 }
@@ -33,8 +33,8 @@ pub(super) fn created(body: &Value) -> Value {
     cluster
 }
 
-/// Whether a new cluster says something that counts only where Pods have addresses of the VPC network, and does not say
-/// whether they have. GKE's default may not be relied on for that: "This field is only applicable if `use_ip_aliases` is true"
+/// Returns true if a new cluster has fields that count only with Pod addresses of the VPC network, and leaves that choice open.
+/// GKE's default may not be relied on for that: "This field is only applicable if `use_ip_aliases` is true"
 /// (googleapis `cluster_service.proto`, IPAllocationPolicy), and gcloud takes `--default-max-pods-per-node` with
 /// `--enable-ip-alias` only. For private nodes and Dataplane V2 the default is enough: Terraform's acceptance tests rely on it.
 fn needs_aliases(cluster: &Value) -> bool {
@@ -54,9 +54,9 @@ fn needs_aliases(cluster: &Value) -> bool {
 pub struct Owned {
     /// `addons.dns_cache` is a key of a table.
     pub key: &'static str,
-    /// Whether a section says what GKE would refuse or ignore.
+    /// Returns true if a section sets something that GKE would refuse or ignore.
     pub said: fn(&Cluster) -> bool,
-    /// What GKE does instead, behind "GKE".
+    /// The rest of a sentence that starts with "GKE": what GKE does instead.
     pub instead: &'static str,
 }
 
@@ -131,7 +131,7 @@ pub const OWNED_PLACES: &[&str] = &[
     "shieldedNodes",
 ];
 
-/// What GKE fills in by itself, which nobody chose: an import does not say it. Sources: as above, and recalled answers.
+/// Fields that GKE fills in by itself and nobody chose. An import leaves them out. Sources: as above, and recalled answers.
 const FILLED_IN: &[&str] = &[
     "/addonsConfig/dnsCacheConfig",
     "/addonsConfig/gcePersistentDiskCsiDriverConfig",

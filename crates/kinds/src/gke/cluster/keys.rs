@@ -136,10 +136,10 @@ pub struct Autoprovisioning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 65536))]
     pub disk_size_gb: Option<u32>,
-    /// Whether GKE repairs nodes of the pools that it makes. Default true; a repair ends the work on a node.
+    /// True if GKE repairs nodes of the pools that it creates. Default true; a repair ends the work on a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_repair: Option<bool>,
-    /// Whether GKE upgrades them. Default true; in a release channel it cannot be switched off.
+    /// True if GKE upgrades these nodes. Default true; in a release channel it cannot be switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_upgrade: Option<bool>,
     /// How hard the autoscaler tries to remove nodes, of all pools: `"balanced"` or `"optimize-utilization"`.
@@ -287,7 +287,7 @@ pub struct Exclusion {
     pub start: String,
     /// Until when.
     pub end: String,
-    /// What is kept away: `"no-upgrades"`, `"no-minor-upgrades"` or `"no-minor-or-node-upgrades"`. Default: every upgrade.
+    /// The upgrades to prevent: `"no-upgrades"`, `"no-minor-upgrades"` or `"no-minor-or-node-upgrades"`. Default: every upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ExclusionScope>,
 }
@@ -334,7 +334,7 @@ impl Maintenance {
     }
 }
 
-/// What GKE adds to a cluster, by name; what is not named is as GKE has it.
+/// Addons of the cluster, by name. An addon that is not named stays as GKE has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Addons {
@@ -373,7 +373,7 @@ pub struct Addons {
     pub ray_operator: Option<bool>,
 }
 
-/// Whether a field of the API says that an addon is on, or that it is off.
+/// Meanings of a field of the API: that an addon is on, or that it is off.
 #[derive(Clone, Copy, PartialEq)]
 enum Says {
     On,

@@ -1,4 +1,4 @@
-//! What `[cluster]` says.
+//! Keys of `[cluster]`.
 
 use std::collections::BTreeMap;
 
@@ -50,13 +50,13 @@ pub struct Cluster {
     /// Networks that reach the control plane: `["10.0.0.0/8"]`, or a table of names and ranges. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorized_networks: Option<Networks>,
-    /// Whether the control plane has an address on the internet. Default: GKE's, which is true.
+    /// True if the control plane has an address on the internet. Default: GKE's, which is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_endpoint: Option<bool>,
-    /// Whether the control plane is reached by addresses at all, or by its DNS name only. Default: GKE's, which is true.
+    /// True if IP addresses reach the control plane; false if only its DNS name does. Default: GKE's, which is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_endpoints: Option<bool>,
-    /// Whether the control plane's DNS name is reached from outside the VPC.
+    /// True if the control plane's DNS name can be reached from outside the VPC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_endpoint: Option<bool>,
     /// Addresses of Pods: the name of a secondary range of the subnetwork, a range (`10.4.0.0/14`) or its size (`/17`).
@@ -74,7 +74,7 @@ pub struct Cluster {
     /// When GKE may upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Whether nodes can have further networks (`additional_node_networks` of a pool). Needs `dataplane_v2`.
+    /// True if nodes can have further networks (`additional_node_networks` of a pool). Needs `dataplane_v2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multi_networking: Option<bool>,
     /// GKE's data plane on eBPF, which enforces network policies.
@@ -83,13 +83,13 @@ pub struct Cluster {
     /// Enforces network policies by Calico. Not with `dataplane_v2`, which does so by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<bool>,
-    /// What GKE adds to the cluster, by name: `{ gcs_fuse_csi = true }`.
+    /// Addons of the cluster, by name: `{ gcs_fuse_csi = true }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addons: Option<Addons>,
-    /// What writes logs to Cloud Logging: `["system", "workloads"]`. Default: GKE's, which is these two.
+    /// Components that write logs to Cloud Logging: `["system", "workloads"]`. Default: GKE's, which is these two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging: Option<Vec<LogComponent>>,
-    /// What sends metrics to Cloud Monitoring: `["system", "dcgm"]`. Default: GKE's.
+    /// Components that send metrics to Cloud Monitoring: `["system", "dcgm"]`. Default: GKE's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monitoring: Option<Vec<MetricComponent>>,
     /// Google's managed Prometheus. Default: GKE's, which is true.
@@ -110,7 +110,7 @@ pub struct Cluster {
     /// Recommends and sets requests of Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vertical_pod_autoscaling: Option<bool>,
-    /// What GKE looks for in workloads: `"disabled"`, `"basic"` or `"enterprise"`. Default: GKE's, which is `basic`.
+    /// The level of GKE's checks of workloads: `"disabled"`, `"basic"` or `"enterprise"`. Default: GKE's, which is `basic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_posture: Option<SecurityPosture>,
     /// Which packages GKE looks at for known vulnerabilities: `"disabled"`, `"basic"` or `"enterprise"`.

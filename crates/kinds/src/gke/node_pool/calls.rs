@@ -51,7 +51,7 @@ pub fn creation_body(pool: &Value) -> Value {
     body
 }
 
-/// The same for the pool that is made with its cluster, which has a node from the start. Source: googleapis
+/// Returns the body of a pool that is created with its cluster, which has a node from the start. Source: googleapis
 /// `cluster_service.proto`, `Cluster.initial_node_count`; gcloud refuses `clusters create --num-nodes 0`.
 pub fn first_body(pool: &Value) -> Value {
     let mut body = creation_body(pool);
@@ -61,7 +61,7 @@ pub fn first_body(pool: &Value) -> Value {
     body
 }
 
-/// Whether a pool has no node at first.
+/// Returns true if a pool has no node at first.
 pub fn starts_empty(pool: &Value) -> bool {
     pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
 }
@@ -118,8 +118,8 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
     }
 }
 
-/// Whether queued provisioning is switched on for a live pool, which GKE does for an empty one only: once the autoscaler has no
-/// minimum, the nodes go. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
+/// Returns true if a live pool gets queued provisioning, which GKE switches on for an empty pool only: once the autoscaler
+/// has no minimum, the nodes go. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
 fn becomes_queued(body: &Value, live: &Value) -> bool {
     let on = |pool: &Value| pool["queuedProvisioning"]["enabled"] == true;
     on(body) && !on(live)

@@ -1,4 +1,4 @@
-//! What the nodes of a pool take of a project's quotas, and what they need to be there.
+//! The use of a project's quotas by the nodes of a pool, and the other needs of these nodes.
 //! Source: Compute Engine's page of allocation quotas; refusals of GKE in public threads (`CPUS`, `SSD_TOTAL_GB`,
 //! `IN_USE_ADDRESSES`, `GPUS_ALL_REGIONS`).
 
@@ -10,10 +10,10 @@ use model::catalog::{self, Attach};
 
 /// Zones that GKE chooses for a regional cluster that leaves them to it.
 const ZONES_OF_A_REGION: u64 = 3;
-/// What GKE chooses for a pool that does not say it.
+/// The disk size in GB that GKE chooses for a pool that sets none.
 const DISK_GB: u64 = 100;
 
-/// What one node takes of one quota.
+/// The amount that one node uses of one quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Compute Engine's name: `NVIDIA_T4_GPUS`.
@@ -22,11 +22,11 @@ pub struct Share {
     /// Source: hail-is/hail 10588, from Google's support.
     pub of_spot: Option<String>,
     pub amount: u64,
-    /// Whether nodes are refused for certain where it does not suffice.
+    /// True if nodes are certain to be refused when the quota does not suffice.
     pub certain: bool,
 }
 
-/// Whether nodes have addresses on the internet.
+/// Kinds of node addresses: public ones are on the internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     Public,
@@ -54,7 +54,7 @@ pub struct Node {
     /// GPUs that do not come with the machine type.
     pub attached: Option<(String, u64)>,
     pub shares: Vec<Share>,
-    /// What it takes of quotas that Compute Engine does not tell, in words.
+    /// Quotas that it uses and that Compute Engine does not report, in words.
     pub elsewhere: Vec<String>,
     pub addresses: Addresses,
     pub secure_boot: bool,
@@ -91,7 +91,7 @@ impl Node {
         node
     }
 
-    /// The same where another way to have it is tried when it is refused.
+    /// Marks all shares as uncertain, for a node that another way provides when this one is refused.
     #[must_use]
     pub fn perhaps(mut self) -> Self {
         self.shares.iter_mut().for_each(|share| share.certain = false);

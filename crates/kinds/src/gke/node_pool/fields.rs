@@ -353,7 +353,7 @@ const IMAGE: &str = "COS_CONTAINERD";
 /// recorded n4 pool that came back with `hyperdisk-balanced`.
 const HYPERDISK_ONLY: [&str; 8] = ["a4", "a4x", "c4", "c4a", "c4d", "g4", "n4", "n4d"];
 
-/// Whether machines of this type refuse persistent disks. A3 Ultra is a single type of its series.
+/// Returns true if machines of this type refuse persistent disks. A3 Ultra is a single type of its series.
 pub fn takes_hyperdisk_only(machine: &str) -> bool {
     let series = machine.split('-').next().unwrap_or_default();
     HYPERDISK_ONLY.contains(&series) || machine.starts_with("a3-ultragpu")
@@ -363,7 +363,7 @@ pub(super) fn default_disk(machine: &str) -> &'static str {
     if takes_hyperdisk_only(machine) { "hyperdisk-balanced" } else { "pd-balanced" }
 }
 
-/// What GKE is expected to choose for a new pool that does not say it.
+/// Returns the values that GKE is expected to choose for a new pool that does not set them.
 pub fn filled_in(resource: &Resource) -> Vec<(FieldPath, Value)> {
     let config = &resource.body["config"];
     let disk = default_disk(text(&config["machineType"]));
@@ -392,7 +392,7 @@ fn fixed_number(nodes: Nodes) -> Option<Value> {
     }
 }
 
-/// What is on anyway is not said; an absent field is off.
+/// Returns `Some(false)` unless a live field is on, which is the default. An absent field is off.
 fn off(live: &Value) -> Option<bool> {
     (live != true).then_some(false)
 }

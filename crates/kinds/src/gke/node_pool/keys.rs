@@ -44,7 +44,7 @@ impl Capacity {
         }
     }
 
-    /// Whether GKE waits for machines: such a pool is made without nodes, so it never lacks machines when it is made.
+    /// Returns true if GKE waits for machines. Such a pool is created without nodes, so its creation never lacks machines.
     pub fn waits(self) -> bool {
         matches!(self, Self::FlexStart | Self::Queued)
     }
@@ -285,7 +285,7 @@ pub struct Kubelet {
     /// `static` gives whole CPUs to Pods that ask for whole ones; `none` does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_manager_policy: Option<String>,
-    /// Whether limits of CPU are enforced by quota.
+    /// True if CPU limits are enforced by quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_cfs_quota: Option<bool>,
     /// The period of that quota: `100ms`.
@@ -295,7 +295,7 @@ pub struct Kubelet {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024, max = 4194304))]
     pub pod_pids_limit: Option<u32>,
-    /// Whether the kubelet answers on port 10255 without asking who asks. Default: GKE's, which is `false`.
+    /// True if the kubelet answers on port 10255 without authentication. Default: GKE's, which is `false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_kubelet_readonly_port_enabled: Option<bool>,
     /// Images that are pulled at a time.
@@ -341,7 +341,7 @@ pub struct Linux {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Swap {
-    /// Whether nodes have swap space. With `false` nothing else may be set.
+    /// True if nodes have swap space. With `false` nothing else may be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// On the boot disk.
@@ -441,7 +441,7 @@ impl BlueGreen {
         (settings != json!({})).then_some(settings)
     }
 
-    /// What is live of them.
+    /// Reads the settings from their live state.
     pub fn of(live: &Value) -> Self {
         let policy = &live["standardRolloutPolicy"];
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "percent of a share")]

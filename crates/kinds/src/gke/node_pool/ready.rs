@@ -1,4 +1,4 @@
-//! What a live node pool and its nodes say: when they are ready, and what they offer.
+//! The live state of a node pool and its nodes: when they are ready, and what they offer.
 
 use serde_json::{Value, json};
 
@@ -60,13 +60,13 @@ fn desired(wait: &Await) -> (Option<u64>, bool) {
     if let Facts::Nodes { nodes, gpus } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
 
-/// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
+/// Returns true if a pool lacks machines or quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
 pub fn is_short(pool: &Value) -> bool {
     let short = |condition: &Value| matches!(text(&condition["code"]), "GCE_STOCKOUT" | "GCE_QUOTA_EXCEEDED");
     pool["conditions"].as_array().into_iter().flatten().any(short)
 }
 
-/// Whether as many nodes as wanted are Ready, each with so many allocatable GPUs.
+/// Returns ready once as many nodes as wanted are Ready, each with so many allocatable GPUs.
 fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let up = list.iter().filter(|node| is_ready(node)).count() as u64;
@@ -108,7 +108,7 @@ pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Una
     })
 }
 
-/// What so many nodes cost. Flex-start and queued machines cost no more than those on demand.
+/// Returns the hourly price of so many nodes. Flex-start and queued machines cost no more than those on demand.
 fn price(config: &Value, nodes: usize) -> Price {
     let machine = text(&config["machineType"]);
     let gpu = &config["accelerators"][0];
@@ -126,7 +126,7 @@ pub fn allocatable_gpus(node: &Value) -> u64 {
     number(&node["status"]["allocatable"]["nvidia.com/gpu"]).unwrap_or_default()
 }
 
-/// What GKE says of a cluster or pool in trouble, as the end of a sentence.
+/// Returns GKE's message about a cluster or pool in trouble, as the end of a sentence; empty without a message.
 pub fn conditions(live: &Value) -> String {
     let messages: Vec<&str> = live["conditions"]
         .as_array()

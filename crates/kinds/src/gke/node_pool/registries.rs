@@ -1,4 +1,4 @@
-//! What containerd is told of registries. What has more to it than these short forms is said under `api`, also by import.
+//! Settings of containerd for registries. Settings beyond these short forms stand under `api`, also after an import.
 
 use std::collections::BTreeMap;
 

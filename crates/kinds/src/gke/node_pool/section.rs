@@ -1,4 +1,4 @@
-//! What `[node_pool.NAME]` says.
+//! Keys of `[node_pool.NAME]`.
 
 use std::collections::BTreeMap;
 
@@ -72,10 +72,10 @@ pub struct NodePool {
     /// The Google service account of the nodes. Default: the project's default account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
-    /// Whether GKE repairs broken nodes. Default true.
+    /// True if GKE repairs broken nodes. Default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_repair: Option<bool>,
-    /// Whether GKE upgrades nodes. Default true; must be true under a release channel.
+    /// True if GKE upgrades nodes. Default true; must be true under a release channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_upgrade: Option<bool>,
     /// How upgrades roll: extra nodes, and nodes that may be missing. Default one extra, none missing.
@@ -160,7 +160,7 @@ pub struct NodePool {
     /// Starts signed software only. GPU drivers that a DaemonSet installs are not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
-    /// Whether the integrity of nodes is watched. Default: GKE's, which is true.
+    /// True if the integrity of nodes is monitored. Default: GKE's, which is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_monitoring: Option<bool>,
     /// How the memory of nodes is encrypted: `"sev"`, `"sev-snp"` or `"tdx"`.
@@ -173,7 +173,7 @@ pub struct NodePool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2))]
     pub threads_per_core: Option<u32>,
-    /// Whether Pods may run virtual machines.
+    /// True if Pods may run virtual machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested_virtualization: Option<bool>,
     /// The oldest CPU platform: `Intel Ice Lake`.
@@ -265,7 +265,7 @@ impl Section for NodePool {
     }
 }
 
-/// Whether the nodes of a pool are made for provisioning requests, which nobody but its ways decides.
+/// Kinds of pools, by when their nodes are created for provisioning requests. Only the ways of a pool decide this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForRequests {
     Never,
@@ -275,12 +275,12 @@ pub enum ForRequests {
 }
 
 impl NodePool {
-    /// Whether GKE brings nodes when they are wanted, and waits for machines.
+    /// Returns true if GKE adds nodes when they are wanted, and waits for machines.
     pub fn waits_for_machines(&self) -> bool {
         self.queued == Some(true) || self.flex_start == Some(true)
     }
 
-    /// Whether its nodes are made for provisioning requests.
+    /// Returns when its nodes are created for provisioning requests.
     pub fn for_requests(&self) -> ForRequests {
         match self.capacity.as_slice() {
             [] if self.queued == Some(true) => ForRequests::Always,
@@ -329,7 +329,7 @@ impl NodePool {
         count * parts * sharing.as_ref().map_or(1, |sharing| sharing.clients)
     }
 
-    /// What neighbours may know.
+    /// Returns the facts of the pool that other sections may use.
     pub fn facts(&self, key: &str) -> PoolFacts {
         let nodes = match self.size() {
             Nodes::Fixed(nodes) => nodes,

@@ -92,7 +92,7 @@ pub fn on(ladder: &Ladder, live: &Value) -> Option<usize> {
     ladder.ways.iter().position(same)
 }
 
-/// What the nodes of a pool cost at their minimum and at their maximum, whichever way they are had; `None` where a price is not
+/// Returns the hourly cost of a pool's nodes at their minimum and at their maximum, over all ways; `None` where a price is not
 /// known. Flex-start and queued machines have prices of their own, which are no higher than those of machines on demand.
 pub fn hourly(pool: &NodePool) -> Option<Cost> {
     if pool.capacity.is_empty() {

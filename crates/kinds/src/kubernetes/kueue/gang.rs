@@ -101,8 +101,8 @@ pub fn provenance(
     ]
 }
 
-/// What changing an entry of a gang does; `None` for other fields. The operator hands them to pods once, and a gang that
-/// has grown waits for ever: Kueue deletes each pod that is too many, and the operator makes it again.
+/// Returns the effect of changing an entry of a gang; `None` for other fields. The operator hands entries to pods once. A gang
+/// that has grown never starts: Kueue deletes each pod that is too many, and the operator creates it again.
 pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     let at = |map: &str, key: &str| FieldPath::keys(["metadata", map, key]).contains(path);
     if at("annotations", COUNT) {
@@ -123,7 +123,7 @@ pub fn of(body: &Value) -> Option<String> {
     own.as_str().map(str::to_owned)
 }
 
-/// The same of a resource.
+/// Returns the name of the gang of a resource, as [`of`] does for a body.
 pub fn of_resource(resource: &Resource) -> Option<String> {
     of(&resource.body)
 }

@@ -85,7 +85,7 @@ pub struct Kueue {
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
-    /// What the chart makes, or the files hold; read when the stack is loaded.
+    /// Objects of the chart or of the files, read when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub objects: Vec<Value>,
@@ -106,7 +106,7 @@ impl Kueue {
         self.namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    /// Whether it speaks the API version that is written.
+    /// Returns true if it serves the API version that dask-infra writes. A version that is not set or not readable counts as new.
     pub fn is_newer(&self) -> bool {
         self.version.as_deref().and_then(release).is_none_or(|release| release >= OLDEST)
     }
@@ -126,7 +126,7 @@ impl Kueue {
         })
     }
 
-    /// Whether its configuration has plain Pods among the frameworks; `None` where the configuration is not known.
+    /// Returns true if its configuration has plain Pods among the frameworks; `None` where the configuration is not known.
     pub fn takes_pods(&self) -> Option<bool> {
         self.manage.is_managed().then_some(())?;
         let configuration = self.objects.iter().filter(|object| object["kind"] == "ConfigMap");
@@ -140,7 +140,7 @@ impl Kueue {
 /// Source: `templates/visibility/role_binding.yaml` of the chart.
 static IN_THE_SYSTEM: LazyLock<[String; 1]> = LazyLock::new(|| ["kube-system".to_owned()]);
 
-/// Whether a configuration lists `pod` among its frameworks. Comments do not count.
+/// Returns true if a configuration lists `pod` among its frameworks. Comments do not count.
 fn has_pods(configuration: &str) -> bool {
     let item = |line: &str| {
         let line = line.split(" #").next().unwrap_or_default().trim();
@@ -163,12 +163,12 @@ pub fn own_values(values: &mut Map<String, Value>) {
     }
 }
 
-/// What `[kueue]` becomes, and what its chart or manifest made.
+/// Returns the resources of `[kueue]`: its namespace, and what its chart or manifest made.
 pub fn lower(section: &Kueue, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
     installed::in_order(KUEUE, section.namespace(), &section.lifecycle, made, scope)
 }
 
-/// What `[kueue]` with `manage = false` relies on: its manager and the definition of its queues.
+/// Returns the objects that `[kueue]` with `manage = false` relies on: its manager and the definition of its queues.
 pub fn read(section: &Kueue, scope: &Scope) -> Vec<External> {
     let queues = kind("ClusterQueue");
     let needed = [

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{GROUP, OLDER, VERSION};
 use crate::json::text;
 
-/// Whether an object is of the older version.
+/// Returns true if an object has the older API version.
 pub fn is_older(object: &Value) -> bool {
     text(&object["apiVersion"]).split_once('/') == Some((GROUP, OLDER))
 }

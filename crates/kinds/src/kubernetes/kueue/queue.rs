@@ -109,7 +109,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// Whether Kueue keeps an object that is deleted until nothing uses it: a queue for its work, a flavor and a check for queues
+/// Returns true if Kueue keeps a deleted object until nothing uses it: a queue for its work, a flavor and a check for queues
 /// that name them. Source: its finalizer `kueue.x-k8s.io/resource-in-use`, seen on these three with Kueue 0.15.0.
 pub fn is_kept_in_use(object: &ObjectId) -> bool {
     let kinds = ["AdmissionCheck", "ClusterQueue", "ResourceFlavor"];
@@ -179,7 +179,7 @@ pub enum Strategy {
     /// The oldest first: what needs little does not start before what has waited for much, which else may wait for ever.
     #[default]
     StrictFifo,
-    /// What fits starts, the oldest of it first.
+    /// Work that fits starts, the oldest of it first.
     BestEffortFifo,
 }
 
@@ -225,8 +225,8 @@ impl Queue {
     }
 }
 
-/// What all queues of a stack become. Flavors are of pools, not of queues: those of one cohort share them, which is how they
-/// lend.
+/// Returns the resources of all queues of a stack. Flavors are of pools, not of queues: the queues of a cohort share them, which
+/// is how they lend.
 pub fn lower_all(queues: &BTreeMap<String, Queue>, scope: &Scope) -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
     for (key, section) in managed(queues) {
@@ -263,7 +263,7 @@ fn flavors_of(resource: &Resource) -> impl Iterator<Item = ObjectId> + '_ {
     })
 }
 
-/// What `[queue.KEY]` relies on where others made it: its LocalQueues.
+/// Returns the LocalQueues that `[queue.KEY]` relies on where others made the queue.
 pub fn read(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
     let maker = Maker { key, section, scope };
     maker.local_queues().into_iter().map(unmarked).collect()
@@ -356,7 +356,7 @@ impl<'a> Maker<'a> {
         all
     }
 
-    /// What asks for nodes before work starts, where nodes come for one request.
+    /// Returns the admission check that asks for nodes before work starts, where nodes come for one request, and its settings.
     fn check(&self) -> Vec<Resource> {
         if self.queued().is_empty() {
             return Vec::new();

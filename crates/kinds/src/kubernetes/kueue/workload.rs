@@ -1,5 +1,5 @@
-//! What Kueue says of a gang that it has not let go: by the Workload of the gang's name, and by the pods that it holds back.
-//! That of a Job has a name of Kueue's making, and the Job as its owner.
+//! Kueue's reasons to hold a gang back, by the Workload of the gang's name, and by the pods that it holds back.
+//! The Workload of a Job has a name of Kueue's making, and the Job as its owner.
 //! A DaskCluster says `Running` while all of its pods are held back, so its phase tells nothing of this.
 //! Source: the states as Kueue 0.15.0 left them, tried with the real operator.
 
@@ -23,7 +23,7 @@ pub fn query(queries: &mut Queries, identity: &Identity, gang: Option<&str>) {
     beside(queries, object);
 }
 
-/// What stands around a Workload; `null` is what is not known.
+/// Objects around a Workload; `null` where they are not known.
 #[derive(Clone, Copy)]
 struct Around<'v> {
     others: &'v Value,
@@ -78,7 +78,7 @@ impl<'v> Around<'v> {
     }
 }
 
-/// What is worth knowing of a gang that runs: pods of it are lacking, and Kueue keeps their quota.
+/// Returns a note on a gang that runs but lacks pods, for which Kueue keeps the quota.
 pub fn note(found: &Found) -> Option<String> {
     let told = holds(found.find(Part::Workload)?, "WaitingForReplacementPods")?;
     let since =
@@ -100,7 +100,7 @@ pub fn beside(queries: &mut Queries, object: &ObjectId) {
     }
 }
 
-/// What holds a Job back, by its own Workload among those that were found; `None` when there is none, or nothing does.
+/// Returns the reason why a Job is held back, by its own Workload among those found; `None` when there is none, or nothing does.
 pub fn held_job(found: &Found, job: &Value) -> Option<Held> {
     let uid = job["metadata"]["uid"].as_str()?;
     let owned = |workload: &&Value| {
@@ -111,7 +111,7 @@ pub fn held_job(found: &Found, job: &Value) -> Option<Held> {
     of(items(around.others).find(owned)?, "", &Value::Null, around)
 }
 
-/// Whether a thing waits in a queue, so that its Workload is read.
+/// Returns true if a thing waits in a queue, so that its Workload is read.
 pub fn waits(resource: &Resource) -> bool {
     let in_queue = || resource.kind == KindId::Job && !resource.body["metadata"]["labels"][QUEUE].is_null();
     gang::of_resource(resource).is_some() || in_queue()
@@ -120,11 +120,11 @@ pub fn waits(resource: &Resource) -> bool {
 /// A gang that Kueue has not let go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// What it waits for, or why it will not start.
+    /// The reason why it waits, or why it will not start.
     pub why: String,
     /// Since when, as Kubernetes writes times.
     pub since: Option<String>,
-    /// Whether waiting alone changes nothing.
+    /// True if waiting alone changes nothing.
     pub for_good: bool,
 }
 
@@ -150,7 +150,7 @@ impl Held {
         }
     }
 
-    /// The same for programs.
+    /// Returns the facts for programs: `queued` and `queued_since`.
     pub fn facts(&self) -> [(&'static str, Value); 2] {
         [("queued", json!(self.why)), ("queued_since", json!(self.since))]
     }
@@ -164,7 +164,7 @@ impl Held {
     }
 }
 
-/// What holds a gang back, by what was found of it; `None` when nothing does, or when there is no gang.
+/// Returns the reason why a gang is held back; `None` when nothing holds it, or when there is no gang.
 pub fn held(found: &Found, gang: Option<&str>, pods: &Value) -> Option<Held> {
     of(found.find(Part::Workload)?, gang?, pods, Around::of(found))
 }
@@ -240,7 +240,7 @@ fn is_of(pod: &Value, gang: &str) -> bool {
     PodState(pod).label(GROUP) == gang
 }
 
-/// Whether Kueue holds a pod back.
+/// Returns true if Kueue holds a pod back.
 pub fn is_gated(pod: &Value) -> bool {
     pod["spec"]["schedulingGates"]
         .as_array()
@@ -276,7 +276,7 @@ fn inactive(workload: &Value, request: Option<&Value>) -> Held {
     .since(evicted)
 }
 
-/// What the first admission check that has not passed says.
+/// Returns the wait for the first admission check that has not passed, with its message.
 fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<Held> {
     let checks = workload["status"]["admissionChecks"].as_array()?;
     let check = checks.iter().find(|check| check["state"] != "Ready")?;

@@ -19,12 +19,12 @@ pub enum Constraint {
     Locations,
 }
 
-/// What a policy says of a plan.
+/// Verdicts of a policy on a plan.
 enum Verdict {
     Fine,
-    /// What it refuses.
+    /// The policy refuses this.
     Refuses(String),
-    /// What it may refuse, and why that is not certain.
+    /// The policy may refuse this, and why that is not certain.
     MayRefuse(String),
 }
 
@@ -42,7 +42,7 @@ impl Constraint {
         }
     }
 
-    /// Whether it matters to a node.
+    /// Returns true if the constraint matters to a node.
     pub(super) fn concerns(self, node: &Node) -> bool {
         match self {
             Self::ExternalAddresses | Self::OsLogin => node.addresses != Addresses::Private,
@@ -150,7 +150,7 @@ fn verdict(preflight: &Preflight, constraint: Constraint, policy: &Value, pools:
     }
 }
 
-/// Whether a region is among what a value of `gcp.resourceLocations` means; `None` where only Google knows.
+/// Returns `Some(true)` if a value of `gcp.resourceLocations` includes a region, and `None` where only Google knows.
 fn holds(value: &str, region: &str) -> Option<bool> {
     let is_place = |name: &str| name.contains('-') && name.contains(|letter: char| letter.is_ascii_digit());
     match value.strip_prefix("in:").map(|group| group.trim_end_matches("-locations")) {

@@ -25,7 +25,7 @@ enum Whose {
     Project,
 }
 
-/// What one pool takes of a quota. Less than nothing is given back.
+/// The amounts that one pool takes of a quota. A negative amount is given back.
 struct Taken<'p> {
     pool: &'p Pool,
     /// For certain, at once.
@@ -44,7 +44,7 @@ enum Short {
     Upgrading,
 }
 
-/// What does not fit.
+/// Returns the findings about quotas.
 pub(super) fn findings(preflight: &Preflight, answers: &Answers) -> Vec<Diagnostic> {
     let quotas = known(answers);
     let mut taken: BTreeMap<String, Vec<Taken<'_>>> = BTreeMap::new();
@@ -113,7 +113,7 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_f64().map(|number| number.floor() as i64)
 }
 
-/// What a pool takes, by quota.
+/// Returns the amounts that a pool takes, keyed by quota.
 fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<String, Taken<'p>> {
     let mut found: BTreeMap<String, Taken<'p>> = BTreeMap::new();
     let mut add = |share: &Share, [certain, first, most, surge]: [i64; 4]| {

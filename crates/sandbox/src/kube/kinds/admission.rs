@@ -1,4 +1,4 @@
-//! What admission plugins add to pods: `plugin/pkg/admission` of Kubernetes, those that GKE runs.
+//! Fields that admission plugins add to pods: `plugin/pkg/admission` of Kubernetes, those that GKE runs.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! What the built-in kinds do that their schemas do not say: a file or a row for each, and nothing about kinds
+//! Behavior of the built-in kinds that their schemas do not have: a file or a row for each, and nothing about kinds
 //! anywhere else. A kind without a row is stored, listed and watched like any other.
 
 mod admission;
@@ -33,10 +33,10 @@ const ALL: &[&[Strategy]] = &[
     service::STRATEGIES,
 ];
 
-/// What a kind does about which there is no row, and a custom one.
+/// The strategy of custom kinds and of built-in kinds without a row.
 pub const PLAIN: &Strategy = &Strategy::of("", "");
 
-/// What that kind does, whatever its version.
+/// Returns the strategy of a kind, whatever its version.
 pub fn strategy(group: &str, kind: &str) -> &'static Strategy {
     let mut all = ALL.iter().copied().flatten();
     all.find(|known| known.group == group && known.kind == kind).unwrap_or(PLAIN)

@@ -35,7 +35,7 @@ pub const STRATEGIES: &[Strategy] = &[Strategy {
     ..Strategy::of("", "Namespace")
 }];
 
-/// What the API server makes before it listens.
+/// Returns the namespaces that the API server creates before it listens.
 pub fn system() -> impl Iterator<Item = Value> {
     ["default", "kube-node-lease", "kube-public", "kube-system"]
         .into_iter()

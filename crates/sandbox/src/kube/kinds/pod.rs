@@ -62,7 +62,7 @@ pub const STRATEGIES: &[Strategy] = &[Strategy {
     ..Strategy::of("", "Pod")
 }];
 
-/// What is limited and not requested is requested as limited. Source: `SetDefaults_Pod`.
+/// Sets missing requests of containers to their limits. Source: `SetDefaults_Pod`.
 fn requests(spec: &mut Value) {
     for kind in ["initContainers", "containers"] {
         for container in each(spec, kind) {
@@ -110,7 +110,7 @@ fn timeless(toleration: &Value) -> Value {
     toleration
 }
 
-/// What of the spec stays as it is.
+/// Returns the part of the spec that an update cannot change.
 fn frozen(pod: &Value) -> Value {
     let mut spec = pod.get("spec").cloned().unwrap_or_default();
     for kind in ["containers", "initContainers"] {
@@ -133,15 +133,15 @@ fn gates(pod: &Value) -> String {
     }
 }
 
-/// What the table says of a pod.
+/// The status columns of a pod in the table.
 struct State {
     ready: String,
     reason: String,
     restarts: String,
 }
 
-/// What the containers of a pod say: how many are ready, how often they began again, when last, and the word
-/// for it, when they have one.
+/// The summary of a pod's containers: how many are ready, how often they restarted, when last, and the reason to show, if
+/// there is one.
 #[derive(Default)]
 struct Containers {
     ready: usize,

@@ -103,7 +103,7 @@ fn volume(volume: &mut Value) {
     }
 }
 
-/// What is wrong with the spec there; `field` is its name in messages.
+/// Adds the errors of the pod spec at `pointer` to `causes`; `field` is its name in messages.
 pub fn validate(object: &Value, pointer: &str, field: &str, causes: &mut Vec<Cause>) {
     let Some(spec) = object.pointer(pointer) else { return };
     let missing = format!("{field}.containers");

@@ -50,7 +50,7 @@ fn is_external(service: &Value) -> bool {
     text(service, "/spec/type") == "ExternalName"
 }
 
-/// Whether it listens on the nodes, too.
+/// Returns true if the service listens on the nodes, too.
 fn has_node_ports(service: &Value) -> bool {
     matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer")
 }

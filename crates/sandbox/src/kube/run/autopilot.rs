@@ -54,7 +54,7 @@ pub struct Machine {
     gpus: Option<(String, u32)>,
     spot: bool,
     class: Option<String>,
-    /// Whether a request brings it, and no pod does.
+    /// True if a request brings it, and no pod does.
     queued: bool,
 }
 
@@ -63,7 +63,7 @@ impl Machine {
         self.queued
     }
 
-    /// What a NodePool message of such machines has as its config.
+    /// Returns the config of a NodePool message with such machines.
     pub fn config(&self) -> Value {
         let Self { machine_type, gpus, spot, class, queued: _ } = self;
         let mut config = json!({ "machineType": machine_type });
@@ -103,7 +103,7 @@ impl Machine {
     }
 }
 
-/// What pods of a cluster need, and what none of them does.
+/// The machines that pods of a cluster lack, and the nodes that none of them needs.
 #[derive(Debug, Default, PartialEq)]
 pub struct Demand {
     /// Machines that are lacking.
@@ -112,17 +112,17 @@ pub struct Demand {
     pub idle: Vec<Unneeded>,
 }
 
-/// What node auto-provisioning does for the pods and requests of a cluster.
+/// The work of node auto-provisioning for the pods and requests of a cluster.
 #[derive(Debug, Default, PartialEq)]
 pub struct Provision {
     /// Machines that no pool has, and how many; of those for requests a pool is enough, whose nodes the requests bring.
     pub more: BTreeMap<Machine, u32>,
-    /// Whether a request may still come to its pools that have no nodes.
+    /// True if a request may still come to its pools that have no nodes.
     pub requested: bool,
 }
 
 impl Provision {
-    /// What neither the pools have nor their own autoscaling is about to add.
+    /// Returns the need that neither the pools nor the nodes that their own autoscaling is about to add can cover.
     pub fn of(cluster: &Cluster, pools: &[PoolView], coming: &More) -> Self {
         let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
         let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();
@@ -204,7 +204,7 @@ fn lacking(pods: &[&Value], nodes: &[Value]) -> (BTreeMap<Machine, u32>, BTreeSe
 }
 
 impl Idle {
-    /// What there is to do now.
+    /// Returns the machines to add and the nodes to delete now.
     pub fn demand(&mut self, cluster: &Cluster, pools: &[PoolView], now: Timestamp, clock: &Scale) -> Demand {
         let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
         let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();

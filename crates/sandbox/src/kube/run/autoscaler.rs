@@ -158,7 +158,7 @@ fn is_scaled(view: &PoolView) -> bool {
     view.pool["autoscaling"]["enabled"] == true && !view.deleting && !is_queued(view)
 }
 
-/// Whether its nodes are made for requests only.
+/// Returns true if the nodes of the pool are created for requests only.
 pub(super) fn is_queued(view: &PoolView) -> bool {
     view.pool["queuedProvisioning"]["enabled"] == true
 }
@@ -191,7 +191,7 @@ pub(super) fn template(view: &PoolView) -> Value {
     template_in(view, view.target_sizes.keys().next().map_or("", String::as_str))
 }
 
-/// The same in a zone.
+/// Returns a node of the pool in a zone, as it is when all of its agents have reported.
 pub(super) fn template_in(view: &PoolView, zone: &str) -> Value {
     let mut node = node_object(view, zone, &format!("template-{}", pool_name(view)));
     finish(&mut node, view);
@@ -216,7 +216,7 @@ fn finish(node: &mut Value, view: &PoolView) {
     }
 }
 
-/// What a node costs; what is not known costs most.
+/// Returns the hourly price of a node; an unknown price counts as the highest.
 fn price(view: &PoolView) -> f64 {
     let config = &view.pool["config"];
     let accelerator = list(config, "/accelerators").first();
@@ -239,7 +239,7 @@ mod tests {
 
     const REAL: Scale = Scale { time_scale: 1.0 };
 
-    /// What is missing, as `POOL in ZONE`.
+    /// Returns the number of missing nodes, keyed by `POOL in ZONE`.
     fn missing(world: &World, rules: &[Capacity]) -> BTreeMap<String, u32> {
         let market = Market { rules, now: world.now, clock: &REAL };
         let all = missing_nodes(&world.cluster, &world.pools, market).into_iter();

@@ -138,7 +138,7 @@ fn idle_since(run: &mut Run<'_>, cron: &Value) -> Option<Timestamp> {
     idle.then(|| run.begun(format!("{} idle", uid(cluster))))
 }
 
-/// What the program in a Job has done at its end.
+/// Imitates the work of the program in a Job at its end.
 fn imitate(run: &mut Run<'_>, job: &Value, idle: Option<Timestamp>) {
     let template = &job["spec"]["template"];
     let Some((key, object)) = object_at(run, variable(template, "DASK_INFRA_REAPER_PATH")) else { return };

@@ -54,7 +54,7 @@ fn daemon_template(set: &Value, hash: &str) -> Value {
     template
 }
 
-/// Whether the set's pod should be placed on a node, and whether it may stay there.
+/// Returns two flags: the set's pod should be placed on a node, and it may stay there.
 fn places(template: &Value, node: &Value) -> (bool, bool) {
     let spec = &template["spec"];
     let tolerations = list(spec, "/tolerations");

@@ -63,7 +63,7 @@ pub fn run(run: &mut Run<'_>) {
     }
 }
 
-/// Whether a pod of an operator Deployment runs.
+/// Returns true if a pod of an operator Deployment runs.
 fn lives(run: &Run<'_>) -> bool {
     let named = |object: &&Value| label(object, "app.kubernetes.io/name") == "dask-kubernetes-operator";
     run.objects("apps", "deployments").into_iter().filter(named).any(|deployment| {
@@ -88,7 +88,7 @@ impl<'r, 'a> Handler<'r, 'a> {
         key(group, self.resource, self.object)
     }
 
-    /// Whether the operator has had the time to react to `what`.
+    /// Returns true once the operator has had the time to react to `what`.
     fn reacts(&mut self, what: &str) -> bool {
         let wait = stages().delay("operator_reacts");
         self.run.passed(format!("{} operator {what}", uid(self.object)), wait)

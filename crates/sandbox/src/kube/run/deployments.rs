@@ -375,7 +375,7 @@ fn put(run: &Run<'_>, conditions: &mut Vec<Value>, ty: &str, status: &str, reaso
     set_condition(conditions, condition, run.now);
 }
 
-/// Whether any active pod belongs to the Deployment: through its ReplicaSets.
+/// Returns the active pods of a Deployment, through its ReplicaSets.
 pub fn active_pods<'a>(run: &Run<'a>, deployment: &Value) -> Vec<&'a Value> {
     let mine = run.by_owner("apps", "replicasets").remove(uid(deployment)).unwrap_or_default();
     mine.iter().flat_map(|set| pods_of(run, set)).filter(|pod| is_active(pod)).collect()

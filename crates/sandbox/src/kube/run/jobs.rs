@@ -68,11 +68,11 @@ struct Progress {
     completions: usize,
     limit: usize,
     suspended: bool,
-    /// Whether it has run for longer than it may.
+    /// True if it has run longer than it may.
     late: bool,
 }
 
-/// Whether a Job's `activeDeadlineSeconds` are over.
+/// Returns true once a Job's `activeDeadlineSeconds` are over.
 fn is_late(run: &mut Run<'_>, job: &Value) -> bool {
     let given = number(job, "/spec/activeDeadlineSeconds").and_then(|seconds| u32::try_from(seconds).ok());
     let Some(seconds) = given else { return false };

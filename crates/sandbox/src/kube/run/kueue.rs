@@ -117,7 +117,7 @@ fn lives(run: &Run<'_>) -> bool {
     !managers(run).is_empty()
 }
 
-/// Whether the manager's configuration has plain Pods among its frameworks; without one, as a test has it, it has.
+/// Returns true if the manager's configuration has plain Pods among its frameworks, or if there is none, as in tests.
 fn takes_pods(run: &Run<'_>) -> bool {
     let homes: Vec<&str> = managers(run).into_iter().map(namespace).collect();
     let maps = run.objects("", "configmaps").into_iter().filter(|map| homes.contains(&namespace(map)));
@@ -258,7 +258,7 @@ fn owners(pods: &[&Value]) -> Value {
     Value::Array(owners)
 }
 
-/// What a pod's part of its group is called.
+/// Returns the name of a pod's part of its group.
 fn role(pod: &Value) -> String {
     match annotation(pod, ROLE) {
         Some(role) => role.to_owned(),
@@ -316,7 +316,7 @@ fn finish(run: &mut Run<'_>, workload: &Value, reason: &str, message: &str) {
     run.status(KUEUE, key(GROUP, "workloads", workload), workload, status);
 }
 
-/// Whether queues and checks can be used, and how much work is in them. Answers the active ClusterQueues.
+/// Writes the status of queues and checks: if they are usable, and how much work queues hold. Returns the active ClusterQueues.
 fn queues(run: &mut Run<'_>) -> Vec<String> {
     for check in run.objects(GROUP, "admissionchecks") {
         let config = text(check, "/spec/parameters/name");

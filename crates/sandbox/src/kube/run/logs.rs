@@ -1,4 +1,4 @@
-//! What `kubectl logs` shows: the first lines that such a program writes. They follow from the pod's
+//! Output of `kubectl logs`: the first lines that such a program writes. They follow from the pod's
 //! status alone and prove nothing about real programs.
 
 use serde_json::Value;
@@ -53,7 +53,7 @@ fn vector_add(code: Option<i64>) -> String {
     }
 }
 
-/// What a check of a Dask cluster says last.
+/// Returns the last line of a check, once it has succeeded.
 fn at_the_end(code: Option<i64>, said: &str) -> String {
     if code == Some(0) { said.to_owned() } else { String::new() }
 }

@@ -1,4 +1,4 @@
-//! What a Compute Engine machine type gives to Kubernetes.
+//! The resources that a Compute Engine machine type gives to Kubernetes.
 
 use model::catalog;
 

@@ -1,4 +1,4 @@
-//! What machines there are now for pools that wait for some, as the script says it.
+//! The machines that there are now, by script, for pools that wait for some.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub fn of(seconds: u64) -> f64 {
     seconds as f64
 }
 
-/// What machines there are now, for whoever asked at some moment.
+/// The machines that there are now, for whoever asked at some moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Market<'a> {
     pub rules: &'a [Capacity],
@@ -76,7 +76,7 @@ impl<'a> Market<'a> {
         self.rules.iter().filter(move |rule| rule.covers(view))
     }
 
-    /// Whether it is said what there is for a pool.
+    /// Returns true if a rule covers the pool.
     pub fn knows(self, view: &PoolView) -> bool {
         self.about(view).next().is_some()
     }

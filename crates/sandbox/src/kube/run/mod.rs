@@ -61,7 +61,7 @@ const ROUNDS: usize = 64;
 pub struct Loops {
     /// Scripted faults; a change takes effect with the next step.
     pub scripts: Scripts,
-    /// Whether GKE makes pools beside those that it was told to.
+    /// True if node auto-provisioning creates pools beside those that were requested.
     pub makes_pools: bool,
     seen: Option<Seen>,
     memories: [Memory; LOOPS.len()],
@@ -70,7 +70,7 @@ pub struct Loops {
     refused: Option<Status>,
 }
 
-/// What lies outside the store, as the last step has seen it.
+/// The inputs from outside the store, as the last step has seen them.
 #[derive(Debug)]
 struct Seen {
     pools: Vec<PoolView>,
@@ -78,7 +78,7 @@ struct Seen {
     makes_pools: bool,
 }
 
-/// What one loop remembers. While the store stays as it was read and no wait is over, another turn would
+/// The memory of one loop. While the store stays as it was read and no wait is over, another turn would
 /// find what the last one found, so there is none.
 #[derive(Debug, Default)]
 struct Memory {
@@ -87,7 +87,7 @@ struct Memory {
     /// The resources that its last turn looked at; `None` when any change may let through what was refused to it.
     reads: Option<BTreeSet<Resource>>,
     timers: Timers,
-    /// Whether it has had a turn in this step.
+    /// True if it has had a turn in this step.
     woken: bool,
 }
 
@@ -162,8 +162,8 @@ impl Loops {
         }
     }
 
-    /// What GKE would do now to the nodes of a cluster that is somewhere else, and to requests for nodes, where real
-    /// controllers and agents do everything else. `cluster` holds what was read of it. Nothing is written to it.
+    /// Returns what GKE would write now to the nodes of a cluster elsewhere, and to its requests for nodes. Real controllers
+    /// and agents do everything else there. `cluster` holds what was read of it. Nothing is written to it.
     pub fn nodes_elsewhere(
         &mut self,
         cluster: &Cluster,

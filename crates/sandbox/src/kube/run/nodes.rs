@@ -16,7 +16,7 @@ use super::round::{PoolView, Run};
 use super::stages::stages;
 use model::catalog;
 
-/// Who registers nodes and writes their status.
+/// The field manager that registers nodes and writes their status.
 const KUBELET: &str = "kubelet";
 /// GKE's own writer of labels and taints on live nodes.
 const GKE: &str = "gke-node-controller";
@@ -34,7 +34,7 @@ const LEASES: &str = "kube-node-lease";
 /// The taint of a node whose agents have not reported yet.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// What a live node's agents do, given its pool.
+/// The work of a live node's agents, given its pool.
 type Agents = fn(&mut Run<'_>, &PoolView, &Value);
 
 /// One round: registers, replaces and removes nodes, and lets the live ones report.
@@ -42,7 +42,7 @@ pub fn run(run: &mut Run<'_>) {
     follow_pools(run, report);
 }
 
-/// The same for nodes whose agents and controllers are somebody else's work: they become Ready without us,
+/// Runs such a round for nodes whose agents and controllers are not imitated: those nodes become Ready on their own,
 /// and what GKE does remains.
 pub fn run_beside_agents(run: &mut Run<'_>) {
     follow_pools(run, report_gpus_alone);
@@ -216,7 +216,7 @@ pub fn node_object(view: &PoolView, zone: &str, name: &str) -> Value {
     })
 }
 
-/// What cannot change on a live node: GKE's own labels, sizes and versions.
+/// Returns the parts that cannot change on a live node: GKE's own labels, sizes and versions.
 fn machine_of(node: &Value) -> Value {
     let labels = node.pointer("/metadata/labels").and_then(Value::as_object);
     let system = |key: &str| {
@@ -495,7 +495,7 @@ fn make_lease(run: &mut Run<'_>, node: &Value) {
     );
 }
 
-/// What a node's agents report as time passes: Ready, then its GPUs.
+/// Writes the reports of a node's agents as time passes: Ready, then its GPUs.
 fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
     let key = Key::new("", "nodes", "", name(node));
     make_lease(run, node);
@@ -541,7 +541,7 @@ fn report_gpus_alone(run: &mut Run<'_>, view: &PoolView, node: &Value) {
     }
 }
 
-/// Whether a device plugin runs on the node; it starts only when the driver is there.
+/// Returns true if a device plugin is Ready on the node; it starts only when the driver is there.
 fn plugin_is_ready(run: &Run<'_>, node: &Value) -> bool {
     run.objects("", "pods").iter().any(|pod| {
         text(pod, "/spec/nodeName") == name(node)
@@ -550,7 +550,7 @@ fn plugin_is_ready(run: &Run<'_>, node: &Value) -> bool {
     })
 }
 
-/// Whether the NVIDIA driver is on a node: installed by GKE some time after Ready, or by a Ready pod of
+/// Returns true once the NVIDIA driver is on a node: installed by GKE some time after Ready, or by a Ready pod of
 /// the driver DaemonSet.
 pub fn has_driver(run: &mut Run<'_>, node: &Value) -> bool {
     if node.pointer(GPU).is_some() {

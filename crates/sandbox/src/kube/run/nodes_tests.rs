@@ -220,7 +220,7 @@ fn the_device_plugin_says_that_it_waits() {
     assert_eq!(log.as_deref(), Some("Waiting for GPU driver libraries to be available.\n"));
 }
 
-/// What is to be done in a cluster elsewhere that holds these objects, after `seconds`.
+/// Returns the writes that are due after `seconds` in a cluster elsewhere that holds these objects.
 fn elsewhere(loops: &mut Loops, view: &PoolView, objects: &[Value], seconds: i64) -> Vec<Write> {
     let keyed = objects.iter().map(|object| {
         let resource = if object["kind"] == "Node" { "nodes" } else { "pods" };

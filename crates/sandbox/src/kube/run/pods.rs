@@ -242,7 +242,7 @@ impl<'a> Agent<'_, 'a> {
         }
     }
 
-    /// Whether the image is there and the container may start.
+    /// Imitates the pull of the image, and returns `Arrival::Here` once the container may start.
     fn arrival(&mut self, container: &Value, stage: Option<&Stage>) -> Arrival {
         let image = text(container, "/image");
         let present = has_image(self.node, image);

@@ -4,8 +4,8 @@
 //! Source: GKE's guide to the dynamic workload scheduler for states, reasons, the ten minutes and the seven days;
 //! `cluster-autoscaler/provisioningrequest/conditions` for the order of conditions.
 //!
-//! Whether there are machines is said by scripts, [`super::market`] and `no_capacity`, and by an annotation of the request,
-//! [`CAPACITY`].
+//! Scripts ([`super::market`] and `no_capacity`) and an annotation of the request, [`CAPACITY`], decide whether there are
+//! machines.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -238,7 +238,7 @@ fn take(run: &mut Run<'_>, request: &Value) {
     set(run, request, &[["Provisioned", "True", "Provisioned", why]], None);
 }
 
-/// Whether a node is where the details say.
+/// Returns true if a node is in the pool and the zone of the details.
 fn is_in(node: &Value, details: &Value) -> bool {
     label(node, POOL_LABEL) == text(details, "/NodePoolName") && zone_of(node) == text(details, "/Zone")
 }
@@ -252,7 +252,7 @@ fn detail(details: &Value, key: &str) -> u32 {
     details[key].as_str().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Whether the nodes of a request may have been asked for and are not its own yet.
+/// Returns true if the nodes of a request may have been asked for and are not its own yet.
 pub(super) fn is_coming(request: &Value) -> bool {
     let over = ["Provisioned", "Failed", "CapacityRevoked"].iter().any(|kind| is_true(request, kind));
     !over && !is_deleted(request)
@@ -382,7 +382,7 @@ mod tests {
         world.merge(&key, &json!({"metadata": {"annotations": {CAPACITY: what}}}));
     }
 
-    /// What GKE does with what is missing.
+    /// Adds the missing nodes to the pool, as GKE does, and returns their number.
     fn grow(world: &mut World) -> u32 {
         let missing = requested_nodes(&world.cluster, &world.pools);
         for ((_, zone), more) in &missing {

@@ -32,7 +32,7 @@ fn parse(text: &str) -> Option<i64> {
     i64::try_from(rounded).ok()
 }
 
-/// What a suffix multiplies and divides by.
+/// Returns the numbers that a suffix multiplies and divides by.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     Some(match suffix {
         "" => (1, 1),

@@ -22,11 +22,11 @@ pub struct PoolView {
     pub target_sizes: BTreeMap<String, u32>,
     /// The pool is going away and its nodes with it.
     pub deleting: bool,
-    /// What its instances' names begin with: `gke-CLUSTER-POOL-<8 hex>`.
+    /// The prefix of its instances' names: `gke-CLUSTER-POOL-<8 hex>`.
     pub instance_prefix: String,
 }
 
-/// What goes otherwise than it should, by script.
+/// Scripted faults inside a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scripts {
@@ -40,7 +40,7 @@ pub struct Scripts {
     pub no_capacity: bool,
     /// The machines that there are for what waits for some.
     pub capacity: Vec<Capacity>,
-    /// Whether the Dask operator's work is imitated; off when the real one runs.
+    /// True if the Dask operator's work is imitated; off when the real one runs.
     pub imitate_operator: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Run<'a> {
     pub(super) owned_pods: OnceCell<ByOwner<'a>>,
 }
 
-/// What all loops of a step see beside the cluster.
+/// The surroundings of the cluster that all loops of a step see.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     pub(super) pools: &'a [PoolView],
@@ -105,7 +105,7 @@ pub(super) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// What a loop wants to write when it has its turn, and the resources that it looked at.
+    /// Runs the turn of a loop, and returns what it wants to write and the resources that it looked at.
     pub(super) fn turn(
         self,
         cluster: &Cluster,
@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         wait.since
     }
 
-    /// Whether `seconds` real ones, scaled, have passed since the wait of that name was first asked for.
+    /// Returns true once `seconds` real ones, scaled, have passed since the wait of that name was first asked for.
     /// Asking keeps the wait alive; a wait that one step does not ask for is forgotten.
     pub(super) fn passed(&mut self, wait: String, seconds: f64) -> bool {
         let end = self.begun(wait).saturating_add(self.clock.real(seconds)).unwrap_or(Timestamp::MAX);
@@ -178,12 +178,12 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// Whether a wait of that name is under way or over.
+    /// Returns true if a wait of that name is under way or over.
     pub(super) fn is_waiting(&self, wait: &str) -> bool {
         self.timers.since.contains_key(wait)
     }
 
-    /// Whether a moment has come; if not, the loops run again then.
+    /// Returns true once a moment has come; if not, the loops run again then.
     pub(super) fn reached(&mut self, moment: Timestamp) -> bool {
         if moment > self.now {
             self.timers.due = Some(self.timers.due.map_or(moment, |due| due.min(moment)));
@@ -245,7 +245,7 @@ pub enum Write {
         manager: &'static str,
         /// The object.
         key: Key,
-        /// What changes.
+        /// The patch.
         patch: Value,
     },
     /// Merges a patch into an object through its status subresource.
@@ -254,7 +254,7 @@ pub enum Write {
         manager: &'static str,
         /// The object.
         key: Key,
-        /// What changes.
+        /// The patch.
         patch: Value,
     },
     /// Puts a pod on a node.

@@ -20,7 +20,7 @@ use super::{events, quantity};
 
 const SCHEDULER: &str = "kube-scheduler";
 
-/// What a pod asks of a node, in thousandths.
+/// The resource requests of a pod, in thousandths.
 pub type Requests = BTreeMap<String, i64>;
 
 /// The requests of a pod: the sum over its containers, or its largest init container; a limit without a
@@ -69,7 +69,7 @@ pub struct Host<'a> {
     bound: Vec<&'a Value>,
 }
 
-/// What scoring assumes of a container that asks for no CPU or no memory: 100m and 200 MB, so that pods
+/// Requests that scoring assumes for a container without CPU or memory requests: 100m and 200 MB, so that pods
 /// without requests spread too (kube-scheduler's non-zero requests).
 const ASSUMED: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
 
@@ -82,7 +82,7 @@ fn weight(spec: &Value) -> [i64; 2] {
     })
 }
 
-/// Whether a refusal could be cured by removing pods from the node.
+/// Ways to cure a refusal: removing pods from the node, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cure {
     Preemption,
@@ -136,7 +136,7 @@ impl<'a> Host<'a> {
         self.pods += 1;
     }
 
-    /// Whether the node takes the pod; the first filter that refuses has the word.
+    /// Checks that the node takes the pod; the first filter that refuses has the word.
     pub fn filter(&self, spec: &Value) -> Result<(), Refusal> {
         let never = |reason: String| Err(Refusal { reasons: vec![reason], cure: Cure::None });
         let tolerations = list(spec, "/tolerations");
@@ -158,8 +158,8 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Whether the pods are there that a pod must run beside, by the labels of its terms. Not imitated: other topologies
-    /// than the node, expressions, namespaces, and a first pod that only pods of its own kind would keep out.
+    /// Returns true if the pods are there that a pod must run beside, by the labels of its terms. Not imitated: other
+    /// topologies than the node, expressions, namespaces, and a first pod that only pods of its own kind would keep out.
     fn has_company(&self, spec: &Value) -> bool {
         let terms = list(spec, "/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution");
         terms.iter().filter(|term| text(term, "/topologyKey") == "kubernetes.io/hostname").all(|term| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::object::{list, text};
 
-/// Whether every pair of `wanted` is among `labels`; an absent map asks for nothing.
+/// Returns true if every pair of `wanted` is among `labels`; an absent map asks for nothing.
 pub fn exact(wanted: &Value, labels: &Value) -> bool {
     wanted.as_object().is_none_or(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
@@ -41,7 +41,7 @@ pub fn node_term(term: &Value, node: &Value) -> bool {
         && fields.iter().all(|wanted| requirement(wanted, &names))
 }
 
-/// Whether a pod's node selector and required node affinity allow a node.
+/// Returns true if a pod's node selector and required node affinity allow a node.
 pub fn node_allowed(pod_spec: &Value, node: &Value) -> bool {
     let terms = pod_spec
         .pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms")
@@ -50,7 +50,7 @@ pub fn node_allowed(pod_spec: &Value, node: &Value) -> bool {
         && terms.is_none_or(|terms| terms.iter().any(|term| node_term(term, node)))
 }
 
-/// Whether one of the tolerations covers a taint.
+/// Returns true if one of the tolerations covers a taint.
 pub fn tolerated(taint: &Value, tolerations: &[Value]) -> bool {
     tolerations.iter().any(|toleration| {
         let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
@@ -69,7 +69,7 @@ pub fn untolerated<'n>(node: &'n Value, tolerations: &[Value], effects: &[&str])
         .find(|taint| !tolerated(taint, tolerations))
 }
 
-/// Whether a pattern with `*` for any run of characters covers the whole text.
+/// Returns true if a pattern with `*` for any run of characters covers the whole text.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {

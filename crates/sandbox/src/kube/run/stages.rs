@@ -35,7 +35,7 @@ pub enum Role {
     Main,
 }
 
-/// What the end of a container waits for.
+/// Conditions that the end of a container waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {
@@ -83,9 +83,9 @@ pub struct Stage {
     pub ready: f64,
     /// `None`: runs for ever.
     pub ends: Option<End>,
-    /// What the end waits for besides.
+    /// A further condition of the end.
     pub needs: Option<Gate>,
-    /// What can go wrong by script.
+    /// The scripted fault that can happen.
     pub fault: Option<Fault>,
 }
 

@@ -1,4 +1,4 @@
-//! What GKE itself runs in `kube-system`, as far as users meet it: the GPU device plugin, which waits for
+//! The workloads of GKE itself in `kube-system`, as far as users meet them: the GPU device plugin, which waits for
 //! the driver, and a DNS that has to land on some node.
 
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::nodes::ACCELERATOR_LABEL;
 use super::round::Run;
 use model::schema::provisioning_crd;
 
-/// Who deploys GKE's own workloads.
+/// The field manager of GKE's own workloads.
 const ADDONS: &str = "addon-manager";
 const SYSTEM: &str = "kube-system";
 

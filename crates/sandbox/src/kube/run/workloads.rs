@@ -1,4 +1,4 @@
-//! What the workload controllers share: pods from templates, counting pods, choosing those to delete.
+//! The common part of the workload controllers: pods from templates, counting pods, choosing those to delete.
 //!
 //! Recalled from `pkg/controller/controller_utils.go` (`GetPodFromTemplate`, `ActivePods`).
 
@@ -9,7 +9,7 @@ use super::super::object::{
 };
 use super::round::Run;
 
-/// Who writes on behalf of the workload controllers.
+/// The field manager of the workload controllers.
 pub const MANAGER: &str = "kube-controller-manager";
 
 /// The priority classes that every cluster has.
@@ -54,7 +54,6 @@ pub fn is_active(pod: &Value) -> bool {
     !is_finished(pod) && !is_deleted(pod)
 }
 
-/// Whether a pod is Ready.
 pub fn is_ready(pod: &Value) -> bool {
     is_true(pod, "Ready")
 }
@@ -88,7 +87,7 @@ pub fn share(value: &Value, total: i64, default: i64, round_up: bool) -> i64 {
     }
 }
 
-/// Whether a pod has asked for a probe before it counts as ready, and the probe's initial delay.
+/// Returns the sum of the initial delays of a container's startup and readiness probes, in seconds.
 pub fn initial_delay(container: &Value) -> f64 {
     let seconds = |probe: &str| {
         container

@@ -1,5 +1,5 @@
-//! What the Dask operator makes, as `dask_kubernetes/operator/controller/controller.py` of 2026.3.0
-//! builds it.
+//! The objects that the Dask operator creates, as `dask_kubernetes/operator/controller/controller.py` of 2026.3.0
+//! builds them.
 
 use serde_json::{Map, Value, json};
 

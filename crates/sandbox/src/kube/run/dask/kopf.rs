@@ -13,7 +13,7 @@ pub const FINALIZER: &str = "kopf.zalando.org/KopfFinalizerMarker";
 /// The state that kopf handled last.
 pub const LAST_HANDLED: &str = "kopf.zalando.org/last-handled-configuration";
 
-/// What kopf compares: labels, annotations that are nobody's bookkeeping, everything outside metadata
+/// Returns the parts that kopf compares: labels, annotations that are nobody's bookkeeping, everything outside metadata
 /// and status, and those parts of the status that a handler watches.
 pub fn essence(object: &Value, watched: &[&str]) -> Value {
     let mut out: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn essence(object: &Value, watched: &[&str]) -> Value {
     out
 }
 
-/// What was handled last, `None` when the object is new to the operator.
+/// Returns the state that was handled last, `None` when the object is new to the operator.
 pub fn last_handled(object: &Value) -> Option<Value> {
     serde_json::from_str(annotation(object, LAST_HANDLED)?).ok()
 }
@@ -58,7 +58,7 @@ pub fn handled(essence: &Value) -> Value {
     json!({"metadata": {"annotations": {LAST_HANDLED: format!("{essence}\n")}}})
 }
 
-/// Whether the object waits for the operator.
+/// Returns true if the object has the operator's finalizer.
 pub fn has_finalizer(object: &Value) -> bool {
     list(object, "/metadata/finalizers").iter().any(|finalizer| finalizer == FINALIZER)
 }

@@ -14,7 +14,7 @@ use super::conditions::GROUP;
 /// A resource of a flavor.
 type Share = (String, String);
 
-/// What queues have and what of it is in use, in thousandths, by what shares it: a queue, or the cohort of several.
+/// The quota of queues and its usage, in thousandths, by the holder of the quota: a queue, or the cohort of several.
 pub struct Quotas {
     nominal: BTreeMap<(String, Share), i64>,
     used: BTreeMap<(String, Share), i64>,
@@ -46,7 +46,7 @@ impl Sets {
         self.0.iter().map(one).collect()
     }
 
-    /// Whether some part has this flavor.
+    /// Returns true if some part has this flavor.
     pub fn has(&self, flavor: &str) -> bool {
         self.0.iter().any(|set| set.given.values().any(|(given, _)| given == flavor))
     }
@@ -57,7 +57,7 @@ fn written(amount: i64) -> String {
     if amount % 1000 == 0 { (amount / 1000).to_string() } else { format!("{amount}m") }
 }
 
-/// Who shares a queue's quota.
+/// Returns the name of the holder of a queue's quota: its cohort, or the queue itself.
 fn pot(queue: &Value) -> String {
     match text(queue, "/spec/cohortName") {
         "" => format!("queue {}", name(queue)),
@@ -138,7 +138,7 @@ impl Quotas {
         Ok(Sets(sets))
     }
 
-    /// What a flavor lacks for an amount, beside what other parts of the same work take.
+    /// Returns the quota message if a flavor lacks an amount, beside what other parts of the same work take.
     fn lacks(
         &self,
         pot: &str,
@@ -170,7 +170,7 @@ impl Quotas {
     }
 }
 
-/// Whether a pod may run on the nodes of a flavor: labels that it asks for by the flavor's keys are the flavor's.
+/// Returns true if a pod may run on the nodes of a flavor: labels that it asks for by the flavor's keys are the flavor's.
 fn fits(run: &Run<'_>, flavor: &str, spec: &Value) -> bool {
     let Some(flavor) = run.get(GROUP, "resourceflavors", "", flavor) else { return false };
     let labels = flavor["spec"]["nodeLabels"].as_object();
@@ -180,7 +180,7 @@ fn fits(run: &Run<'_>, flavor: &str, spec: &Value) -> bool {
         .all(|(key, value)| spec["nodeSelector"].get(key).is_none_or(|wanted| wanted == value))
 }
 
-/// What the flavors and checks of a part add to its pods.
+/// The fields that the flavors and checks of a part add to its pods.
 pub struct Placement {
     pub labels: Map<String, Value>,
     pub tolerations: Vec<Value>,
@@ -188,7 +188,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What goes into a pod, or a template of pods, when it starts.
+    /// Returns the patch for a pod, or a template of pods, when it starts.
     pub fn patch(&self, pod: &Value) -> Value {
         let own = list(pod, "/spec/tolerations");
         let mut tolerations = own.to_vec();
@@ -204,7 +204,7 @@ impl Placement {
     }
 }
 
-/// What is added to the pods of a part of admitted work.
+/// Returns the fields to add to the pods of a part of admitted work.
 pub fn placement(run: &Run<'_>, workload: &Value, set: &str) -> Placement {
     let mut placement = Placement { labels: Map::new(), tolerations: Vec::new(), annotations: Map::new() };
     let assignments = list(workload, "/status/admission/podSetAssignments");

@@ -82,7 +82,7 @@ pub fn parameters(of: &Value) -> Map<String, Value> {
     own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// What the request of a check is called.
+/// Returns the name of the request of a check.
 fn request_name(workload: &Value, state: &Value) -> String {
     let tries = state["retryCount"].as_i64().unwrap_or(0);
     format!("{}-{}-{}", name(workload), text(state, "/name"), tries + 1)

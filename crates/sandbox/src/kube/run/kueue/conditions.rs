@@ -1,11 +1,11 @@
-//! What Kueue writes into the status of its objects, and its names.
+//! The conditions that Kueue writes into the status of its objects, and its names.
 
 use serde_json::{Value, json};
 
 use super::super::super::object::{list, set_condition};
 use super::super::round::Run;
 
-/// Who writes on behalf of Kueue.
+/// The field manager of Kueue.
 pub const KUEUE: &str = "kueue";
 pub const GROUP: &str = "kueue.x-k8s.io";
 pub const MANAGED: &str = "kueue.x-k8s.io/managed";
