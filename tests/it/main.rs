@@ -15,6 +15,7 @@ mod cli;
 mod comparison;
 mod contract;
 mod days;
+mod docs_blocks;
 mod everyday;
 mod faults;
 mod faulty;
