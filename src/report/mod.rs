@@ -28,17 +28,17 @@ pub use screen::{ColourChoice, Masks, Screen, Stream};
 /// One way of saying it. Errors of writing are kept by the reporter and told at the end by
 /// [`finish`](Reporter::finish): a closed pipe must not stop an apply half way.
 pub trait Reporter: Send {
-    /// A finished plan.
+    /// Reports a finished plan.
     fn plan(&mut self, plan: &Plan, view: &View<'_>);
     /// Reports changes made outside this stack since the last apply.
     fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target);
-    /// Something that happened during apply.
+    /// Reports something that happened during apply.
     fn event(&mut self, plan: &Plan, event: &Event);
-    /// The end of an apply.
+    /// Reports the end of an apply.
     fn summary(&mut self, plan: &Plan, summary: &Summary);
-    /// A stack that `validate` found nothing wrong with, after its warnings.
+    /// Reports a stack that `validate` found nothing wrong with, after its warnings.
     fn valid(&mut self, warnings: usize);
-    /// Errors and warnings.
+    /// Reports errors and warnings.
     fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources);
     /// The first error of writing, once.
     fn finish(&mut self) -> std::io::Result<()>;

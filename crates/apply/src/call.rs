@@ -183,7 +183,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits a while when GKE's work on the cluster is in the way. Whether to go on.
+    /// Waits a while if GKE's work on the cluster is in the way. Returns false if none is, or if it has been for too long.
     async fn waits_for_gke(
         &mut self,
         request: &Request,

@@ -329,7 +329,7 @@ async fn signals(mut interrupt: watch::Receiver<u8>, least: u8) {
     }
 }
 
-/// The next Ctrl-C and how many there have been; never without anybody who could press it.
+/// Waits for the next Ctrl-C, and returns how many there have been; never returns once nobody can press it.
 async fn pressed(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
     loop {
         if ctrl_c.changed().await.is_err() {

@@ -94,9 +94,9 @@ impl fmt::Display for Entry {
 pub struct Locking {
     /// The process that wants it.
     pub holder: Holder,
-    /// Returns whether the process of a holder still runs.
+    /// Finds out if the process of a holder still runs.
     pub liveness: fn(&str) -> Liveness,
-    /// True if the lock of another holder is broken.
+    /// True to break the lock of another holder.
     pub force: bool,
     /// The time that the lock gets.
     pub now: fn() -> jiff::Timestamp,

@@ -223,7 +223,7 @@ impl<'a> RecordWriter<'a> {
         if self.begun.lock().await.insert(thing.clone()) { self.note(&passes).await } else { Ok(()) }
     }
 
-    /// It was refused: nothing was made.
+    /// Takes back that a thing is about to be made: it was refused, and nothing was made.
     pub async fn begins_not(&self, thing: &Identity) {
         self.begun.lock().await.remove(thing);
     }

@@ -165,7 +165,7 @@ impl<'a> Scheduler<'a> {
         Some(turn)
     }
 
-    /// A running change is done.
+    /// Marks a running change as done.
     pub fn done(&mut self, change: usize) {
         self.ends(change, State::Done);
         self.cleared_by(change);
@@ -194,7 +194,7 @@ impl<'a> Scheduler<'a> {
         skipped
     }
 
-    /// A running change was left in the middle by an interruption.
+    /// Marks a running change as left in the middle by an interruption.
     pub fn left(&mut self, change: usize) {
         self.ends(change, State::Left);
     }

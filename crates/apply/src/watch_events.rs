@@ -12,7 +12,7 @@ use model::resource::{Api, Await, Identity, Until};
 
 /// How long a watch is believed that tells nothing: then the object is asked for once.
 const BELIEVED: Duration = Duration::from_secs(30);
-/// How long what was deleted may take to be heard gone before that is waited for: most things go at once.
+/// How long to listen for the end of what was deleted before that is waited for: most things go at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Replies of the server to the last write of an object.
@@ -94,7 +94,7 @@ impl<'a> Ear<'a> {
         }
     }
 
-    /// The object as it was after a version.
+    /// Takes in the object as it was after a version.
     fn notes_after(&mut self, version: Version, live: &Value) {
         if self.path.is_none() {
             return;
@@ -105,7 +105,7 @@ impl<'a> Ear<'a> {
         }
     }
 
-    /// From here on it is heard what becomes of the object: what is ready at once needs no watch.
+    /// Listens from here on to what becomes of the object: what is ready at once needs no watch.
     pub fn listens(&mut self) {
         let (None, Some(path), Some((version, _))) = (&self.hearing, &self.path, &self.newest) else {
             return;

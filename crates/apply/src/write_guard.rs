@@ -30,7 +30,7 @@ impl Fence {
         self.lock.as_ref().is_some_and(|lock| lock.lost().is_some())
     }
 
-    /// The cluster that the lock is in is about to be deleted.
+    /// Lets go of the lock, because the cluster that it is in is about to be deleted.
     pub fn leave_cluster(&self) {
         if let Some(lock) = &self.lock {
             lock.forget();

@@ -262,7 +262,7 @@ fn upgrades(section: &str, live: &Value, pool: &mut NodePool, draft: &mut Draft)
     }
 }
 
-/// A stack with an account of its own asks for one scope, unless it says others.
+/// Imports a service account other than the default one, with its scopes unless a stack asks for them by default.
 fn account(config: &Value, pool: &mut NodePool) {
     let account = text(&config["serviceAccount"]);
     if matches!(account, "" | "default") {

@@ -92,7 +92,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The stack's own.
+    /// The stack's own objects of a kind.
     fn of_kind(&self, kind: &Gvk) -> Vec<(&'a ObjectId, &'a Value)> {
         let own = |live: &Value| stack_of(live).as_deref() == Some(&self.owner.stack);
         let found = self.found.objects.iter();
@@ -390,7 +390,7 @@ fn secrets(live: &Value, section: &mut Map<String, Value>) {
     }
 }
 
-/// How variables of the configuration of Dask begin that stand for fractions of a nanny.
+/// Beginning of the variables of Dask's configuration that hold the memory fractions of a nanny.
 const NANNY: &str = "DASK_DISTRIBUTED__WORKER__MEMORY__";
 
 fn fraction_of(text: &str) -> Option<Value> {

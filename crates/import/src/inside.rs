@@ -75,7 +75,7 @@ fn operator(found: &Found, draft: &mut Draft) {
     });
 }
 
-/// Namespaces that hold what is imported, but for those that every cluster has and the operator's own.
+/// Adds sections with `manage = false` for the namespaces of imported Dask objects, but for built-in ones and the operator's.
 fn namespaces(found: &Found, draft: &mut Draft) {
     let dask = found.objects.keys().filter(|object| object.gvk.group == DASK_GROUP);
     let used: BTreeSet<&String> = dask.filter_map(|object| object.namespace.as_ref()).collect();

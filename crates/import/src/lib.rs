@@ -148,7 +148,7 @@ impl Draft {
         (*section != FieldPath::keys(["cluster"])).then(|| section.to_string())
     }
 
-    /// Takes a section away; whether it was there.
+    /// Removes a section, and returns true if there was one.
     fn remove(&mut self, section: &str) -> bool {
         self.stack.remove(&section.parse().unwrap_or_default())
     }

@@ -469,7 +469,7 @@ pub struct Amiss {
     pub steps: Vec<Step>,
     /// True if nothing else of the thing differs, so that it is not written itself.
     pub alone: bool,
-    /// Returns true where only a replacement mends it, with the approval that a replacement needs.
+    /// True if only a replacement mends it, with the approval that a replacement needs.
     pub replaces: bool,
 }
 

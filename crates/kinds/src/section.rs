@@ -14,7 +14,7 @@ use crate::machines::Machines;
 use crate::pod::{self, Pod};
 use model::address::FieldPath;
 
-/// True if the stack creates and changes what a section describes; false if it is managed elsewhere.
+/// The manager of what a section describes: `true` for the stack, which creates and changes it, `false` for somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]

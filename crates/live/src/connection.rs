@@ -173,7 +173,7 @@ impl Connection {
         self.in_process.is_some()
     }
 
-    /// From now on hosts that cannot be used are passed over: for who only looks.
+    /// Passes over hosts that cannot be used, from now on: for who only looks.
     pub fn tolerate(&self) {
         self.fleet.iter().for_each(Fleet::tolerate);
     }

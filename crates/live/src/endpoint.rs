@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use model::resource::Endpoint;
 
-/// Names of control planes, with a public certificate.
+/// End of the DNS names of control planes, which have a public certificate.
 const DNS: &str = ".gke.goog";
 
 /// An address of a control plane.

@@ -38,7 +38,7 @@ async fn instance_group_size(api: &dyn LiveApi, url: &str) -> Option<u32> {
     u32::try_from(size).ok()
 }
 
-/// For pools whose instance groups could not be read: how many Node objects carry the pool's label.
+/// Counts the Node objects with the label of a pool, for pools whose instance groups could not be read.
 pub(crate) async fn count_missing_nodes(api: &dyn LiveApi, world: &mut World) {
     let World { pools, sizes, .. } = world;
     let missing: Vec<&String> = pools

@@ -92,7 +92,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
 }
 
 impl Reading {
-    /// Nothing is known of the cluster.
+    /// Marks the cluster and what is in it as unreadable.
     fn cannot(&mut self, error: ApiError) {
         let why = error.to_string();
         self.world.cluster = Seen::Unreadable(why.clone());

@@ -222,7 +222,7 @@ fn parse(text: &[u8]) -> Result<Record, Unusable> {
     serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be parsed ({error})")))
 }
 
-/// Earlier records have passes by address: that of a thing in their inventory, else a check's.
+/// Names passes by identity. Earlier records have them by address: that of a thing in their inventory, else a check's.
 fn by_identity(record: &mut Value) {
     let Some(passes) = record["passes"].as_object().cloned() else { return };
     let identity = |address: &str| {

@@ -100,7 +100,7 @@ impl Collection {
         }
     }
 
-    /// Nothing more comes: all who wait are told, and whoever comes later.
+    /// Ends the collection, for all who wait and whoever comes later: nothing more comes.
     fn falls_silent(&self) {
         let mut known = self.known();
         known.silent = true;
@@ -220,7 +220,7 @@ impl<'a> Watches<'a> {
         (!known.silent).then_some(Hearing { heard, missed })
     }
 
-    /// The cluster goes, and what was heard of it is of no other.
+    /// Forgets what was heard of a cluster that is deleted: it holds for no other one.
     pub fn forget(&self) {
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
         for collection in std::mem::take(&mut *collections).values() {

@@ -159,7 +159,7 @@ pub struct Entry {
 /// Why a record that is there cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// It is not what was written; how that shows.
+    /// Its content is not what was written; the text says how that shows.
     Damaged(String),
     /// Another version of this program wrote it.
     Version(u64),
@@ -204,8 +204,8 @@ impl Record {
         }
     }
 
-    /// Returns this record with the names of now. It stands in its cluster: where location and name are those of the target, a
-    /// project that is written otherwise (its number, its id) is the same project.
+    /// Returns this record with the project written as in `target`, where location and name are the same. It stands in its
+    /// cluster: a project that is written otherwise (its number, its id) is the same project.
     #[must_use]
     pub fn named_as(mut self, target: Option<&ClusterName>) -> Self {
         let Some(target) = target else { return self };

@@ -433,7 +433,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns true if the thing is another one afterwards.
+    /// Returns true if the action creates a new object.
     pub fn makes(self) -> bool {
         matches!(self, Self::Create | Self::Replace)
     }

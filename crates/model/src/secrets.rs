@@ -41,7 +41,7 @@ fn is_userinfo(text: &str) -> bool {
     parts.is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
 }
 
-/// Returns true if a value under such a name is a secret itself: text that says something.
+/// Returns true if a value under such a name is a secret itself: not empty, a flag, a reference or the name of a Secret.
 pub fn is_literal(name: &str, text: &str) -> bool {
     // The name first: few names are those of secrets.
     let of_secret = is_secret(name);

@@ -133,7 +133,7 @@ pub struct Adopted {
     pub fields: Vec<FieldPath>,
 }
 
-/// "exists already and is not of this stack: …", or the fields and who applies them.
+/// "already exists and does not belong to this stack: …", or the fields and who applies them.
 impl std::fmt::Display for Adopted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { from, fields } = self;
@@ -185,7 +185,7 @@ impl Note {
 /// A consent that a plan needs beyond `yes`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Consent {
-    /// `replace`, `delete` or `take`.
+    /// `replace`, `delete`, `take` or `update`.
     pub verb: Verb,
     pub address: Address,
 }

@@ -61,7 +61,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     }
 }
 
-/// Leaves out of what was read what no plan of this mode looks at. Where everything goes, only what others own is compared.
+/// Drops who wrote which field of live objects where everything goes: then only external ones are compared.
 pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
     let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.inside) else { return };
     let theirs: BTreeSet<&ObjectId> =

@@ -43,7 +43,7 @@ struct Program {
 }
 
 impl Planner<'_> {
-    /// The programs of all that is not kept.
+    /// Writes the steps of every change but those that keep a thing.
     pub(crate) fn steps(&mut self) {
         let zones = self.zones_of_pools();
         let undivided = self.undivided(&zones);
@@ -61,7 +61,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
+    /// Adds looks at kept things that other changes follow, and waits for those that may be half made in any case.
     pub(crate) fn looks(&mut self, barriers: &[Barrier]) {
         let inputs = self.seen.inputs;
         let followed = followed(&self.changes, barriers);

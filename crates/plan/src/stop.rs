@@ -298,8 +298,8 @@ fn needs(one: &Resource, other: &Resource) -> bool {
     attached && of_it || other.origin.contains(&one.origin)
 }
 
-/// Returns true as [`needs`] does, and for a user of a request. Returns true for a request for a pool's nodes, and for a job
-/// with live pods on it, whose loss it counts as failures.
+/// Returns true if `one` stops with `other`: if it [`needs`] it, or uses the nodes of the request that `other` is. With a
+/// pool also a request for its nodes stops, and a Job with live pods on it, whose loss it counts as failures.
 fn rests_on(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
     let Some(pool) = other.identity.pool() else {
         return needs(one, other) || provisioning::uses(one, other);
@@ -379,7 +379,7 @@ impl<'a> Inputs<'a> {
 }
 
 impl Planner<'_> {
-    /// A thing that is stopped: it goes when it is there, and is not made when it is not.
+    /// Stops a thing: it is deleted when it is there, and not made when it is not.
     pub(crate) fn halt(&mut self, resource: &Resource, stop: &Stop) {
         let kind = kinds::of(resource.kind);
         let ours = |live: &&Value| matches!(self.seen.standing(resource, kind, live), Standing::Ours);
@@ -434,7 +434,7 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// A time that comes to a cluster that is there counts from before.
+    /// Notes a time limit that comes to a cluster that is there: it counts from before.
     pub(crate) fn tell_reapers(&mut self) {
         let inputs = self.seen.inputs;
         if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {

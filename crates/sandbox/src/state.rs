@@ -469,8 +469,7 @@ impl State {
         changes
     }
 
-    /// Forgets what has changed, where nothing is stored: no copy of an object is made. Whether there was
-    /// anything.
+    /// Forgets what has changed, where nothing is stored: no copy of an object is made. Returns true if there was anything.
     fn drop_dirty(&mut self) -> bool {
         let gone = !std::mem::take(&mut self.gone).is_empty();
         let gke = self.gke.drop_dirty();

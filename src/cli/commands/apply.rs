@@ -333,7 +333,7 @@ impl Moved {
 pub(crate) struct Going {
     /// Requests and changes at a time.
     pub parallelism: usize,
-    /// True if the lock of another process is broken.
+    /// True to break the lock of another process.
     pub force: bool,
     /// When it is not the plan any more.
     pub moved: Moved,

@@ -28,7 +28,7 @@ pub struct Args {
     codes: bool,
 }
 
-/// Explains.
+/// Shows the page that is asked for, or the list of codes.
 pub fn explain(settings: &Settings, args: &Args) -> Exit {
     settings.show(Format::Text, |_| {
         let page = match args.codes {

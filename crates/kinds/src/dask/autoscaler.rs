@@ -43,8 +43,8 @@ pub const KIND: Kind = Kind {
     ..Kind::BARE
 };
 
-/// The timer reads the bounds each time; the owner is set once. Source: `operator/controller/controller.py` of
-/// dask-kubernetes 2026.3.0.
+/// Returns the effect of a changed field: the timer reads the bounds each time, the owner is set once. Source:
+/// `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", "cluster"]).contains(path) {
         return (Effect::Replace, Some("an autoscaler belongs to the cluster it was created for"));

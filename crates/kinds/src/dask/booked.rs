@@ -35,7 +35,7 @@ pub(super) struct Booking<'a> {
     pub number: (u32, FieldPath),
     /// How long the nodes last, as it is written.
     pub longest: Option<&'a str>,
-    /// True if its name tells one text from another. One that has a fixed name is for what runs once.
+    /// True if the name of the request holds a digest of what it asks for; false for what runs once, where the name is fixed.
     pub by_text: bool,
 }
 

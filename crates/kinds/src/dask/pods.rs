@@ -114,7 +114,7 @@ pub struct Workers<'a> {
     pub pods: &'a Value,
     /// The scheduler's report on the workers of the whole cluster, where it was asked.
     pub registered: Option<Registered>,
-    /// True if a number other than the desired one is somebody's wish, and not one that the operator has still to follow.
+    /// True if the operator has nothing left to follow: then somebody else set a number other than the desired one.
     pub settled: bool,
     /// The DaskAutoscalers of the namespace, where they were asked for.
     pub autoscalers: Option<&'a Value>,

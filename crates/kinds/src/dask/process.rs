@@ -88,7 +88,7 @@ impl Fraction {
         }
     }
 
-    /// Returns true if a worker can reach it.
+    /// Returns true if it is above 0 and at most 1, or `false` (never).
     pub fn is_sound(self) -> bool {
         match self {
             Self::Of(fraction) => fraction > 0.0 && fraction <= 1.0,

@@ -235,7 +235,7 @@ impl Exchange {
         }
     }
 
-    /// Drops a token that was refused. Whether the next request has another one.
+    /// Drops a token that was refused. Returns true if the next request has another one.
     pub async fn forget(&self, refused: &str) -> bool {
         let mut last = self.last.lock().await;
         last.take_if(|token| token.text == refused);

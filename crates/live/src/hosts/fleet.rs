@@ -174,7 +174,7 @@ impl Fleet {
         former.len() > before
     }
 
-    /// From now on hosts that cannot be used are passed over: for who only looks.
+    /// Passes over hosts that cannot be used, from now on: for who only looks.
     pub fn tolerate(&self) {
         *self.passed_over() = Some(BTreeMap::new());
     }

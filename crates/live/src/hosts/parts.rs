@@ -140,7 +140,7 @@ pub(super) fn conditions_of(request: &Request, host: &str) -> Request {
     own
 }
 
-/// Of `node1=V,node2=W` what a host knows; a value without hosts is the same everywhere.
+/// Keeps what a host knows of `node1=V,node2=W`; a value without hosts is the same everywhere.
 fn own_identity(metadata: &mut Value, host: &str) {
     for field in ["uid", "resourceVersion"] {
         let Some(text) = metadata[field].as_str().filter(|text| text.contains('=')) else { continue };

@@ -116,7 +116,7 @@ impl Turns {
         }
     }
 
-    /// `begun` are the hosts that were written already; `look` reads the object on a host.
+    /// Starts the turns of an object. `begun` are the hosts that were written already; `look` reads the object on a host.
     pub(super) fn begin(
         &self,
         key: Key,

@@ -51,7 +51,7 @@ const LONGEST: usize = 200;
 /// Longer words are cut: a name may have megabytes, too. URLs and paths that people copy are shorter.
 const LONGEST_WORD: usize = 1_000;
 
-/// As many diagnostics as people read, and their number.
+/// Renders at most as many diagnostics as people read, errors first where some are left out, and the numbers of them all.
 pub fn render_counted(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
     // What is wrong comes first when not all can be shown.
     let mut shown: Vec<&Diagnostic> = diagnostics.iter().collect();

@@ -321,8 +321,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Fields inside an atomic value that we did not say: defaults of the server while the value is ours,
-    /// somebody's edit when it no longer is and they are no defaults.
+    /// Reports fields inside an atomic value that we did not say: they are defaults of the server while the value is ours,
+    /// and somebody's edit when it no longer is and they are no defaults.
     fn extras(
         &mut self,
         want: &Map<String, Value>,
@@ -343,7 +343,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Fields that our manager owns, that are live, and that are no longer wanted.
+    /// Reports fields that our manager owns, that are live, and that are no longer wanted.
     fn given_up(
         &mut self,
         fields: &'a Value,

@@ -11,7 +11,7 @@ use model::resource::{Effect, FieldChange, Late, Packed, Resource, Step};
 use model::schema::Schema;
 use model::secrets::given::{Given, VARIABLE, asked, veiled};
 
-/// A problem for each variable that is not there.
+/// Reports each environment variable of a Secret that is not set, or empty.
 pub(crate) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
     for (key, variable) in asked(&resource.body) {
         if inputs.world.given.has(variable) {

@@ -67,7 +67,7 @@ pub(crate) fn is_system(namespace: &str) -> bool {
     NAMESPACES.contains(&namespace) || namespace == record::NAMESPACE
 }
 
-/// Returns true for a namespace that its maker, and nobody who uses the cluster, has made.
+/// Returns true for a namespace that Kubernetes, GKE or this program made, and nobody who uses the cluster.
 pub(crate) fn is_systems_own(namespace: &str, live: &Value) -> bool {
     is_system(namespace) || is_gkes_name(namespace) && is_marked(live)
 }

@@ -25,7 +25,7 @@ pub(crate) fn has_word(value: &Value, name: &str) -> bool {
     }
 }
 
-/// The words of all texts in a value.
+/// Collects the words of all texts in a value.
 fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
     match value {
         Value::String(text) => found.extend(words(text)),

@@ -53,7 +53,7 @@ enum Turn {
 }
 
 impl Turn {
-    /// `None` for what has nobody to take over for.
+    /// Returns the effect of a change on workers; `None` for what has nobody to take over for.
     fn of(change: &Change) -> Option<Self> {
         let number = hosts::api::replicas_path();
         let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();

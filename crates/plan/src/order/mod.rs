@@ -39,7 +39,7 @@ struct Group {
 }
 
 impl Order {
-    /// One comes before another.
+    /// Puts `before` before `after`.
     pub fn pair(&mut self, before: usize, after: usize) {
         self.pairs.push((before, after));
     }
@@ -58,7 +58,7 @@ impl Order {
         before.saturating_mul(after) > self.limit
     }
 
-    /// Every one comes before every one of the others; none before itself.
+    /// Puts each of `before` before each of `after`, and none before itself.
     pub fn all(&mut self, before: &[usize], after: &[usize]) {
         if !self.is_long(before.len(), after.len()) {
             for after in after {

@@ -249,8 +249,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Every one of `before` that has to do with every one of `goes`: what is made or given up leaves before, what was made
-    /// later goes before.
+    /// Orders deletes among `goes` after what `before` creates, writes or gives up, and after deletes of what was made later.
     fn relate(&self, before: &[usize], goes: &[usize], edges: &mut Edges) {
         let goes: Vec<usize> = goes
             .iter()
@@ -277,7 +276,7 @@ impl<'a> Relations<'a> {
         edges.leaving.all(&made, &plain);
     }
 
-    /// Objects of one section.
+    /// Adds the edges between objects of one section.
     fn of_sections(&self, edges: &mut Edges) {
         let mut sections: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, thing) in self.things.iter().enumerate() {
@@ -288,7 +287,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Objects of custom kinds, and the sections that serve their group.
+    /// Adds the edges between objects of custom kinds and the sections that serve their group.
     fn of_served(&self, edges: &mut Edges) {
         for (group, sections) in &self.served {
             let of_group =
@@ -302,8 +301,8 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Namespaces that take objects along, and what serves those: their controller ends them, so it goes later. What runs
-    /// in such a namespace itself cannot, and what speaks of the namespace goes before it.
+    /// Orders a namespace that takes objects along before what serves these, whose controller ends them. Not where the
+    /// namespace itself serves them, or holds what does.
     fn of_taken(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
         let inside = |place: &usize, name: &str| {
             let object = self.things[*place].object();
@@ -461,7 +460,7 @@ impl<'a> Relations<'a> {
     }
 
     /// Returns true if a deleted thing is part of what serves the kind of an object: its definition, or the section of its
-    /// controller.
+    /// controller. False if it is of the same API group as the object itself.
     fn is_served(&self, object: &ObjectId, goes: &Thing) -> bool {
         let sections = self.served.get(object.gvk.group.as_str());
         let own = goes.object().is_some_and(|goes| goes.gvk.group == object.gvk.group);

@@ -19,7 +19,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::resource::{self, Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource, World};
 
-/// A Job that Kueue has not let go may change its queue in place; afterwards Kueue's webhook refuses that. Source:
+/// Lets a Job that Kueue has not let go change its queue in place; afterwards Kueue's webhook refuses that. Source:
 /// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
 fn queue_of_job(live: &Value, compared: &mut Compared) {
     let waits = live["spec"]["suspend"] == true;
@@ -78,8 +78,8 @@ pub(crate) fn gone(cause: Cause) -> Code {
 }
 
 impl Planner<'_> {
-    /// Things whose number of workers others may write: a field that is given away says to whom, and a number of the
-    /// file's is held against the group that counts.
+    /// Compares numbers of workers that others may write: a field that is given away says to whom, and a number of the file's
+    /// is held against the group that counts. Jobs and requests are looked at for what became of them.
     pub(crate) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
         if resource.kind == KindId::Job {
@@ -107,7 +107,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A number of the file's is compared with that of the group that counts, and what a plan shows depends on it.
+    /// Compares a number of the file's with that of the group that counts, and has what a plan shows depend on it.
     fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
         let Some(counts) = counting_number(self.seen.inputs.world, cluster) else { return };
         let relied = dask::api::replicas_path().key("default group").to_string();
@@ -115,7 +115,7 @@ impl Planner<'_> {
         compared.changes.extend(counts.differs(wanted, live));
     }
 
-    /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.
+    /// Notes a foreign autoscaler that writes the number that is the file's: `KubeCluster.adapt` makes one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
         let objects = self.seen.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
@@ -169,8 +169,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Drift never runs a job again: its text is taken back where it is, unless the file's text changed, too. Nor does a
-    /// change of the cluster that it copied. A job that failed is told of.
+    /// Keeps a job from running again for drift: its text is taken back where it is, unless the file's text changed, too.
+    /// Ignores a change of the cluster that it copied, and notes a job that failed.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.seen.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
@@ -207,7 +207,7 @@ impl Planner<'_> {
         live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
     }
 
-    /// A request that has ended gives nodes to nobody, and asks for none.
+    /// Notes a request that has ended: it gives nodes to nobody, and asks for none.
     fn request(&mut self, resource: &Resource, live: &Value) {
         self.tell_end(resource, &resource.address, live);
     }

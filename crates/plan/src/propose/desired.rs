@@ -21,7 +21,7 @@ use model::diag::{Code, Diagnostic};
 use model::resource::{Effect, FieldChange, Identity, KindId, Resource};
 
 impl Planner<'_> {
-    /// All that is wanted, in the order of the file.
+    /// Proposes a change for each desired resource, in the order of the file.
     pub(crate) fn wants(&mut self) {
         let inputs = self.seen.inputs;
         // The cluster first: when it is made anew, everything in it is.
@@ -101,7 +101,7 @@ impl Planner<'_> {
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
 
-    /// An object that was read in another version than the file asks for: the server has no such version (any more).
+    /// Refuses an object that was read in another version than the file asks for: the server has no such version (any more).
     fn is_served(&mut self, resource: &Resource, live: &Value) {
         let (Some(wanted), Some(served)) =
             (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
@@ -260,7 +260,7 @@ impl Planner<'_> {
         }
     }
 
-    /// `--replace` of what Kueue keeps while it is used would wait until its deadline: what uses it goes on. Said once a section.
+    /// Refuses `--replace` of what Kueue keeps while it is used, once a section: what uses it goes on until the deadline.
     fn stays_in_use(&mut self, resource: &Resource) {
         let inputs = self.seen.inputs;
         let section = resource.address.section();
@@ -305,7 +305,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A check runs when no pass of this very text is recorded, or when what it checked is made anew.
+    /// Proposes to run each check whose very text has not passed, or whose pass another change invalidates; keeps the others.
     fn checks(&mut self) {
         let inputs = self.seen.inputs;
         let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));

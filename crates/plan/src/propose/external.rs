@@ -217,7 +217,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Our pools' nodes are counted over the zones of the cluster, which others may have given it.
+    /// Refuses nodes of new pools that do not spread evenly over an external cluster's zones, over which they are counted.
     fn zones_agree(&mut self) {
         let inputs = self.seen.inputs;
         let of_others = |identity: &Identity| {
@@ -259,7 +259,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Pods that must run on a pool of others find there the GPUs that they ask for, and tolerate its taints.
+    /// Checks that Pods that must run on an external pool find there the GPUs that they ask for, and tolerate its taints.
     fn pods_fit_their_pools(&mut self) {
         let inputs = self.seen.inputs;
         for resource in inputs.desired.iter() {

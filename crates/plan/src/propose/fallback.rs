@@ -69,8 +69,8 @@ fn goes_on(ladder: &Ladder, live: &Value, world: &World) -> bool {
     is_short(live) && ways::on(ladder, live).is_some() && was_never_whole(&ladder.identity, live, world)
 }
 
-/// Returns true if GKE creates a thing, or could not, and by the record no apply saw it ready: nothing ever ran on it.
-/// Without the record, or with nodes, that is not certain, and then nothing goes without approval.
+/// Returns true if GKE creates a thing, or could not, and the record says that no apply saw it ready: nothing ever ran on it.
+/// Where the record does not say so, that is not certain, and nothing goes without approval.
 fn was_never_whole(identity: &Identity, live: &Value, world: &World) -> bool {
     let recorded = world.record.iter().flat_map(|record| &record.inventory);
     let mut entries = recorded.filter(|entry| entry.identity == *identity);

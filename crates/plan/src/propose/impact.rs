@@ -80,7 +80,7 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
     (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
 }
 
-/// Returns true for a Pod that is neither ended, being deleted, nor in a system namespace.
+/// Returns true if a Pod has not ended, is not being deleted and is in no system namespace. Callers know that it is a Pod.
 pub(crate) fn runs_on(object: &ObjectId, live: &Value) -> bool {
     let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(system::is_system)
@@ -97,7 +97,7 @@ pub(crate) fn owner(live: &Value) -> Option<&str> {
 type Strangers<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 
 impl<'w> Planner<'w> {
-    /// Everything that would go along, ours and others'.
+    /// Proposes what becomes of everything that a server deletes with what is deleted, ours and foreign.
     pub(crate) fn goes_along(&mut self) {
         let inputs = self.seen.inputs;
         let gone: Vec<Identity> =
@@ -346,7 +346,7 @@ impl<'w> Planner<'w> {
         self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()))
     }
 
-    /// Pods of Jobs that nobody stops, on nodes that `stop` takes away: a Job counts them as failures.
+    /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` takes away: the Jobs count them as failures.
     fn runs_of_jobs(
         &mut self,
         cascade: &Cascade<'w>,
@@ -397,7 +397,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Pools that others made in a GKE cluster that is deleted or made anew.
+    /// Adds the deletes of pools that others made in a GKE cluster that is deleted or recreated.
     fn pools_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
         let Some(name) = self.seen.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.seen.inputs.world.pools {
@@ -413,7 +413,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes.
+    /// Adds the deletes of worker groups and autoscalers that others attached to a DaskCluster of ours that is deleted.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let clusters =
             self.changes.iter().filter(|change| goes(change) && change.kind == KindId::DaskCluster);
@@ -434,8 +434,8 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Namespaces that others made in a GKE cluster that goes, and what is in them, which a consent to the
-    /// namespace holds for.
+    /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. A consent to a namespace holds for
+    /// what is in it, too.
     fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
         for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();

@@ -29,7 +29,7 @@ pub(crate) fn is_queue(object: &ObjectId) -> bool {
 pub(crate) type Gangs = BTreeSet<(String, String)>;
 
 impl<'w> Planner<'w> {
-    /// The work of others in queues that go.
+    /// Adds the deletes of foreign work in queues that are deleted; each needs approval of its own.
     pub(crate) fn work_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
         let queues = |change: &&Change| {
             matches!(change.action, Action::Delete | Action::Replace)

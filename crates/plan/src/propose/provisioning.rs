@@ -71,7 +71,7 @@ fn standing(user: &Resource, world: &World) -> Use {
     }
 }
 
-/// Returns true if the next apply creates the user of a request: it would wait for nodes that nobody asks for.
+/// Returns true if the next apply creates the user of a request, which alone would wait for nodes that nobody asks for.
 pub(crate) fn comes(user: &Resource, request: &Resource, world: &World) -> bool {
     uses(user, request) && standing(user, world) == Use::Comes
 }

@@ -54,7 +54,7 @@ impl Owned<'_> {
 }
 
 impl<'a> Planner<'a> {
-    /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
+    /// Proposes what becomes of live things of ours that the file no longer asks for. A GKE cluster is never among them.
     pub(crate) fn no_longer_wanted(&mut self) {
         if self.renewed {
             return;
@@ -328,7 +328,7 @@ impl<'a> Planner<'a> {
         things.next().map(|(object, _)| object.to_string())
     }
 
-    /// The end of something live, whatever it is called; `reason` when the file does not say it.
+    /// Returns the change that deletes something live, whatever it is called; `reason` is for when the file does not say it.
     pub(crate) fn deletion(
         &self,
         identity: Identity,

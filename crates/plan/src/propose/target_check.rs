@@ -71,7 +71,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A stack that is somewhere else already is not made a second time because a name in the file changed.
+    /// Refuses a stack that is somewhere else already: it is not made a second time because a name in the file changed.
     pub(crate) fn at_its_place(&mut self) {
         let inputs = self.seen.inputs;
         match &inputs.world.elsewhere {

@@ -44,7 +44,7 @@ fn is_made(change: &Change) -> bool {
     matches!(change.identity, Identity::Cluster(_)) && change.action.makes()
 }
 
-/// An Autopilot cluster begins without nodes, and its price is that of what Pods request.
+/// Notes that an Autopilot cluster begins without nodes, and that its price is that of what Pods request.
 fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     let wanted = by_identity(&plan.desired);
     for change in plan.changes.iter().filter(|change| is_made(change)) {
@@ -56,7 +56,7 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Nodes that are requested for workers go after a time, and their room is needed twice when other workers had some.
+/// Notes that nodes requested for workers go after a time, and that their room is needed twice when other workers had some.
 fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     let wanted = by_identity(&plan.desired);
     let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.makes();
@@ -82,7 +82,7 @@ fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
+/// Notes a first pool that has GPUs. Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
 fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
     let Some(pool) = inline_pool(&plan.desired, &plan.ladders).filter(|_| plan.changes.iter().any(is_made))
     else {
@@ -113,7 +113,7 @@ fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
     }
 }
 
-/// A check needs a free GPU, and workers that stay hold theirs.
+/// Notes a check that needs a free GPU where workers stay, which hold theirs.
 fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     let wanted = by_identity(&plan.desired);
     let pool = |change: &Change, at: &str| {
@@ -157,7 +157,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// A cluster that goes by itself leaves the nodes behind that its pools keep.
+/// Notes the nodes that pools keep when a cluster goes by itself.
 fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
     let changed = |resource: &Resource| {
         let news = |change: &&Change| {
@@ -230,8 +230,8 @@ fn pools_of<'p>(plan: &'p Plan, cluster: &'p Resource) -> Vec<(&'p Resource, &'p
 
 const NOT_NEEDED: &str = "approval was given for something that this plan neither deletes nor replaces";
 
-/// A new container whose Secret is not there does not start. Nothing in the plan makes the Secret, and before the first
-/// apply has made the cluster nobody can.
+/// Notes Secrets from elsewhere without which a new container does not start. Nothing in the plan makes them, and before the
+/// first apply has made the cluster nobody can.
 fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
     let mut told = BTreeSet::new();
     let desired = by_identity(&plan.desired);
@@ -262,7 +262,7 @@ fn secret(resource: &Resource) -> Option<(&str, &str)> {
     (object.gvk.kind == "Secret").then_some((namespace, object.name.as_str()))
 }
 
-/// Secrets and keys that containers in a body take variables from and cannot do without.
+/// Collects the Secrets and keys that containers in a body take variables from and cannot do without.
 fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
     match body {
         Value::Object(fields) => {
@@ -286,7 +286,7 @@ fn meant_instead(plan: &Plan, given: &Consent) -> Option<Address> {
     nearest(given.address.as_str(), addresses).map(Address::new)
 }
 
-/// A consent that fits nothing is mostly a slip of the finger.
+/// Notes consents that fit nothing: mostly slips of the finger.
 fn idle_consents(plan: &Plan, notes: &mut Vec<Note>) {
     for consent in plan.idle_consents() {
         notes.push(Note::of(

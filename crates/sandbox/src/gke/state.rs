@@ -195,7 +195,7 @@ impl Gke {
             .collect()
     }
 
-    /// Forgets what changed since the last call: nobody stores it. Whether there was anything.
+    /// Forgets what changed since the last call: nobody stores it. Returns true if there was anything.
     pub fn drop_dirty(&mut self) -> bool {
         !std::mem::take(&mut self.dirty).is_empty()
     }

@@ -34,7 +34,7 @@ impl Cause {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
-    /// A value, as it is shown, of a field that has a few only.
+    /// A value, as it is shown, that is not one of the few that its field takes.
     pub fn unsupported(field: impl Into<String>, value: impl std::fmt::Display, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));

@@ -226,7 +226,7 @@ impl Cluster {
         Dirty::Meta(json!({"seed": seed, "revision": self.revision, "counter": counter}))
     }
 
-    /// Forgets what has changed since the last call: nobody writes it to disk. Whether there was anything.
+    /// Forgets what has changed since the last call: nobody writes it to disk. Returns true if there was anything.
     pub fn drop_dirty(&mut self) -> bool {
         let objects = !std::mem::take(&mut self.dirty).is_empty();
         std::mem::take(&mut self.dirty_meta) || objects

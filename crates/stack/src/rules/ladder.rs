@@ -39,7 +39,7 @@ pub(super) fn ways_set_what_they_need(context: &mut Context<'_>) {
     }
 }
 
-/// Ways come once, and none stands behind one that never lacks machines.
+/// Each way is listed once, and one that does not wait for machines stands behind none that does.
 pub(super) fn ways_are_tried(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let at = |place: usize| path.key("capacity").index(place);

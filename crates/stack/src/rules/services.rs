@@ -259,7 +259,8 @@ pub(super) fn policies_are_followed(context: &mut Context<'_>) {
     }
 }
 
-/// Returns true when GKE enforces NetworkPolicies in a cluster, as far as its section says, and for an unmanaged one.
+/// Returns true if GKE enforces NetworkPolicies in a cluster, as far as its section says, and for an unmanaged one. What
+/// `networkConfig` or `networkPolicy` under `api` hold is not looked at: they count as enforcing.
 fn enforces_policies(cluster: &Cluster) -> bool {
     let says = |field: &str| cluster.api.contains_key(field);
     !cluster.manage.is_managed()

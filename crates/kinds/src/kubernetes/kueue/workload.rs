@@ -215,7 +215,7 @@ fn of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<
     Some(Held::waits(format!("waits in queue {queue}{before}: {message}{next}")).since(told))
 }
 
-/// Not all of its pods are there, or Kueue does not look at them.
+/// Returns why a gang without a Workload waits: not all of its pods are there, or Kueue does not look at them.
 fn incomplete(gang: &str, pods: &Value) -> Option<Held> {
     let own: Vec<&Value> =
         pods["items"].as_array().into_iter().flatten().filter(|pod| is_of(pod, gang)).collect();
