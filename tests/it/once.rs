@@ -311,7 +311,7 @@ fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
         .replace("image = \"demo:1\"", &format!("image = \"demo:1\"\nscheduler = {{ cpu = \"{cpu}\" }}"));
     let stack = Stack::of(&text);
     let job = stack.resources().iter().find(|resource| resource.kind == KindId::DaskJob);
-    kinds::kubernetes::made::digest(job.unwrap())
+    kinds::kubernetes::once_digest::digest(job.unwrap())
 }
 
 #[derive(Clone, Debug)]

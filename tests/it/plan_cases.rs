@@ -171,7 +171,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
             }
         };
         if !life.is_kept() {
-            record.passes.insert(identity.clone(), kinds::kubernetes::made::digest(resource));
+            record.passes.insert(identity.clone(), kinds::kubernetes::once_digest::digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), (*kind).into());
         record.inventory.push(Entry { address, identity, kind, set, ready: Some(true), took: None });

@@ -762,7 +762,9 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> P
                 let wanted = desired.get(identity).copied();
                 let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
                 if let Some(wanted) = once {
-                    passes.entry(identity.clone()).or_insert_with(|| kinds::kubernetes::made::digest(wanted));
+                    passes
+                        .entry(identity.clone())
+                        .or_insert_with(|| kinds::kubernetes::once_digest::digest(wanted));
                 }
             }
             _ => {}
@@ -773,7 +775,7 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> P
             checks.for_each(|check| drop(passes.remove(&check.identity)));
         }
     }
-    kinds::kubernetes::made::renew(&mut passes, &plan.desired);
+    kinds::kubernetes::once_digest::renew(&mut passes, &plan.desired);
     passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
     passes
 }

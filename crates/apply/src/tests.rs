@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::*;
+use super::*;
 use kinds::kind::{Found, Kind, Part, Unasked};
 use live::{ApiError, Class, Request};
 use model::address::FieldPath;

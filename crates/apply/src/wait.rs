@@ -442,7 +442,9 @@ fn going(live: &Value) -> Readiness {
 
 /// Describes what keeps a thing from being gone.
 fn kept_by(live: &Value) -> String {
-    if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
+    if let Some(held) =
+        kinds::kubernetes::namespace_deletion::held(live).filter(|_| live["kind"] == "Namespace")
+    {
         return format!("not yet deleted: {held}");
     }
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);

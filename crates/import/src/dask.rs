@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::inside::own;
-use super::pod::{self, Part, Short};
-use super::{Draft, Found, key, text};
+use crate::namespaces::own;
+use crate::pod::{self, Part, Short};
+use crate::{Draft, Found, key, text};
 use kinds::dask;
 use kinds::dask::service::{ServiceSpec, is_internal};
 use kinds::section::Manage;
@@ -21,7 +21,7 @@ use stack::{
 /// Names longer than this the operator refuses, and a stack with it.
 const LONGEST: usize = 53;
 
-pub(super) fn import(found: &Found, draft: &mut Draft) {
+pub(crate) fn import(found: &Found, draft: &mut Draft) {
     let mut clusters: BTreeMap<ObjectId, String> = BTreeMap::new();
     for (object, live) in of_kind(found, "DaskCluster") {
         if let Some(job) = owner(live, "DaskJob") {
@@ -91,7 +91,7 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
     let key = key(&object.name, &namespace, &taken);
     let section = format!("dask_cluster.{key}");
     draft.above(&section, format!("{object}, {}.", phase(live)));
-    super::gke::owned(&section, live, draft);
+    crate::gke::owned(&section, live, draft);
     let spec = &live["spec"];
     let scheduler = pod_of(Part::Scheduler, &spec["scheduler"]["spec"], None, &section, draft);
     let image = scheduler.image.clone();
@@ -224,7 +224,7 @@ fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draf
     }
     let header = format!("dask_cluster.{cluster_key}.group.{key}");
     draft.above(&header, format!("{object}."));
-    super::gke::owned(&header, live, draft);
+    crate::gke::owned(&header, live, draft);
     let worker = &live["spec"]["worker"];
     let own_image = worker["spec"]["containers"].as_array().into_iter().flatten();
     let own_image =
@@ -263,7 +263,7 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
         status => format!("status {status}"),
     };
     draft.above(&section, format!("{object}, {status}."));
-    super::gke::owned(&section, live, draft);
+    crate::gke::owned(&section, live, draft);
     let spec = &live["spec"];
     let program = &spec["job"]["spec"];
     let (restart, policy) = match text(&program["restartPolicy"]) {
@@ -299,7 +299,7 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
 }
 
 /// Names the live fields that the section does not say, and those that it says otherwise.
-pub(super) fn unsaid(section: &str, said: &Value, live: &Value, draft: &mut Draft) {
+pub(crate) fn unsaid(section: &str, said: &Value, live: &Value, draft: &mut Draft) {
     let (mut more, mut other) = (Vec::new(), Vec::new());
     walk(&FieldPath::keys(["spec"]), said, live, &mut more, &mut other);
     // Numbers have a word of their own, and secrets, too.

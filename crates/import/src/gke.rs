@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use super::{Draft, Found, Place, stack_of, text};
+use crate::{Draft, Found, Place, stack_of, text};
 use kinds::gke::field::{self, texts};
 use kinds::gke::node_pool::BlueGreen;
 use kinds::gke::{cluster, node_pool};
 use kinds::section::{Lifecycle, Manage};
-use kinds::short::DriverInstall;
+use kinds::short_forms::DriverInstall;
 use model::catalog;
 use model::schema::Message;
 use stack::{
     Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, Sharing, SharingStrategy, Surge,
 };
 
-pub(super) fn import(found: &Found, draft: &mut Draft) {
+pub(crate) fn import(found: &Found, draft: &mut Draft) {
     let Place::Gke(name) = &found.place else { return };
     let live = &found.cluster;
     let version = text(&live["currentMasterVersion"]);
@@ -276,11 +276,11 @@ fn account(config: &Value, pool: &mut NodePool) {
 }
 
 /// Says whose a thing is when it carries a stack's marks.
-pub(super) fn owned(section: &str, live: &Value, draft: &mut Draft) {
+pub(crate) fn owned(section: &str, live: &Value, draft: &mut Draft) {
     if let Some(stack) = stack_of(live) {
         draft.above(section, format!("It belongs to the stack {stack}."));
     }
-    if let Some(keeper) = super::kept_by(live) {
+    if let Some(keeper) = crate::kept_by(live) {
         draft.above(section, format!("Managed by {keeper}: adopting it needs `--allow take:…`."));
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::dask::unsaid;
-use super::inside::own;
-use super::{Draft, Found, Hosts, stack_of, text};
-use kinds::about::counted;
+use crate::dask::unsaid;
+use crate::namespaces::own;
+use crate::{Draft, Found, Hosts, stack_of, text};
+use kinds::descriptions::counted;
 use kinds::hosts::{api, cluster, environment, job};
 use kinds::json::count;
 use kinds::slurm::SlurmKeys;
@@ -61,7 +61,7 @@ pub fn target(hosts: &Hosts, stack: &mut Stack) {
     }
 }
 
-pub(super) fn import(found: &Found, owner: &Owner, draft: &mut Draft) {
+pub(crate) fn import(found: &Found, owner: &Owner, draft: &mut Draft) {
     let mut reader = Reader { found, owner, draft, known: BTreeSet::new() };
     for (object, live) in reader.of_kind(&api::environment()) {
         reader.environment(object, live);

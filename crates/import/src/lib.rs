@@ -18,7 +18,7 @@ use stack::{Gke, Header, Kubernetes, Options, SshHost, Stack, lower, parse_text}
 mod dask;
 mod gke;
 pub mod hosts;
-mod inside;
+mod namespaces;
 mod page;
 mod pod;
 #[cfg(test)]
@@ -179,7 +179,7 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
         hosts::import(found, owner, &mut draft);
     } else {
         gke::import(found, &mut draft);
-        inside::import(found, &mut draft);
+        namespaces::import(found, &mut draft);
         dask::import(found, &mut draft);
     }
     loop {

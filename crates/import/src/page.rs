@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Draft, EnvironmentFile, Found, Hosts, Imported, Place};
+use crate::{Draft, EnvironmentFile, Found, Hosts, Imported, Place};
 use model::address::FieldPath;
 use stack::reference;
 use stack::sections::is_keyed;
@@ -33,7 +33,7 @@ const FIRST: [&str; 17] = [
 ];
 
 /// Writes the text.
-pub(super) fn write(found: &Found, draft: &Draft) -> Imported {
+pub(crate) fn write(found: &Found, draft: &Draft) -> Imported {
     let mut page = Page { draft, text: head(found, draft), sections: Vec::new(), left_out: Vec::new() };
     let tree = serde_json::to_value(&draft.stack).unwrap_or_default();
     for name in reference::order() {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::text;
-use kinds::confined;
+use crate::text;
 use kinds::dask;
 use kinds::dask::pods::Wants;
 use kinds::dask::process::ProcessKeys;
 use kinds::machines::Machines;
 use kinds::pod::{self, DIRECTIVE, Pod};
+use kinds::pod_security;
 use kinds::scope::{POOL_LABEL, PoolFacts, Scope};
 use kinds::section::{PodKeys, Role};
 use model::address::FieldPath;
@@ -21,7 +21,7 @@ use stack::{Env, SecretKey, Variable};
 
 /// Which pod of Dask it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Scheduler,
     Worker,
     /// A job's program, with its restart policy.
@@ -30,11 +30,11 @@ pub(super) enum Part {
 
 /// The keys of a section.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Short {
-    pub(super) image: String,
-    pub(super) resources: BTreeMap<String, f64>,
-    pub(super) args: Vec<String>,
-    pub(super) keys: PodKeys,
+pub(crate) struct Short {
+    pub(crate) image: String,
+    pub(crate) resources: BTreeMap<String, f64>,
+    pub(crate) args: Vec<String>,
+    pub(crate) keys: PodKeys,
 }
 
 /// The short keys that an attempt uses: for GPUs and pools, which bring tolerations, and for variables. The rest is in `pod`.
@@ -69,7 +69,7 @@ impl Part {
 }
 
 /// The keys that make this very pod. `image` is the one that the section has anyway, from its cluster.
-pub(super) fn short(part: Part, live: &Value, image: Option<&str>, scope: &Scope) -> Short {
+pub(crate) fn short(part: Part, live: &Value, image: Option<&str>, scope: &Scope) -> Short {
     for gpus in [true, false] {
         for pool in [true, false] {
             for env in [true, false] {
@@ -116,7 +116,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
             short.keys.machines = Machines::of(&live["nodeSelector"]);
         }
     }
-    if !confined::is_confined(live, &own) {
+    if !pod_security::is_confined(live, &own) {
         short.keys.confined = Some(false);
     }
     if tried.env {
@@ -132,7 +132,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let root = FieldPath::root();
     pod::merge_pod(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
     if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.is_confined()) {
-        confined::settle(&mut laid, given);
+        pod_security::settle(&mut laid, given);
     }
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()
@@ -205,7 +205,7 @@ fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String
 
 /// Returns the object to lay over `base` so that `live` results; `None` when they are equal. The inverse of
 /// [`pod::merge_pod`], for all that its rules can say.
-pub(super) fn difference(base: &Value, live: &Value, schema: Option<&Schema>, field: &str) -> Option<Value> {
+pub(crate) fn difference(base: &Value, live: &Value, schema: Option<&Schema>, field: &str) -> Option<Value> {
     if base == live {
         return None;
     }
@@ -259,7 +259,7 @@ fn by_key(key: &str, base: &[Value], live: &[Value], schema: Option<&Schema>) ->
 
 /// Takes the variables of containers out that hold what looks like a secret, and says which do; `null` is no value. All
 /// variables of such a container go: Dask's definitions have them as one value, which would differ with one missing.
-pub(super) fn without_secrets(pod: &mut Value) -> Vec<String> {
+pub(crate) fn without_secrets(pod: &mut Value) -> Vec<String> {
     clean(pod);
     let mut found = Vec::new();
     for list in ["initContainers", "containers"] {

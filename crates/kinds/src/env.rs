@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::scope::Scope;
-use crate::short::text_or_table;
+use crate::short_forms::text_or_table;
 use model::address::{Address, FieldPath};
 use model::resource::{Identity, KindId, Life, ObjectId, Owner, Resource, gvk};
 use model::secrets::given::VARIABLE;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::scale::Scaled;
-use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
-use super::status::StatusLine;
+use crate::scale::Scaled;
+use crate::scope::{DASK_OPERATOR, OPERATOR_NAME};
+use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
     Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource,
@@ -315,7 +315,7 @@ impl Halt {
 pub enum Where {
     /// A LIST of them, or the one.
     Here(Query),
-    /// The live object says it; [`super::kubernetes::pods::selected`] reads it.
+    /// The live object says it; [`crate::kubernetes::pods::selected`] reads it.
     Ask(Query),
     /// It has none.
     Nowhere,

@@ -8,9 +8,8 @@ use kind::Kind;
 
 use model::resource::KindId;
 
-pub mod about;
-pub mod confined;
 pub mod dask;
+pub mod descriptions;
 pub mod env;
 pub mod gke;
 pub mod hosts;
@@ -19,10 +18,11 @@ pub mod kind;
 pub mod kubernetes;
 pub mod machines;
 pub mod pod;
+pub mod pod_security;
 pub mod scale;
 pub mod scope;
 pub mod section;
-pub mod short;
+pub mod short_forms;
 pub mod slurm;
 pub mod status;
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::json::is_false;
+use crate::json::is_false;
 use model::address::FieldPath;
 
 /// The label of nodes with GPUs, which has their type.

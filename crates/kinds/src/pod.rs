@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::json::number;
+use crate::json::number;
 use model::address::FieldPath;
 use model::schema::{self, Schema};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::short::{DriverInstall, Taint};
-use super::slurm::SlurmKeys;
+use crate::short_forms::{DriverInstall, Taint};
+use crate::slurm::SlurmKeys;
 use model::address::Address;
 use model::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Owner, Target};
 

@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::confined;
 use crate::env::{self, Env, Needed};
 use crate::json::is_false;
 use crate::machines::Machines;
 use crate::pod::{self, Pod};
+use crate::pod_security;
 use model::address::FieldPath;
 
 /// The manager of what a section describes: `true` for the stack, which creates and changes it, `false` for somebody else.
@@ -128,7 +128,7 @@ impl PodKeys {
         let (pod, from) = (&mut part["spec"], section.key("pod"));
         pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
         if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_confined()) {
-            confined::settle(pod, given);
+            pod_security::settle(pod, given);
         }
     }
 
@@ -288,7 +288,7 @@ pub enum LabelRules {
 pub type Labels<'a> = (&'static str, &'a BTreeMap<String, String>, LabelRules);
 
 /// Labels and annotations of an object.
-pub(super) fn object_labels<'a>(
+pub(crate) fn object_labels<'a>(
     labels: &'a BTreeMap<String, String>,
     annotations: &'a BTreeMap<String, String>,
 ) -> Vec<Labels<'a>> {
@@ -372,7 +372,7 @@ pub fn of_others<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<It
 }
 
 /// Returns the variables that pods in a namespace need from the environment of the user who applies the stack.
-pub(super) fn environment_of<'a>(
+pub(crate) fn environment_of<'a>(
     pods: impl Iterator<Item = Pods<'a>>,
     namespace: Option<&'a str>,
 ) -> Vec<Needed<'a>> {

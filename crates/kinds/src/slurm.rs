@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::json::count;
-use super::short;
+use crate::json::count;
+use crate::short_forms;
 
 /// Seconds by which a worker leaves before its time limit at least and at most; else a tenth of the limit.
 const MARGIN: (u64, u64) = (30, 600);
@@ -123,7 +123,7 @@ fn option_of(directive: &str) -> &str {
 
 /// A time limit in whole minutes, rounded up: SLURM counts no seconds. Source: sbatch(1), `--time`.
 pub fn minutes(text: &str) -> Option<u64> {
-    if let Some(seconds) = short::seconds(text) {
+    if let Some(seconds) = short_forms::seconds(text) {
         return Some(seconds.div_ceil(60)).filter(|minutes| *minutes > 0);
     }
     let (days, rest) = match text.split_once('-') {

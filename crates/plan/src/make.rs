@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::observe::inputs::{InFile, Inputs};
 use crate::planner::Planner;
 use crate::{Action, Barrier, Change, Mode, Plan, Read, order::graph, propose::fallback, review, stop};
-use kinds::confined;
+use kinds::pod_security;
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::resource::{
@@ -111,7 +111,7 @@ fn as_made(inputs: &mut Inputs<'_>) {
         .filter(|(_, resource)| !replace.contains(&resource.address))
         .filter_map(|(place, resource)| {
             let mut body = resource.body.clone();
-            confined::as_made(&mut body, world.find(&resource.identity)?);
+            pod_security::as_made(&mut body, world.find(&resource.identity)?);
             (body != resource.body).then_some((place, body))
         })
         .collect();

@@ -155,7 +155,7 @@ impl Planner<'_> {
             let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
             return Err(self.cannot(wish, what, Some(help)));
         }
-        if dask::booked::is(&resource.body) {
+        if dask::queued_workers::is(&resource.body) {
             let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
                         a `group` with `capacity = \"queued\"` adds workers without that";
             let what = format!("{} has nodes for as many workers as it was created with", wish.address);
@@ -242,7 +242,7 @@ impl Planner<'_> {
         let manager = owner.scale_manager();
         steps.extend(holders.iter().map(|holder| Step::Call(scale_as(holder, &manager, json!(to)))));
         if let Identity::Object(object) = &resource.identity {
-            steps.splice(..0, dask::handled::waits_before(Action::Update, object, fields, &steps));
+            steps.splice(..0, dask::kopf::waits_before(Action::Update, object, fields, &steps));
         }
         steps.extend(own);
         (steps, goes)

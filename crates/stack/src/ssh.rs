@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use kinds::short::{host_names, text_or_table};
+use kinds::short_forms::{host_names, text_or_table};
 use model::resource::{Host, Reach};
 
 /// Hosts at the other end of SSH. Scheduler and workers are processes there, which outlive the connection; what is known of

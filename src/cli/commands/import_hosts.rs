@@ -10,7 +10,7 @@ use crate::cli::settings::{Failure, Settings};
 use import::{Found, Hosts, Place, hosts};
 use kinds::hosts::api;
 use kinds::kubernetes::object::gvk;
-use kinds::short::host_names;
+use kinds::short_forms::host_names;
 use live::retry::Patience;
 use live::survey::{self, Blind, Survey};
 use live::{LiveApi, record};

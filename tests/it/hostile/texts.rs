@@ -8,7 +8,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dask_infra::report::Reporter as _;
-use kinds::kubernetes::same;
+use kinds::kubernetes::equality;
 use live::KubeconfigAccess;
 use live::kube::Kubernetes;
 use model::address::{Address, FieldPath};
@@ -145,7 +145,7 @@ pub fn words() -> Vec<Vec<u8>> {
 
 pub fn word(bytes: &[u8], _: &Path) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
-    let number = same::quantity(&json!(text));
+    let number = equality::quantity(&json!(text));
     if number.is_some() && text.trim().is_empty() {
         return Err("an empty quantity is a number".into());
     }

@@ -61,7 +61,7 @@ pub fn scheduler_address(cluster: &str, namespace: &str) -> String {
 }
 
 /// The scheduler of a DaskCluster or a DaskJob, which the operator makes.
-pub(super) fn endpoint(resource: &Resource) -> Option<Endpoint> {
+pub(crate) fn endpoint(resource: &Resource) -> Option<Endpoint> {
     let Identity::Object(object) = &resource.identity else { return None };
     let service = scheduler_service(object.namespace.as_deref(), &object.name);
     Some(Endpoint { kind: EndpointKind::Scheduler, service })
@@ -72,4 +72,4 @@ pub(super) fn endpoint(resource: &Resource) -> Option<Endpoint> {
 pub(crate) const UNSEEN: &str = "not yet handled by the Dask operator";
 
 /// The text of a wait for what the operator has not made its cluster the owner of.
-pub(super) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";
+pub(crate) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";

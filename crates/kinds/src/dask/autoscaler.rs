@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::api::{self, UNATTACHED, UNSEEN};
-use super::handled::is_handled;
-use crate::about::range;
+use crate::dask::api::{self, UNATTACHED, UNSEEN};
+use crate::dask::kopf::is_handled;
+use crate::descriptions::range;
 use crate::json::text;
 use crate::kind::{Compare, Found, Halt, Held, Kind, Neighbor, Queries, Room, Unasked, address_in, itself};
 use crate::kubernetes::object::made;

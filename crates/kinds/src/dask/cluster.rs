@@ -6,21 +6,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
-use super::booked::{self, Booking, WorkerCapacity};
-use super::group::{self, DaskGroup, Joined};
-use super::handled::{self, is_handled};
-use super::idle::IdleTimeout;
-use super::network::{self, Network};
-use super::parts::Parts;
-pub use super::parts::{Scheduler, Worker};
-use super::pods::{self, Tally, Workers, with_pods};
-use super::reaper::{self, After, Cause};
-use super::registered::{self, Registered};
-use super::replicas::Writer;
-use super::service::DaskService;
-use super::{autoscaler, scale, workers};
-use crate::about::{image, with_gpus, workers};
+use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
+use crate::dask::group::{self, DaskGroup, Joined};
+use crate::dask::idle::IdleTimeout;
+use crate::dask::kopf::{self, is_handled};
+use crate::dask::network::{self, Network};
+use crate::dask::parts::Parts;
+pub use crate::dask::parts::{Scheduler, Worker};
+use crate::dask::pods::{self, Tally, Workers, with_pods};
+use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
+use crate::dask::reaper::{self, After, Cause};
+use crate::dask::replicas::Writer;
+use crate::dask::service::DaskService;
+use crate::dask::worker_count::{self, Registered};
+use crate::dask::{autoscaler, scale, workers};
+use crate::descriptions::{image, with_gpus, workers};
 use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
@@ -190,7 +190,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if at(&["spec", "worker", "replicas"]) || at(&["spec", "idleTimeout"]) {
         return (Effect::InPlace, None);
     }
-    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &["spec", "worker"])) {
+    if let Some(effect) = gang::effect(path).or_else(|| queued_workers::effect(path, &["spec", "worker"])) {
         return effect;
     }
     if at(&["metadata"]) {
@@ -433,7 +433,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         by_text: true,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = booked::booked(capacity, &mut cluster, booking, scope);
+    let booked = queued_workers::booked(capacity, &mut cluster, booking, scope);
     (cluster, booked)
 }
 
@@ -502,10 +502,10 @@ fn queries(wait: &Await) -> Queries {
     queries.part(Part::Group, one(api::group(), "default"));
     let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
     queries.part(Part::Workers, labelled(&deployments, namespace, workers));
-    queries.part(Part::Pods, registered::pods(namespace, &cluster.name));
+    queries.part(Part::Pods, worker_count::pods(namespace, &cluster.name));
     workload::query(&mut queries, &wait.identity, wait.gang());
     if wait.until.is_ready() {
-        queries.neighbor(Neighbor::Counts, registered::counts(namespace, &cluster.name));
+        queries.neighbor(Neighbor::Counts, worker_count::counts(namespace, &cluster.name));
     }
     // Who else writes the number that is waited for.
     if wait.until == Until::Ready && wait.workers().is_some() {
@@ -547,7 +547,7 @@ impl<'a> Related<'a> {
 
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     match wait.until {
-        Until::Handled => Ok(handled::readiness(found.itself())),
+        Until::Handled => Ok(kopf::readiness(found.itself())),
         Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Related::of(wait, found)?)),
     }
 }

@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
-use super::booked::{self, Booking, WorkerCapacity};
-use super::handled::{self, is_handled, scaled_to};
-use super::pods::{self, Tally, Wants, Workers};
-use super::process::ProcessKeys;
-use super::registered::{self, Registered};
-use super::replicas::Replicas;
-use super::{scale, workers};
-use crate::about::{image, workers};
+use crate::dask::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
+use crate::dask::kopf::{self, is_handled, scaled_to};
+use crate::dask::pods::{self, Tally, Wants, Workers};
+use crate::dask::process::ProcessKeys;
+use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
+use crate::dask::replicas::Replicas;
+use crate::dask::worker_count::{self, Registered};
+use crate::dask::{scale, workers};
+use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
     ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, address_in,
@@ -134,7 +134,7 @@ impl DaskGroup {
     }
 
     /// Its pods; `image` is the cluster's, and where it stands.
-    pub(super) fn pods_of<'a>(&'a self, path: FieldPath, image: &(FieldPath, &'a str)) -> Pods<'a> {
+    pub(crate) fn pods_of<'a>(&'a self, path: FieldPath, image: &(FieldPath, &'a str)) -> Pods<'a> {
         let own = self.image.as_deref().map(|own| (path.key("image"), own));
         let (image_path, image) = own.unwrap_or_else(|| image.clone());
         let replicas = self.replicas.most();
@@ -161,7 +161,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if let Some(effect) = inside.and_then(|inside| gang::effect(&inside.iter().cloned().collect())) {
         return effect;
     }
-    if let Some(effect) = booked::effect(path, &["spec", "worker"]) {
+    if let Some(effect) = queued_workers::effect(path, &["spec", "worker"]) {
         return effect;
     }
     if at(&["metadata"]) {
@@ -236,7 +236,7 @@ pub fn lower(
         by_text: true,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = booked::booked(capacity, &mut group, booking, scope);
+    let booked = queued_workers::booked(capacity, &mut group, booking, scope);
     (group, booked)
 }
 
@@ -296,8 +296,8 @@ fn queries(wait: &Await) -> Queries {
     workload::query(&mut queries, &wait.identity, wait.gang());
     // The scheduler counts the workers of all groups.
     if let (true, Some(cluster)) = (wait.until.is_ready(), wait.cluster()) {
-        queries.neighbor(Neighbor::ClusterPods, registered::pods(namespace, cluster));
-        queries.neighbor(Neighbor::Counts, registered::counts(namespace, cluster));
+        queries.neighbor(Neighbor::ClusterPods, worker_count::pods(namespace, cluster));
+        queries.neighbor(Neighbor::Counts, worker_count::counts(namespace, cluster));
     }
     queries
 }
@@ -305,7 +305,7 @@ fn queries(wait: &Await) -> Queries {
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let group = found.itself();
     if wait.until == Until::Handled {
-        return Ok(handled::readiness(group));
+        return Ok(kopf::readiness(group));
     }
     let (workers, pods) = (found.get(Part::Workers)?, found.get(Part::Pods)?);
     let name = text(&group["metadata"]["name"]);

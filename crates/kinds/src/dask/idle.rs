@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::json::is_false;
-use crate::short::seconds;
+use crate::short_forms::seconds;
 use model::resource::Life;
 
 /// How long without work until the operator deletes a cluster, and whether it is made again.

@@ -4,14 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::booked::{self, Booking, WorkerCapacity};
-use super::cluster::DaskCluster;
-use super::network::{self, Network};
-use super::parts::{Parts, Scheduler, Worker};
-use super::pods::{self, Wants};
-use super::service::DaskService;
-use super::{api, registered, when_idle, workers};
-use crate::about::{counted, image, workers};
+use crate::dask::cluster::DaskCluster;
+use crate::dask::network::{self, Network};
+use crate::dask::parts::{Parts, Scheduler, Worker};
+use crate::dask::pods::{self, Wants};
+use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
+use crate::dask::service::DaskService;
+use crate::dask::{api, when_idle, worker_count, workers};
+use crate::descriptions::{counted, image, workers};
 use crate::env::{self, Needed};
 use crate::json::{is_false, text};
 use crate::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Queries, Room, Unasked, itself};
@@ -235,7 +235,7 @@ pub fn runner(job: &ObjectId) -> ObjectId {
 
 /// The operator reads a job once. Source: as above.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
-    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &WORKER)) {
+    if let Some(effect) = gang::effect(path).or_else(|| queued_workers::effect(path, &WORKER)) {
         return effect;
     }
     if FieldPath::keys(["metadata"]).contains(path) {
@@ -302,7 +302,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         by_text: false,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = booked::booked(capacity, &mut job, booking, scope);
+    let booked = queued_workers::booked(capacity, &mut job, booking, scope);
     let policy = section.policy(&job, like, scope);
     job.follows.extend(policy.iter().map(|policy| policy.address.clone()));
     [job].into_iter().chain(booked.into_iter().flatten()).chain(policy).collect()
@@ -390,7 +390,7 @@ fn queries(wait: &Await) -> Queries {
     let at = |path: String| Query { api: Api::Kubernetes, path };
     queries.part(Part::Program, at(runner(job).path()));
     queries.part(Part::Cluster, at(format!("{}/{}", api::cluster().collection(namespace), job.name)));
-    queries.part(Part::Pods, registered::pods(namespace, &job.name));
+    queries.part(Part::Pods, worker_count::pods(namespace, &job.name));
     workload::query(&mut queries, &wait.identity, wait.gang());
     queries
 }

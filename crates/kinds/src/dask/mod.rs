@@ -2,23 +2,23 @@
 
 pub mod api;
 pub mod autoscaler;
-pub mod booked;
 pub mod cluster;
 pub mod group;
-pub mod handled;
 pub mod idle;
 pub mod job;
+pub mod kopf;
 pub mod network;
 pub mod notebook;
 pub mod operator;
 mod parts;
 pub mod pods;
 pub mod process;
+pub mod queued_workers;
 pub mod reaper;
-pub mod registered;
 pub mod replicas;
 pub mod scale;
 pub mod service;
 pub mod when_idle;
 pub mod why;
+pub mod worker_count;
 pub mod workers;

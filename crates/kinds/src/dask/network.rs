@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::api::CLUSTER_LABEL;
+use crate::dask::api::CLUSTER_LABEL;
 use crate::json::{table, table_schema};
 use crate::kubernetes::object::{gvk, made};
 use crate::scope::{CLIENT_OF, OPERATOR_NAME, Scope};

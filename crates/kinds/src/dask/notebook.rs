@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api;
-use super::cluster::DaskCluster;
-use super::pods::{self, Wants};
-use crate::about::{image, with_gpus};
+use crate::dask::api;
+use crate::dask::cluster::DaskCluster;
+use crate::dask::pods::{self, Wants};
+use crate::descriptions::{image, with_gpus};
 use crate::env::{self, Needed, SecretKey};
 use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Queries, Unasked, itself};
 use crate::kubernetes::endpoint;

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::json::text;
 use crate::kubernetes::bundle::Bundle;
+use crate::kubernetes::controller;
 use crate::kubernetes::hooks::Hooks;
-use crate::kubernetes::installed;
 use crate::kubernetes::object::{bare, gvk};
 use crate::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
 use crate::section::{Head, Lifecycle, Manage, Section};
@@ -131,13 +131,13 @@ pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
 
 /// Lowers `[dask_operator]` with a chart, from the resources that the chart made.
 pub fn lower_chart(section: &DaskOperator, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
-    installed::in_order(DASK_OPERATOR, section.namespace(), &section.lifecycle, made, scope)
+    controller::in_order(DASK_OPERATOR, section.namespace(), &section.lifecycle, made, scope)
 }
 
 /// Lowers `[dask_operator]` without a chart: definitions first and established, rights, then the Deployment.
 pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     let maker = Maker { section, scope };
-    let own = installed::own_namespace(DASK_OPERATOR, section.namespace(), scope);
+    let own = controller::own_namespace(DASK_OPERATOR, section.namespace(), scope);
     let mut resources: Vec<Resource> = own.into_iter().collect();
     resources.extend(schema::dask_crds().iter().map(|definition| maker.definition(definition)));
     resources.push(maker.account());

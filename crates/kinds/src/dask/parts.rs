@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::pods::{self, Wants};
-use super::process::ProcessKeys;
-use super::replicas::Replicas;
+use crate::dask::pods::{self, Wants};
+use crate::dask::process::ProcessKeys;
+use crate::dask::replicas::Replicas;
 use crate::scope::Scope;
 use crate::section::{PodKeys, Pods, Role};
 use crate::slurm::SlurmKeys;
@@ -82,12 +82,12 @@ pub struct Worker {
 }
 
 impl Scheduler {
-    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+    pub(crate) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
         Wants { image, args: &self.args, keys: &self.keys, resources: None }
     }
 
     /// Its pod; `image` is where the image stands, and the image.
-    pub(super) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
+    pub(crate) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
         let (image_path, image) = image;
         Pods {
             path,
@@ -102,12 +102,12 @@ impl Scheduler {
 }
 
 impl Worker {
-    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+    pub(crate) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
         Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
     }
 
     /// Its pods; `image` is where the image stands, and the image.
-    pub(super) fn pods<'a>(
+    pub(crate) fn pods<'a>(
         &'a self,
         path: FieldPath,
         image: (FieldPath, &'a str),
@@ -119,7 +119,7 @@ impl Worker {
 }
 
 /// Both parts, each with the path of the section that describes it.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     pub image: &'a str,
     pub scheduler: (&'a Scheduler, FieldPath),
     pub worker: (&'a Worker, FieldPath),

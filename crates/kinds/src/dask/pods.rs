@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
-use super::handled::scaled_to;
-use super::process::ProcessKeys;
-use super::registered::Registered;
+use crate::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
+use crate::dask::kopf::scaled_to;
+use crate::dask::process::ProcessKeys;
+use crate::dask::worker_count::Registered;
 use crate::json::text;
 use crate::kind::Where;
 use crate::kubernetes::object::pods_labelled;
@@ -19,12 +19,12 @@ use model::address::Address;
 use model::resource::{Await, Identity, Progress, Readiness, Resource, Until};
 
 /// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
-pub(super) fn of_cluster(resource: &Resource) -> Where {
+pub(crate) fn of_cluster(resource: &Resource) -> Where {
     labelled(CLUSTER_LABEL, resource)
 }
 
 /// The pods of a group.
-pub(super) fn of_group(resource: &Resource) -> Where {
+pub(crate) fn of_group(resource: &Resource) -> Where {
     labelled(GROUP_LABEL, resource)
 }
 

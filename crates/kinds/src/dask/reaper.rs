@@ -12,15 +12,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::api::{self, CLUSTER_LABEL};
-use crate::confined;
+use crate::dask::api::{self, CLUSTER_LABEL};
 use crate::json::text;
 use crate::kind::{Compare, Halt, Kind};
 use crate::kubernetes::kueue::{gang, workload_of};
 use crate::kubernetes::object::gvk;
 use crate::kubernetes::requests::object_program;
+use crate::pod_security;
 use crate::scope::{Scope, let_in};
-use crate::short::{seconds, text_or_table};
+use crate::short_forms::{seconds, text_or_table};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Readiness, Resource};
@@ -377,7 +377,7 @@ impl Making<'_> {
             "tolerations": [{ "operator": "Exists" }],
             "containers": [container],
         });
-        confined::confine(&mut pod);
+        pod_security::confine(&mut pod);
         // It asks the API server.
         pod["automountServiceAccountToken"] = json!(true);
         if let Some(secrets) = scheduler.get("imagePullSecrets") {
@@ -534,7 +534,7 @@ mod tests {
     }
 
     fn scope() -> Scope {
-        use crate::short::DriverInstall;
+        use crate::short_forms::DriverInstall;
         use model::resource::{Owner, Target};
         Scope {
             owner: Owner { stack: "s".into(), id: "s".into() },

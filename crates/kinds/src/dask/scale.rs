@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::api;
+use crate::dask::api;
 use crate::json::count;
 use crate::scale::{Number, Scaled};
 use model::address::FieldPath;
 use model::resource::{Identity, ObjectId, Resource};
 
 /// The number of workers of a cluster or of a group; `all` are the things of the stack.
-pub(super) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
     let Identity::Object(object) = &resource.identity else { return None };
     let path = api::replicas_path();
     let place = resource.origin_of(&path);

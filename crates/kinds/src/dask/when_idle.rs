@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
-use super::registered;
+use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
+use crate::dask::worker_count;
 use crate::json::{count, text};
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::pod_state::{ContainerState, PodState};
@@ -26,7 +26,7 @@ pub enum Asked {
 }
 
 /// Returns true if a change deletes workers that may compute: all of them, or some that the plan has chosen.
-pub(super) fn takes_workers(action: Action, steps: &[Step]) -> bool {
+pub(crate) fn takes_workers(action: Action, steps: &[Step]) -> bool {
     let deletes = |step: &Step| matches!(step, Step::Call(Call { method: Method::Delete, .. }));
     match action {
         Action::Replace | Action::Delete | Action::Update => steps.iter().any(deletes),
@@ -57,7 +57,7 @@ pub fn asked(wait: &Await) -> Option<Asked> {
     let namespace = object.namespace.as_deref();
     Some(Asked::Scheduler {
         pods: pods_labelled(namespace, [(CLUSTER_LABEL, cluster), (COMPONENT_LABEL, "scheduler")]),
-        counts: registered::counts(namespace, cluster),
+        counts: worker_count::counts(namespace, cluster),
         service: api::scheduler_service(namespace, cluster),
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::api::{COMPONENT_LABEL, GROUP_LABEL};
+use crate::dask::api::{COMPONENT_LABEL, GROUP_LABEL};
 use crate::json::text;
 use crate::kubernetes::why::{Cause, cause};
 use model::address::FieldPath;

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::api::{self, GROUP_LABEL};
-use super::handled::{scaled_to, waits_before};
-use super::when_idle;
+use crate::dask::api::{self, GROUP_LABEL};
+use crate::dask::kopf::{scaled_to, waits_before};
+use crate::dask::when_idle;
 use crate::json::{is_going, text};
 use crate::kind::{Amiss, ChangeContext};
 use crate::kubernetes::object::gvk;
@@ -25,7 +25,7 @@ const NOTED: u32 = 300;
 type Objects = BTreeMap<ObjectId, Value>;
 
 /// The steps of a change, with those before them that are about workers.
-pub(super) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
+pub(crate) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
     let is_wait = |step: &Step| matches!(step, Step::Await(_));
     let alone = context.amiss.is_some_and(|amiss| amiss.alone);
     let mut steps: Vec<Step> = context.amiss.map(|amiss| amiss.steps.clone()).unwrap_or_default();
@@ -51,7 +51,7 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
 
 /// Finds faults of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
 /// deleted where nothing else of it differs. Children that are lost are recreated.
-pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let (object, inside) = (context.object()?, context.inside?);
     let alone = context.action == Action::Keep;
     let group = group_of(object)?;
@@ -114,7 +114,7 @@ fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> V
 /// The workers that go when a DaskCluster or a group falls in number, where the cluster has workers of several groups: the
 /// operator would ask the scheduler, which chooses among those of all groups.
 /// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
-pub(super) fn chosen(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
+pub(crate) fn chosen(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
     let path = api::replicas_path();
     let falls =
         context.fields.iter().find(|field| field.path == path).filter(|_| context.action == Action::Update);

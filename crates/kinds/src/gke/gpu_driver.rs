@@ -12,7 +12,7 @@ use crate::kubernetes::requests::object_program;
 use crate::kubernetes::workload::{self, daemon_set_ready, template_effect};
 use crate::scope::{DRIVER_INSTALLER, Scope};
 use crate::section::{Head, Lifecycle, Manage, Section};
-use crate::short::DriverInstall;
+use crate::short_forms::DriverInstall;
 use model::address::{Address, FieldPath};
 use model::resource::{
     Action, Api, Await, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,

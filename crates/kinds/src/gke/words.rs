@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::text;
-pub use crate::short::seconds;
+pub use crate::short_forms::seconds;
 
 /// A choice of words, each with the API's.
 macro_rules! words {
@@ -264,7 +264,7 @@ fn to_snake(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::short::seconds;
+    use crate::short_forms::seconds;
 
     #[test]
     fn durations() {

@@ -28,12 +28,12 @@ pub fn job() -> Gvk {
 }
 
 /// An object of the host; none of them lies in a namespace.
-pub(super) fn identity(gvk: &Gvk, name: &str) -> Identity {
+pub(crate) fn identity(gvk: &Gvk, name: &str) -> Identity {
     Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })
 }
 
 /// Hosts that could not be asked, or SLURM for a stack that has no jobs any more: what is there is not known.
-pub(super) fn unasked(live: &Value) -> Option<Readiness> {
+pub(crate) fn unasked(live: &Value) -> Option<Readiness> {
     if let Some(why) = live["status"]["unknown"].as_str() {
         return Some(Readiness::progressing(format!("its state is not known: {why}")));
     }

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{adapted, api, group, workers};
 use crate::dask::api::CLUSTER_LABEL;
 use crate::dask::cluster::{DaskCluster, Scheduler};
 use crate::dask::idle::IdleTimeout;
 use crate::dask::replicas::Writer;
+use crate::hosts::{adaptive, api, group, workers};
 use crate::json::{count, text};
 use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::requests::trial_call;
 use crate::scope::Scope;
-use crate::short::seconds;
+use crate::short_forms::seconds;
 use model::address::{Address, FieldPath};
 use model::resource::{Action, Effect, Host, Identity, KindId, Resource, Step};
 
@@ -98,7 +98,7 @@ fn url_host(host: &str) -> String {
 }
 
 /// The place of the protocol in the stack: `protocol` of the section, or `tls` of the target.
-pub(super) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &Scope) -> FieldPath {
+pub(crate) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &Scope) -> FieldPath {
     match section.worker.protocol {
         Some(_) => worker.key("protocol"),
         None => FieldPath::keys([scope.target.hosts_section(), "tls"]),
@@ -127,7 +127,7 @@ impl Places {
 }
 
 /// The spec of a scheduler and its workers, but for the scheduler's ports.
-pub(super) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
+pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     let Scheduler { interface, keys, slurm, .. } = &section.scheduler;
     let mut scheduler = json!({});
     match interface {
@@ -205,7 +205,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         spec[TTL] = json!(ttl);
     }
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
-        adapted::give(&mut spec["worker"], min, max);
+        adaptive::give(&mut spec["worker"], min, max);
     }
     let mut follows = workers::follows(section.environment.as_deref(), scope);
     let envs = [&section.scheduler.keys.env, &section.worker.keys.env];
@@ -216,9 +216,9 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     provenance.extend(pip_install_from(section.environment.as_deref(), scope));
     let number = origin.key("worker").key("replicas");
     provenance.extend([
-        (adapted::path().key("minimum"), number.key("min")),
-        (adapted::path().key("maximum"), number.key("max")),
-        (adapted::path(), number),
+        (adaptive::path().key("minimum"), number.key("min")),
+        (adaptive::path().key("maximum"), number.key("max")),
+        (adaptive::path(), number),
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
         (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
         (FieldPath::keys(["spec", IDLE]), origin.key("idle_timeout")),
@@ -281,7 +281,7 @@ fn forgotten(context: &ChangeContext) -> Option<Amiss> {
 }
 
 /// Where the packages stand that workers install.
-pub(super) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Option<(FieldPath, FieldPath)> {
+pub(crate) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Option<(FieldPath, FieldPath)> {
     let facts = scope.environment(environment)?;
     let origin = FieldPath::keys(["environment", &facts.key]).key("pip_install");
     Some((FieldPath::keys(["spec", PIP_INSTALL]), origin))

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::short::text_or_table;
+use crate::short_forms::text_or_table;
 
 /// An image: its name, or a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

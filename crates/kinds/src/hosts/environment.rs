@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api;
-use super::container::Container;
+use crate::hosts::api;
+use crate::hosts::container::Container;
 use crate::json::text;
 use crate::kind::{Amiss, ChangeContext, Compare, Kind, Where};
 use crate::kubernetes::object::pods_labelled;

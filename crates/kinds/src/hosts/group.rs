@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{api, workers};
 use crate::dask::api::GROUP_LABEL;
 use crate::dask::cluster::DaskCluster;
 use crate::dask::group::{DaskGroup, address};
+use crate::hosts::{api, workers};
 use crate::kind::{Compare, Kind, Where, address_in};
 use crate::kubernetes::object::pods_labelled;
 use crate::scope::Scope;
@@ -29,7 +29,7 @@ pub const KIND: Kind = Kind {
 };
 
 /// Lowers `[dask_cluster.X.group.KEY]` on a host to a resource.
-pub(super) fn lower(
+pub(crate) fn lower(
     of: &Resource,
     cluster_name: &str,
     cluster: &DaskCluster,

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{api, cluster, slurm, workers};
-use crate::about::in_parentheses;
 use crate::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL};
 use crate::dask::cluster::{DaskCluster, Scheduler};
 use crate::dask::job::{self, DaskJob, Restart};
 use crate::dask::replicas::Replicas;
+use crate::descriptions::in_parentheses;
+use crate::hosts::{api, cluster, slurm, workers};
 use crate::json::{count, text};
 use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Halt, Kind, Where};
 use crate::kubernetes::object::{gvk, pods_labelled};

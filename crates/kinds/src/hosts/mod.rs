@@ -1,7 +1,7 @@
 //! Things on hosts: Python environments, and Dask clusters as processes. The host's agent shows them as objects of a small
 //! Kubernetes-like API, so that they are compared, changed and recorded like everything in a cluster.
 
-mod adapted;
+mod adaptive;
 pub mod api;
 pub mod cluster;
 pub mod container;

@@ -169,7 +169,7 @@ fn counts(tree: &Value) -> BTreeMap<&str, u64> {
 }
 
 /// Returns the readiness of a group whose jobs wait; `None` when none waits.
-pub(super) fn readiness(queue: &Value) -> Option<Readiness> {
+pub(crate) fn readiness(queue: &Value) -> Option<Readiness> {
     let waiting = counts(&queue["waiting"]);
     for (word, number) in &waiting {
         if let Some(reason) = reason(word).filter(|reason| reason.is_for_ever()) {
@@ -202,7 +202,7 @@ pub(super) fn readiness(queue: &Value) -> Option<Readiness> {
 }
 
 /// Returns the readiness of a cluster while the job of its scheduler waits.
-pub(super) fn scheduler(queue: &Value) -> Option<Readiness> {
+pub(crate) fn scheduler(queue: &Value) -> Option<Readiness> {
     let whose = |what: String| format!("its scheduler: {what}");
     Some(match readiness(queue)? {
         Readiness::Queued(Queued { what, since }) => Readiness::Queued(Queued { what: whose(what), since }),
@@ -212,7 +212,7 @@ pub(super) fn scheduler(queue: &Value) -> Option<Readiness> {
 }
 
 /// `2 jobs wait: no nodes are free (Resources)`, of each reason.
-pub(super) fn waits(queue: &Value) -> Option<String> {
+pub(crate) fn waits(queue: &Value) -> Option<String> {
     let waiting = counts(&queue["waiting"]);
     let all: Vec<String> = waiting
         .iter()
@@ -222,7 +222,7 @@ pub(super) fn waits(queue: &Value) -> Option<String> {
 }
 
 /// How jobs of a group ended, for what is amiss: `1 job reached its time limit`.
-pub(super) fn ended(queue: &Value) -> String {
+pub(crate) fn ended(queue: &Value) -> String {
     let ended = counts(&queue["ended"]);
     let all: Vec<String> =
         ended.iter().map(|(state, number)| format!("{} {}", jobs(*number), ended_words(state))).collect();

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::adapted::{self, Bounds};
-use super::api;
-use super::slurm;
-use crate::about::{counted, in_parentheses};
 use crate::dask::pods::desired;
 use crate::dask::process::ProcessKeys;
+use crate::descriptions::{counted, in_parentheses};
 use crate::env::{self, Env, Variable, own_secret};
+use crate::hosts::adaptive::{self, Bounds};
+use crate::hosts::api;
+use crate::hosts::slurm;
 use crate::json::{count, text};
 use crate::kind::{Amiss, ChangeContext};
+use crate::kubernetes::equality::quantity;
 use crate::kubernetes::requests::object_program;
-use crate::kubernetes::same::quantity;
 use crate::kubernetes::why::Cause;
 use crate::scale::{Number, Scaled};
 use crate::scope::Scope;
 use crate::section::PodKeys;
-use crate::short::host_names;
+use crate::short_forms::host_names;
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -27,10 +27,10 @@ use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
 const DEADLINE: u32 = 600;
 
 /// The effect on the workers when a change rolls over them.
-pub(super) const ROLLING: &str = "workers are restarted";
+pub(crate) const ROLLING: &str = "workers are restarted";
 
 /// `spec.worker`.
-pub(super) fn body(
+pub(crate) fn body(
     replicas: u32,
     keys: &PodKeys,
     process: &ProcessKeys,
@@ -78,7 +78,7 @@ pub(super) fn body(
 }
 
 /// Returns the limits of a process: a thread for each CPU, and memory.
-pub(super) fn limits(keys: &PodKeys) -> Value {
+pub(crate) fn limits(keys: &PodKeys) -> Value {
     let mut limits = json!({ "threads": keys.cpu.as_deref().and_then(threads_of).unwrap_or(1) });
     if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
         limits["memory"] = json!(bytes);
@@ -99,29 +99,29 @@ pub fn threads_of(cpu: &str) -> Option<u64> {
 }
 
 /// Adds the SLURM options where workers are SLURM jobs.
-pub(super) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
+pub(crate) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
     let Some(base) = &scope.slurm else { return };
     worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
 }
 
 /// Hosts that a section names, in their order; all when it names none.
-pub(super) fn placed(named: &[String], all: &[String]) -> Vec<String> {
+pub(crate) fn placed(named: &[String], all: &[String]) -> Vec<String> {
     let named: Vec<String> = named.iter().flat_map(|name| host_names(name)).collect();
     all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
 }
 
 /// The environment that processes run in comes before them.
-pub(super) fn follows(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
+pub(crate) fn follows(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
     scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
 }
 
 /// Variables that stand in the file; the rules refuse others on hosts.
-pub(super) fn variables(env: &Env) -> Value {
+pub(crate) fn variables(env: &Env) -> Value {
     env.iter().filter_map(|(name, value)| Some((name.clone(), json!(value.text()?)))).collect()
 }
 
 /// Notes in which key of the stack's Secret the value of a variable is: hosts keep it, and give it to processes when they start.
-pub(super) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
+pub(crate) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
     for (name, value) in env {
         if let Variable::Secret(key) = value
             && let Some(variable) = key.variable()
@@ -132,13 +132,13 @@ pub(super) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
 }
 
 /// The Secret that processes with these variables need, which is written first.
-pub(super) fn after_secret<'e>(envs: impl IntoIterator<Item = &'e Env>, scope: &Scope) -> Option<Address> {
+pub(crate) fn after_secret<'e>(envs: impl IntoIterator<Item = &'e Env>, scope: &Scope) -> Option<Address> {
     let values = envs.into_iter().flat_map(|env| env.values());
     env::follows(values, api::NAMESPACE, &scope.owner)
 }
 
 /// `spec.environment`: which, and of which text.
-pub(super) fn environment(key: Option<&str>, scope: &Scope) -> Value {
+pub(crate) fn environment(key: Option<&str>, scope: &Scope) -> Value {
     match scope.environment(key) {
         Some(facts) => json!({ "name": facts.live_name(&scope.owner), "digest": facts.digest }),
         None => json!({ "name": key.unwrap_or_default(), "digest": "" }),
@@ -146,7 +146,7 @@ pub(super) fn environment(key: Option<&str>, scope: &Scope) -> Value {
 }
 
 /// Places of the worker's fields in the stack file.
-pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(FieldPath, FieldPath)> {
+pub(crate) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(FieldPath, FieldPath)> {
     let place = |key: &str| FieldPath::keys(["spec", "worker", key]);
     let threads = if process.threads.is_some() { "threads" } else { "cpu" };
     vec![
@@ -168,8 +168,8 @@ pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
 }
 
 /// Returns the effect of changing a field of the workers; `None` for other fields.
-pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
-    if api::replicas_path().contains(path) || adapted::path().contains(path) {
+pub(crate) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+    if api::replicas_path().contains(path) || adaptive::path().contains(path) {
         return Some((Effect::InPlace, None));
     }
     if let Some(spread) = spread(path) {
@@ -183,24 +183,24 @@ pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
 }
 
 /// Returns the effect of changing the hosts; `None` for other fields.
-pub(super) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+pub(crate) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     let hosts = api::hosts_paths();
     let does = "workers are started on new hosts, and retired on hosts that are left";
     hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
 }
 
 /// The effect on workers of a change of their terms.
-pub(super) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
+pub(crate) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
      a Dask cluster holds in memory is lost";
 
 /// The wait for a scheduler that installs packages and answers nobody meanwhile.
-pub(super) const INSTALLS: &str = "the packages of `pip_install` are being installed";
+pub(crate) const INSTALLS: &str = "the packages of `pip_install` are being installed";
 
 /// The cure of different versions.
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
      cluster restarts what was started before its packages changed";
 
-pub(super) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
+pub(crate) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned), gang: None };
@@ -208,13 +208,13 @@ pub(super) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
 }
 
 /// Processes that ended are started again.
-pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let (wanted, running) =
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["running"]));
     let (of_cluster, adapts) =
-        (live["kind"] == "Cluster", adapted::bounds(&live["spec"]["worker"]).is_some());
+        (live["kind"] == "Cluster", adaptive::bounds(&live["spec"]["worker"]).is_some());
     let why = if of_cluster && status["scheduler"]["running"] == false {
         let how = in_parentheses(&slurm::ended(&status["scheduler"]["queue"]));
         format!("the scheduler is not running{how}; it and all workers are started again")
@@ -222,7 +222,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
         "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
     } else if let Some(why) = status["plugin"].as_str() {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
-    } else if let Some(why) = adapts.then(|| adapted::amiss(status)).flatten() {
+    } else if let Some(why) = adapts.then(|| adaptive::amiss(status)).flatten() {
         why
     } else if running < wanted {
         let how = in_parentheses(&slurm::ended(&status["queue"]));
@@ -230,7 +230,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else if !adapts && count(&status["workers"]["present"]) > wanted {
         let more = count(&status["workers"]["present"]) - wanted;
         format!("{more} more than {wanted} workers are running; they are retired")
-    } else if let Some(what) = adapted::unrestarted(status) {
+    } else if let Some(what) = adaptive::unrestarted(status) {
         let how = in_parentheses(text(&status["message"]));
         format!("{what}{how}; this is tried again")
     } else if let Some(strays) = status["strays"].as_array() {
@@ -246,7 +246,7 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.
-pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
+pub(crate) fn readiness(wait: &Await, live: &Value) -> Readiness {
     api::unasked(live).unwrap_or_else(|| judged(wait, live))
 }
 
@@ -275,15 +275,15 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     if let Some(why) = status["plugin"].as_str() {
         return Readiness::Failed(format!("`pip_install`: {why}"));
     }
-    if let Some(bounds) = adapted::bounds(&live["spec"]["worker"]) {
-        let waits = adapted::readiness(bounds, status);
+    if let Some(bounds) = adaptive::bounds(&live["spec"]["worker"]) {
+        let waits = adaptive::readiness(bounds, status);
         return waits.or_else(|| skewed(status)).unwrap_or_else(|| unlike(status));
     }
     if running < wanted && !converging {
         return Readiness::Failed(ended(format!("{running} of {wanted} workers{whose} are running")));
     }
     if status["scheduler"]["answers"] != true {
-        return Readiness::progressing(adapted::SILENT);
+        return Readiness::progressing(adaptive::SILENT);
     }
     match slurm::readiness(&status["queue"]) {
         // Those that can never start may be on their way out.
@@ -294,7 +294,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     if let Some(skewed) = skewed(status) {
         return skewed;
     }
-    if let Some(what) = adapted::unrestarted(status).filter(|_| !converging) {
+    if let Some(what) = adaptive::unrestarted(status).filter(|_| !converging) {
         return Readiness::Failed(ended(what));
     }
     if registered < wanted {
@@ -334,11 +334,11 @@ pub fn ended(log: Option<String>, program: &str) -> Cause {
     }
 }
 
-pub(super) fn status_line(live: &Value) -> StatusLine {
+pub(crate) fn status_line(live: &Value) -> StatusLine {
     let status = &live["status"];
     let (wanted, registered) =
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["registered"]));
-    let bounds = adapted::bounds(&live["spec"]["worker"]);
+    let bounds = adaptive::bounds(&live["spec"]["worker"]);
     let wanted = bounds.map_or(wanted, |_| count(&status["workers"]["wanted"]));
     let mut said = Vec::new();
     let mut facts = vec![("workers", json!(registered)), ("workers_desired", json!(wanted))];
@@ -370,18 +370,18 @@ pub(super) fn status_line(live: &Value) -> StatusLine {
 }
 
 /// The number is the file's or the adapter's: `KubeCluster` cannot scale it.
-pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
+pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
     let path = api::replicas_path();
     let place = resource.origin_of(&path);
     let file = || path.find(&resource.body).and_then(Value::as_u64).map_or(Number::Unsaid, Number::File);
-    let number = adapted::number(resource).unwrap_or_else(file);
+    let number = adaptive::number(resource).unwrap_or_else(file);
     Some(Scaled { path, place, unit: "workers", number })
 }
 
 /// `2 workers with 1 thread each`.
-pub(super) fn about(worker: &Value) -> String {
+pub(crate) fn about(worker: &Value) -> String {
     let (number, threads) = (count(&worker["replicas"]), count(&worker["threads"]));
-    let bounds = adapted::bounds(worker);
+    let bounds = adaptive::bounds(worker);
     let each = if number == 1 && bounds.is_none() { "" } else { " each" };
     let (gpus, processes) = (count(&worker["gpus"]), count(&worker["processes"]));
     let threads = counted(threads, "thread");

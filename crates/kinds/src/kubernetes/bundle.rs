@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::hooks::{self, Fate, Hooks};
-use super::kueue;
 use crate::json::text;
+use crate::kubernetes::hooks::{self, Fate, Hooks};
+use crate::kubernetes::kueue;
 use model::address::{Address, FieldPath, Segment};
 use model::schema::{self, Api, DASK_GROUP};
 

@@ -4,17 +4,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dask_check::{self, BANDWIDTH, Program, SUM};
-use super::object::{condition, gvk};
-use super::pod_state::PodState;
-use super::pods::broken;
-use super::requests::create_call;
-use super::same::quantity;
-use super::why::no_node_for;
-use crate::confined;
 use crate::json::text;
 use crate::kind::{ChangeContext, Kind, Where};
+use crate::kubernetes::dask_check::{self, BANDWIDTH, Program, SUM};
+use crate::kubernetes::equality::quantity;
+use crate::kubernetes::object::{condition, gvk};
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::broken;
+use crate::kubernetes::requests::create_call;
+use crate::kubernetes::why::no_node_for;
 use crate::machines::{ACCELERATOR_LABEL, Machines};
+use crate::pod_security;
 use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, let_in};
 use crate::section::{Head, Live, Naming, Section};
 use model::address::{Address, FieldPath};
@@ -155,7 +155,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     }
     // After the digest: a check that has passed has passed without.
     if !scope.target.is_on_hosts() {
-        confined::confine(&mut spec);
+        pod_security::confine(&mut spec);
     }
     let place = FieldPath::keys(["spec"]);
     let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::object::condition;
 use crate::json::{count, text};
+use crate::kubernetes::object::condition;
 use model::resource::Readiness;
 
 /// Conditions that say that a thing will not go on without help.
@@ -16,7 +16,7 @@ const GOOD: &[&str] = &["Ready", "Available", "Succeeded", "Complete"];
 const KUEUE: &str = "kueue.x-k8s.io/";
 
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
-pub(super) fn readiness(object: &Value) -> Readiness {
+pub(crate) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() {
         return Readiness::progressing("not created yet");
     }
@@ -61,7 +61,7 @@ pub(super) fn readiness(object: &Value) -> Readiness {
 /// Returns true for a thing of Kueue that always gets the condition `Active`. Until then it is not known whether it can be
 /// used. A check has it from its own controller, which may be another program's.
 /// Source: `UpdateClusterQueueStatus` and `UpdateStatusIfChanged` in `pkg/controller/core` of Kueue 0.15.0.
-pub(super) fn is_of_queues(object: &Value) -> bool {
+pub(crate) fn is_of_queues(object: &Value) -> bool {
     let controller = &object["spec"]["controllerName"];
     text(&object["apiVersion"]).starts_with(KUEUE)
         && match text(&object["kind"]) {

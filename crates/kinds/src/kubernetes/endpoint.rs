@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use super::object::pods_matching;
-use super::pod_state::PodState;
-use super::pods::pending;
 use crate::json::text;
 use crate::kind::{Endpoint, EndpointKind};
+use crate::kubernetes::object::pods_matching;
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::pending;
 use model::resource::{Identity, Query, Resource};
 
 /// Purposes of the ports of an endpoint.

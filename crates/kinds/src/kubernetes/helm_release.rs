@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::bundle::{Bundle, Object};
-use super::hooks::Hooks;
-use super::manifest::Files;
-use super::object::gvk;
 use crate::json::text;
+use crate::kubernetes::bundle::{Bundle, Object};
+use crate::kubernetes::hooks::Hooks;
+use crate::kubernetes::manifest::Files;
+use crate::kubernetes::object::gvk;
 use crate::section::{Head, Lifecycle, Live, Naming, Section};
 use model::address::{Address, FieldPath};
 use model::resource::{Identity, ObjectId, Resource};

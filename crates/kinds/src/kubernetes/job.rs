@@ -4,20 +4,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::kueue::gang::{self, QUEUE as QUEUE_LABEL};
-use super::kueue::workload;
-use super::object::{condition, gvk, made, pods_labelled};
-use super::pod_state::{ContainerState, PodState};
-use super::pods::{self, broken, gpus, gpus_held, pending};
-use super::request_stage::Requested;
-use super::requests::object_program;
-use super::template::{self, Wants};
-use crate::about::{image, with_gpus};
+use crate::descriptions::{image, with_gpus};
 use crate::json::{count, is_false, text};
 use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Queries, Room, Unasked, Where, itself};
+use crate::kubernetes::kueue::gang::{self, QUEUE as QUEUE_LABEL};
+use crate::kubernetes::kueue::workload;
+use crate::kubernetes::object::{condition, gvk, made, pods_labelled};
+use crate::kubernetes::pod_state::{ContainerState, PodState};
+use crate::kubernetes::pods::{self, broken, gpus, gpus_held, pending};
+use crate::kubernetes::request_stage::Requested;
+use crate::kubernetes::requests::object_program;
+use crate::kubernetes::template::{self, Wants};
 use crate::scope::Scope;
 use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
-use crate::short::seconds;
+use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath, Segment};
 use model::resource::{
@@ -251,7 +251,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
 }
 
 impl Job {
-    pub(super) fn wants(&self) -> Wants<'_> {
+    pub(crate) fn wants(&self) -> Wants<'_> {
         Wants { image: &self.image, args: &self.args, keys: &self.keys, resources: None }
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::pod_state::PodState;
-use super::why::{NO_LABELS, no_node};
 use crate::json::text;
 use crate::kind::Found;
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::why::{NO_LABELS, no_node};
 use crate::scope::POOL_LABEL;
 use model::resource::{Queued, Readiness};
 

@@ -11,11 +11,11 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::bundle::{Bundle, Kinds, Object, objects};
-use super::hooks;
-use super::kueue::{self, gang, older};
-use super::object::kind_of;
-use super::request_stage;
+use crate::kubernetes::bundle::{Bundle, Kinds, Object, objects};
+use crate::kubernetes::hooks;
+use crate::kubernetes::kueue::{self, gang, v1beta1};
+use crate::kubernetes::object::kind_of;
+use crate::kubernetes::request_stage;
 use crate::pod::gpus;
 use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
 use crate::section::{Head, Lifecycle, Section};
@@ -183,8 +183,8 @@ impl Made {
 }
 
 fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Resource> {
-    let newer =
-        (scope.newer_kueue && older::is_older(object.value)).then(|| older::renewed(object.value.clone()));
+    let newer = (scope.newer_kueue && v1beta1::is_older(object.value))
+        .then(|| v1beta1::renewed(object.value.clone()));
     let object = &Object { value: newer.as_ref().unwrap_or(object.value), ..*object };
     let (group, version) = object.group_version();
     let api = kinds.api(group, version, object.kind())?;

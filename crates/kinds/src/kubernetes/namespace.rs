@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::going;
-use super::object::{gvk, unmarked};
-use super::requests::object_program;
 use crate::json::text;
 use crate::kind::{Compare, Held, Kind};
+use crate::kubernetes::namespace_deletion;
+use crate::kubernetes::object::{gvk, unmarked};
+use crate::kubernetes::requests::object_program;
 use crate::scope::Scope;
 use crate::section::{Head, Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
 use model::address::{Address, FieldPath};
@@ -118,7 +118,7 @@ fn readiness(namespace: &Value) -> Readiness {
     match text(&namespace["status"]["phase"]) {
         "Active" => Readiness::Ready,
         "Terminating" => {
-            let held = going::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
+            let held = namespace_deletion::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
             Readiness::Failed(format!(
                 "it is being deleted; wait until it is deleted, then apply again{held}"
             ))

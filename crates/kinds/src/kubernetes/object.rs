@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::confined;
 use crate::json::text;
+use crate::pod_security;
 use crate::scope::{DRIVER_INSTALLER, HOSTS_GROUP, KUEUE_GROUP};
 use model::resource::{
     Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
@@ -81,7 +81,7 @@ pub(crate) fn bare(body: &Value) -> Value {
 
 /// The fields of a section for an unmanaged object: all but the labels of our objects and the bounds of our pods.
 pub(crate) fn unmarked(mut resource: Resource) -> Resource {
-    confined::strip(&mut resource.body);
+    pod_security::strip(&mut resource.body);
     let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
     if let Some(labels) = labels {
         labels.retain(|key, value| {

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::object::{condition, object_schema};
-use super::requests::object_program;
-use super::{conditions, endpoint, pods};
 use crate::json::text;
 use crate::kind::{ChangeContext, Compare, Held, Kind, Where, address_in, unnamed};
+use crate::kubernetes::object::{condition, object_schema};
+use crate::kubernetes::requests::object_program;
+use crate::kubernetes::{conditions, endpoint, pods};
 use crate::scope::DASK_OPERATOR;
 use model::address::FieldPath;
 use model::resource::{Action, Effect, Facts, Identity, KindId, Readiness, Resource, Step};

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::object::{condition, is_ready};
 use crate::json::{count, text};
+use crate::kubernetes::object::{condition, is_ready};
 
 /// A pod, as its status tells it.
 #[derive(Clone, Copy)]

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::object::pods_matching;
-use super::pod_state::{ContainerState, PodState};
-use super::why::{no_node_for, no_scale_up};
 use crate::json::{count, text};
 use crate::kind::Where;
+use crate::kubernetes::object::pods_matching;
+use crate::kubernetes::pod_state::{ContainerState, PodState};
+use crate::kubernetes::why::{no_node_for, no_scale_up};
 use crate::pod;
 use crate::status::Pending;
 use model::resource::{Api, Identity, Query, Resource};

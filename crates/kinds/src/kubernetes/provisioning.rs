@@ -5,17 +5,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::job::{self, Job};
-use super::object::{gvk, labelled};
-use super::request_stage::{Around, Requested, Stage, api, asks, in_words, missing};
-use super::requests::object_program;
-use super::template::{self, Wants};
-use crate::confined;
 use crate::json::{count, is_going, text};
 use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Neighbor, Queries, Unasked, itself};
+use crate::kubernetes::job::{self, Job};
+use crate::kubernetes::object::{gvk, labelled};
+use crate::kubernetes::request_stage::{Around, Requested, Stage, api, asks, in_words, missing};
+use crate::kubernetes::requests::object_program;
+use crate::kubernetes::template::{self, Wants};
+use crate::pod_security;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
-use crate::short::seconds;
+use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
@@ -179,7 +179,7 @@ pub fn lower(
     };
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     // Nodes are the same with and without, and a request is not made again for them.
-    confined::strip(&mut template);
+    pod_security::strip(&mut template);
     let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
     let name = section.live_name(key);
     let [pod_template, mut request] = make(

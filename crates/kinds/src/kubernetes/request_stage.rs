@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::object::{condition, gvk};
-use super::pod_state::PodState;
-use super::template::QUEUED_TAINT;
 use crate::json::text;
 use crate::kind::{Found, Neighbor, Unasked};
+use crate::kubernetes::object::{condition, gvk};
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::template::QUEUED_TAINT;
 use model::address::Address;
 use model::resource::Gvk;
 
@@ -62,7 +62,7 @@ impl Requested<'_> {
 }
 
 /// The live state around a request.
-pub(super) struct Around<'a> {
+pub(crate) struct Around<'a> {
     pub pods: &'a Value,
     /// True if its pool has nodes that need no request.
     pub needless: bool,
@@ -100,7 +100,7 @@ fn has_plain_nodes(nodes: &Value) -> bool {
 /// How a request stands. Source: GKE's guide to the dynamic workload scheduler; the autoscaler's
 /// `apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// Nobody has looked at it.
     Pending,
     /// The autoscaler waits for machines.
@@ -189,7 +189,7 @@ pub fn has_expired(request: &Value) -> Option<String> {
 }
 
 /// Returns true if nodes may still come for a request, or wait for its pods.
-pub(super) fn asks(request: &Value) -> bool {
+pub(crate) fn asks(request: &Value) -> bool {
     let (stage, _) = Stage::of(request, &Around::NOTHING);
     matches!(stage, Stage::Pending | Stage::Accepted | Stage::Provisioned)
 }
@@ -206,7 +206,7 @@ pub fn lacks_quota(request: &Value) -> Option<String> {
 }
 
 /// Returns the reason why an accepted request waits, in words.
-pub(super) fn missing(request: &Value) -> String {
+pub(crate) fn missing(request: &Value) -> String {
     let provisioned = condition(request, "Provisioned").filter(|found| found["status"] == "False");
     let (reason, message) =
         provisioned.map_or(("", ""), |found| (text(&found["reason"]), text(&found["message"])));
@@ -218,7 +218,7 @@ pub(super) fn missing(request: &Value) -> String {
 }
 
 /// How a request ended, and what follows.
-pub(super) fn in_words(stage: Stage, end: &Value) -> String {
+pub(crate) fn in_words(stage: Stage, end: &Value) -> String {
     let (reason, message) = (text(&end["reason"]), text(&end["message"]));
     let told =
         [reason, message].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(": ");

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{made, marks};
 use crate::kind::ChangeContext;
+use crate::kubernetes::{marks, once_digest};
 use model::address::{FieldPath, Segment};
 use model::resource::{
     Action, Api, Await, Call, Facts, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
@@ -208,7 +208,7 @@ pub(crate) fn object_program(
     let delete = || Step::Call(delete_call(object, context.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
     let once = context.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
-    let note = || once.map(|resource| Step::RecordPass { digest: made::digest(resource) });
+    let note = || once.map(|resource| Step::RecordPass { digest: once_digest::digest(resource) });
     let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
         // Noted as soon as it is made: what happens while it is waited for does not make it once more.
         before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()

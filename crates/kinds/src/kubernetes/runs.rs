@@ -4,13 +4,13 @@
 
 use serde_json::Value;
 
-use super::pod_state::PodState;
-use super::pods::{self, broken};
-use super::requests::object_program;
-use super::workload;
-use crate::about::{image, replicas};
+use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Compare, Halt, Kind, Where};
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::{self, broken};
+use crate::kubernetes::requests::object_program;
+use crate::kubernetes::workload;
 use model::address::FieldPath;
 use model::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::confined;
 use crate::env;
 use crate::machines::Machines;
+use crate::pod_security;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::PodKeys;
 use model::address::{Address, FieldPath};
@@ -131,7 +131,7 @@ pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
     }
     machines.place(&mut pod_spec);
     if wants.keys.is_confined() {
-        confined::confine(&mut pod_spec);
+        pod_security::confine(&mut pod_spec);
     }
     pod_spec
 }

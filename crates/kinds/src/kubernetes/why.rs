@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use super::pod_state::{ContainerState, PodState};
 use crate::json::{number, text};
+use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::pod;
 use crate::scope::POOL_LABEL;
 

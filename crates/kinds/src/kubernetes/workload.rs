@@ -3,12 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::object::condition;
-use super::requests::object_program;
-use super::{helm_release, manifest, pods};
-use crate::about::{image, replicas};
+use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
 use crate::kind::{Compare, Kind};
+use crate::kubernetes::object::condition;
+use crate::kubernetes::requests::object_program;
+use crate::kubernetes::{helm_release, manifest, pods};
 use crate::scale::{Number, Scaled};
 use crate::status::StatusLine;
 use model::address::FieldPath;
@@ -148,7 +148,7 @@ fn pods_said(desired: u64, made: u64, ready: u64) -> StatusLine {
 }
 
 /// The number of pods of what files ask for; `all` are the things of the stack.
-pub(super) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
     let Identity::Object(object) = &resource.identity else { return None };
     let section = resource.address.section().split('.').next().unwrap_or_default();
     if ![manifest::SECTION, helm_release::SECTION].contains(&section) {

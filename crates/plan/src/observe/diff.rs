@@ -9,9 +9,9 @@
 use serde_json::{Map, Value};
 
 use kinds::gke::compare::{Compared, blank};
+use kinds::kubernetes::equality::{Sense, is_requirements, same};
 use kinds::kubernetes::marks::is_of;
 pub use kinds::kubernetes::marks::other_stacks;
-use kinds::kubernetes::same::{Sense, is_requirements, same};
 use model::address::{Cursor, FieldPath, Segment, SegmentRef};
 use model::resource::{Effect, FieldChange};
 use model::schema::{List, Schema};

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use kinds::json::text;
-use kinds::kubernetes::same::quantity;
+use kinds::kubernetes::equality::quantity;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::{Effect, FieldChange, Resource};

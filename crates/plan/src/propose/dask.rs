@@ -174,7 +174,7 @@ impl Planner<'_> {
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.seen.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
-        let edited = made.is_some_and(|made| !kinds::kubernetes::made::is(made, resource));
+        let edited = made.is_some_and(|made| !kinds::kubernetes::once_digest::is(made, resource));
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
@@ -239,7 +239,7 @@ impl Planner<'_> {
             return false;
         }
         let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
-        if self.renewed || !passed.is_some_and(|made| kinds::kubernetes::made::is(made, resource)) {
+        if self.renewed || !passed.is_some_and(|made| kinds::kubernetes::once_digest::is(made, resource)) {
             return false;
         }
         let address = &resource.address;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Inputs, Mode, Note};
-use kinds::about::counted;
+use kinds::descriptions::counted;
 use kinds::hosts;
 use kinds::kind::Kind;
 use model::address::Address;

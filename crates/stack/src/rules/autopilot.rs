@@ -1,7 +1,7 @@
 //! Keys that an Autopilot cluster does not accept, and the machines that Pods ask for.
 
-use super::{Context, machines};
 use crate::NodePool;
+use crate::rules::{Context, machines};
 use kinds::gke::api::leaves;
 use kinds::gke::cluster::autopilot::{OWNED, OWNED_PLACES};
 use kinds::machines::{ACCELERATOR_LABEL, CLASS_LABEL, Machines};
@@ -59,7 +59,7 @@ fn of_pods(pods: Pods<'_>) -> Asking<'_> {
 }
 
 /// GKE makes the nodes and installs the driver, in a region.
-pub(super) fn gke_makes_the_nodes(context: &mut Context<'_>) {
+pub(crate) fn gke_makes_the_nodes(context: &mut Context<'_>) {
     if !is_autopilot(context) {
         return;
     }
@@ -89,7 +89,7 @@ pub(super) fn gke_makes_the_nodes(context: &mut Context<'_>) {
 }
 
 /// Reports keys for settings that GKE determines itself in an Autopilot cluster.
-pub(super) fn keys_are_ours_to_say(context: &mut Context<'_>) {
+pub(crate) fn keys_are_ours_to_say(context: &mut Context<'_>) {
     let stack = context.stack;
     let Some(cluster) = stack.cluster.as_ref().filter(|it| it.autopilot && it.manage.is_managed()) else {
         return;
@@ -115,7 +115,7 @@ pub(super) fn keys_are_ours_to_say(context: &mut Context<'_>) {
 }
 
 /// A Pod with GPUs says which on Autopilot; a GPU type is one, and goes with GPUs.
-pub(super) fn gpus_are_named(context: &mut Context<'_>) {
+pub(crate) fn gpus_are_named(context: &mut Context<'_>) {
     let autopilot = is_autopilot(context);
     for Asking { path, who, gpus, pool, machines, by_pod, .. } in asking(context) {
         let named = machines.accelerator.is_some() || machines.compute_class.is_some() || by_pod;
@@ -146,7 +146,7 @@ pub(super) fn gpus_are_named(context: &mut Context<'_>) {
 }
 
 /// A node pool says by itself which machines it has; without one, some pool has them, or GKE makes them.
-pub(super) fn machines_are_said_once(context: &mut Context<'_>) {
+pub(crate) fn machines_are_said_once(context: &mut Context<'_>) {
     let autopilot = is_autopilot(context);
     for Asking { path, who, pool, prefer_pool, machines, .. } in asking(context) {
         if autopilot {
@@ -199,7 +199,7 @@ fn lacking(context: &Context<'_>, key: &str, machines: &Machines, who: &str) -> 
 }
 
 /// Warns about Pods without requests, which Autopilot fills in. Source: GKE's page "Resource requests in Autopilot".
-pub(super) fn requests_are_given(context: &mut Context<'_>) {
+pub(crate) fn requests_are_given(context: &mut Context<'_>) {
     if !is_autopilot(context) {
         return;
     }

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::Context;
+use crate::rules::Context;
 use crate::{NodePool, Nodes};
 use kinds::gke::cluster::Cluster;
 use kinds::gke::node_pool::Capacity;
 use kinds::gke::node_pool::Reservation;
 use kinds::gke::words::{Placement, WorkloadMetadata};
-use kinds::short::seconds;
+use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, Severity};
 
@@ -214,7 +214,7 @@ const OF_CLUSTERS: &[Clash<Cluster>] = &[
     },
 ];
 
-pub(super) fn keys_go_together(context: &mut Context<'_>) {
+pub(crate) fn keys_go_together(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
         clashes(context, &path, pool, OF_POOLS);
@@ -259,7 +259,7 @@ fn clashes<S>(context: &mut Context<'_>, path: &FieldPath, section: &S, all: &[C
 /// The longest that a node may be asked for to last. Source: GKE's documentation of `maxRunDuration`.
 const WEEK: u64 = 7 * 86_400;
 
-pub(super) fn durations_are_valid(context: &mut Context<'_>) {
+pub(crate) fn durations_are_valid(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let mut given = vec![(path.key("max_run_duration"), pool.max_run_duration.as_deref(), WEEK)];
         if let Some(blue_green) = &pool.blue_green {
@@ -281,7 +281,7 @@ pub(super) fn durations_are_valid(context: &mut Context<'_>) {
 
 /// Machines that are not sold on demand, and the keys by which they are to be had. Source: Compute Engine's and GKE's
 /// documentation of these machine types, recalled.
-pub(super) fn machines_can_be_had(context: &mut Context<'_>) {
+pub(crate) fn machines_can_be_had(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let machine = pool.machine_type.as_str();
         let small = ["a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"].contains(&machine);

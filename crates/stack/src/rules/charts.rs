@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::Context;
+use crate::rules::Context;
 use kinds::json::text;
 use kinds::kubernetes::bundle::{Bundle, Kinds, Object};
 use kinds::kubernetes::helm_release::{self, GROUPS};
@@ -18,7 +18,7 @@ fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
 }
 
 /// A chart makes objects in the namespace of its release, unless others are allowed.
-pub(super) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
+pub(crate) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
     for object in objects(context) {
         let (group, version) = object.group_version();
@@ -49,7 +49,7 @@ pub(super) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
 }
 
 /// Hooks that have no place, and tests that are left out.
-pub(super) fn hooks_have_a_place(context: &mut Context<'_>) {
+pub(crate) fn hooks_have_a_place(context: &mut Context<'_>) {
     let charts = context.stack.bundles().into_iter().filter(Bundle::is_chart);
     for object in charts.flat_map(Bundle::all).collect::<Vec<_>>() {
         let place = object.origin().key("metadata").key("annotations").key(HOOK);
@@ -86,7 +86,7 @@ pub(super) fn hooks_have_a_place(context: &mut Context<'_>) {
 }
 
 /// Keys of the operator's chart stand beside `source = "chart"`.
-pub(super) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
+pub(crate) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
     let Some(operator) = context.stack.dask_operator.as_ref().filter(|operator| !operator.is_chart()) else {
         return;
     };
@@ -119,7 +119,7 @@ const KNOWN: &str = "sha1:aae8550c0a44:9507d45e087d5ee481a5ce9f4f16f37a0867318c"
 
 /// Jupyter of the Dask chart has a password that stands in its documentation.
 /// Source: `values.yaml` of the chart, `jupyter.password`.
-pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
+pub(crate) fn jupyter_has_a_password(context: &mut Context<'_>) {
     let objects = objects(context);
     for object in objects.iter().filter(|object| object.kind() == "ConfigMap") {
         let data = object.value["data"].as_object().into_iter().flatten();
@@ -157,14 +157,14 @@ pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
         context.say(finding.help(format!(
             "set the hash of your own password as `jupyter.password` in the values, and allow it: \
              `[allow.literal_secrets]` `{} = \"a hash\"`; or turn Jupyter off: `jupyter = {{ enabled = false }}`",
-            super::secrets::quoted(&address)
+            crate::rules::secrets::quoted(&address)
         )));
     }
 }
 
 /// Values of groups that the Dask chart takes for unset: the group has what `worker` has instead.
 /// Source: `merge . $.Values.worker` in the chart's template; Sprig's `merge` fills what is empty.
-pub(super) fn groups_get_what_they_say(context: &mut Context<'_>) {
+pub(crate) fn groups_get_what_they_say(context: &mut Context<'_>) {
     for (key, release) in &context.stack.helm_release {
         let Some((list, entries)) = release.value(key, GROUPS) else { continue };
         let made = release.worker_groups(key);

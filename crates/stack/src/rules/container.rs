@@ -1,7 +1,7 @@
 //! Images that environments are made of.
 
-use super::Context;
-use super::hosts::has_credentials;
+use crate::rules::Context;
+use crate::rules::hosts::has_credentials;
 use kinds::dask::replicas::{Given, Replicas};
 use kinds::hosts::container::{Container, Runtime};
 use kinds::hosts::environment::Environment;
@@ -12,7 +12,7 @@ use model::diag::{Code, Diagnostic};
 const OWN: [&str; 8] =
     ["--detach", "-d", "--entrypoint", "--name", "--net", "--network", "--restart", "--log-driver"];
 
-pub(super) fn containers_can_run(context: &mut Context<'_>) {
+pub(crate) fn containers_can_run(context: &mut Context<'_>) {
     for (key, environment) in &context.stack.environment {
         let Some(container) = &environment.container else { continue };
         let path = FieldPath::keys(["environment", key]);
@@ -24,7 +24,7 @@ pub(super) fn containers_can_run(context: &mut Context<'_>) {
 }
 
 /// Reports workers that scale between bounds in an image. Adaptive scaling starts processes of the host from its environment.
-pub(super) fn containers_have_numbers(context: &mut Context<'_>) {
+pub(crate) fn containers_have_numbers(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {
         let Replicas::Given(Given { max: Some(_), .. }) = cluster.worker.replicas else { continue };

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::machines::{Gpus, gpus_of};
-use super::{Context, counted, queues};
+use crate::rules::machines::{Gpus, gpus_of};
+use crate::rules::{Context, counted, queues};
 use crate::{CheckRun, Nodes, Stack};
 use kinds::dask::operator::KNOWN;
-use kinds::kubernetes::{bundle, same};
+use kinds::kubernetes::{bundle, equality};
 use kinds::scope::OPERATOR_NAME;
 use kinds::section::{Pods, Role, managed};
 use model::address::FieldPath;
@@ -16,7 +16,7 @@ use model::diag::{Code, Diagnostic};
 use model::schema::DASK_GROUP;
 
 /// No Pod asks for more GPUs than a node of its pool has.
-pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
+pub(crate) fn gpus_fit_a_node(context: &mut Context<'_>) {
     for pod in context.pods().into_iter().filter(|pod| pod.keys.gpus() > 0) {
         let hard =
             pod.keys.pool.as_deref().map(|name| (name, Diagnostic::error as fn(Code, String) -> Diagnostic));
@@ -137,7 +137,7 @@ pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
 }
 
 /// All that must run in a pool fits into it at its largest.
-pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
+pub(crate) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     // Nodes that are requested are for pods that stand elsewhere, and what waits in a queue is not there all at once.
     let waiting = queues::waiting(context.stack);
     let mut all = context.pods();
@@ -188,7 +188,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
 }
 
 /// Names of environment variables. Source: Kubernetes' validation: printable ASCII without `=`.
-pub(super) fn environments_have_names(context: &mut Context<'_>) {
+pub(crate) fn environments_have_names(context: &mut Context<'_>) {
     for pod in context.pods() {
         for name in pod.keys.env.keys() {
             let fits = |c: char| c.is_ascii_graphic() && c != '=';
@@ -204,7 +204,7 @@ pub(super) fn environments_have_names(context: &mut Context<'_>) {
 }
 
 /// A CUDA check needs a GPU.
-pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
+pub(crate) fn checks_have_gpus(context: &mut Context<'_>) {
     for (path, check) in context.checks().filter(|(_, check)| check.run == CheckRun::CudaVectoradd) {
         let Some(name) = &check.pool else { continue };
         let Some(pool) = context.pool(name) else { continue };
@@ -219,7 +219,7 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
 }
 
 /// Somebody acts on DaskClusters.
-pub(super) fn operator_is_there(context: &mut Context<'_>) {
+pub(crate) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
     // What others own, others have an operator for.
@@ -249,7 +249,7 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
 }
 
 /// Another release than the one we know.
-pub(super) fn operator_is_known(context: &mut Context<'_>) {
+pub(crate) fn operator_is_known(context: &mut Context<'_>) {
     let ours = |operator: &&super::super::DaskOperator| {
         operator.manage.is_managed() && !operator.is_chart() && operator.version != KNOWN
     };
@@ -271,12 +271,12 @@ pub(super) fn operator_is_known(context: &mut Context<'_>) {
 }
 
 /// `cpu` and `memory` are quantities.
-pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
+pub(crate) fn quantities_are_valid(context: &mut Context<'_>) {
     for pod in context.pods() {
         for (key, text) in [("cpu", &pod.keys.cpu), ("memory", &pod.keys.memory)] {
             let Some(text) = text else { continue };
             let place = pod.path.key(key);
-            let amount = same::quantity(&json!(text)).unwrap_or(LEAST_MEMORY);
+            let amount = equality::quantity(&json!(text)).unwrap_or(LEAST_MEMORY);
             let (message, help) = match quantity(text) {
                 None => (format!("`{text}` is not a Kubernetes quantity"), better_quantity(key, text)),
                 // Kubernetes takes `512m` for half a byte, which nobody means.
@@ -345,7 +345,7 @@ fn better_quantity(key: &str, text: &str) -> String {
 const REMOVED: [(&str, &str); 2] = [("dask-scheduler", "dask scheduler"), ("dask-worker", "dask worker")];
 
 /// Old commands in images that no longer have them.
-pub(super) fn commands_exist(context: &mut Context<'_>) {
+pub(crate) fn commands_exist(context: &mut Context<'_>) {
     for pod in context.pods() {
         for (index, arg) in pod.args.iter().enumerate() {
             let Some(Old { new, lacks, image }) = old_command(arg, pod.image) else { continue };
@@ -375,7 +375,7 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
 }
 
 /// A command that an image no longer has, or may not have.
-pub(super) struct Old {
+pub(crate) struct Old {
     /// The words that took its place.
     pub new: &'static str,
     /// The beginning of a message, before the command.
@@ -386,7 +386,7 @@ pub(super) struct Old {
 
 /// Returns the replacement of a command that the image lacks, by its tag. With a tag that moves on, the next pull may bring
 /// an image without the command, to one node and not to another.
-pub(super) fn old_command(word: &str, image: &str) -> Option<Old> {
+pub(crate) fn old_command(word: &str, image: &str) -> Option<Old> {
     let (_, new) = REMOVED.iter().find(|(old, _)| *old == word)?;
     if lacks_old_commands(image) {
         return Some(Old { new, lacks: "the image has no command", image: "has a later one" });

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Context;
+use crate::rules::Context;
 use kinds::gke::field::{Field, covers};
 use kinds::gke::{api, cluster, node_pool};
 use model::address::FieldPath;
@@ -10,7 +10,7 @@ use model::diag::{Code, Diagnostic};
 use model::schema::{self, GkeChange, Message, ProblemKind, gke_field};
 
 /// Fields of `api` are nobody else's.
-pub(super) fn api_fields_are_free(context: &mut Context<'_>) {
+pub(crate) fn api_fields_are_free(context: &mut Context<'_>) {
     let stack = context.stack;
     if let Some(section) = &stack.cluster {
         let at = FieldPath::keys(["cluster"]);

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Context;
-use super::ways::{is_host_name, way_is_plain};
+use crate::rules::Context;
+use crate::rules::ways::{is_host_name, way_is_plain};
 use crate::{CheckRun, Environment, Replicas, Stack};
 use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 use kinds::dask::job::DaskJob;
@@ -12,12 +12,12 @@ use kinds::dask::service::DaskService;
 use kinds::env::Variable;
 use kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
 use kinds::section::PodKeys;
-use kinds::short::host_names;
+use kinds::short_forms::host_names;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, listed, nearest};
 
 /// The section that names the target.
-pub(super) fn section_of(stack: &Stack) -> &'static str {
+pub(crate) fn section_of(stack: &Stack) -> &'static str {
     match (&stack.slurm, &stack.ssh) {
         (Some(_), _) => "slurm",
         (None, Some(_)) => "ssh",
@@ -38,7 +38,7 @@ fn absent(section: &str) -> Option<&'static str> {
 }
 
 /// Sections of Kubernetes are not for hosts.
-pub(super) fn sections_fit_the_host(context: &mut Context<'_>) {
+pub(crate) fn sections_fit_the_host(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
     }
@@ -56,7 +56,7 @@ pub(super) fn sections_fit_the_host(context: &mut Context<'_>) {
 type Foreign = (FieldPath, &'static str, &'static str);
 
 /// Keys of Dask clusters and checks that hosts cannot follow.
-pub(super) fn keys_fit_the_host(context: &mut Context<'_>) {
+pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
     }
@@ -280,7 +280,7 @@ fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
 }
 
 /// Reports keys for processes on hosts, which have no meaning in a cluster.
-pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
+pub(crate) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
     }
@@ -327,7 +327,7 @@ pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
 }
 
 /// Every process has an environment, and every environment something that it is made of.
-pub(super) fn environments_are_there(context: &mut Context<'_>) {
+pub(crate) fn environments_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, environment) in &stack.environment {
         let path = FieldPath::keys(["environment", key]);
@@ -447,7 +447,7 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
 
 /// Returns true if a text may be a package for `pip install`: a name with extras, versions, a URL or a marker behind it,
 /// or a URL, or a whole path. Source: PEP 508.
-pub(super) fn is_package(text: &str) -> bool {
+pub(crate) fn is_package(text: &str) -> bool {
     let text = text.trim();
     let name_ends = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
     let rest = text.trim_start_matches(|c| !name_ends(c)).trim_start();
@@ -458,7 +458,7 @@ pub(super) fn is_package(text: &str) -> bool {
 }
 
 /// Returns true if a URL in a text holds a password, or a token in its place. A user name for SSH does not count.
-pub(super) fn has_credentials(text: &str) -> bool {
+pub(crate) fn has_credentials(text: &str) -> bool {
     text.match_indices("://").any(|(at, _)| {
         let scheme: &str = text[..at].rsplit([' ', '+', '@', '=']).next().unwrap_or_default();
         let authority = text[at + 3..].split(['/', ' ', '?', '#']).next().unwrap_or_default();
@@ -479,7 +479,7 @@ fn is_secret_pair(pair: &str) -> bool {
 }
 
 /// Processes are named after their group, and those of a cluster itself after the cluster.
-pub(super) fn groups_and_clusters_differ(context: &mut Context<'_>) {
+pub(crate) fn groups_and_clusters_differ(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.is_on_hosts() {
         return;
@@ -533,7 +533,7 @@ fn environment_of(context: &mut Context<'_>, path: &FieldPath, named: Option<&st
 }
 
 /// No two things of the stack listen on one port of a host.
-pub(super) fn ports_differ(context: &mut Context<'_>) {
+pub(crate) fn ports_differ(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
     }
@@ -580,7 +580,7 @@ pub(super) fn ports_differ(context: &mut Context<'_>) {
 }
 
 /// A check of a Dask cluster has one.
-pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
+pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
     for (path, check) in context.checks() {
@@ -628,7 +628,7 @@ pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
 }
 
 /// Checks that `min` of a check is a number of bytes a second, and that the check measures bandwidth.
-pub(super) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
+pub(crate) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
     for (path, check) in context.checks() {
         let Some(min) = &check.min else { continue };
         let finding = if check.run != CheckRun::Bandwidth {
@@ -649,7 +649,7 @@ pub(super) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
 }
 
 /// Reports checks without a known image: those of external clusters whose section gives none.
-pub(super) fn images_of_checks_are_known(context: &mut Context<'_>) {
+pub(crate) fn images_of_checks_are_known(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
     for (path, check) in context.checks().filter(|(_, check)| check.run.program(on_hosts).is_some()) {
@@ -668,7 +668,7 @@ pub(super) fn images_of_checks_are_known(context: &mut Context<'_>) {
 }
 
 /// Hosts have names, each once, and what is placed is placed on one of them.
-pub(super) fn hosts_are_there(context: &mut Context<'_>) {
+pub(crate) fn hosts_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut names: Vec<String> = Vec::new();
     for (index, host) in stack.ssh.iter().flat_map(|ssh| &ssh.hosts).enumerate() {

@@ -1,12 +1,12 @@
 //! Jobs: whose cluster they copy, what they are called, and that they end.
 
-use super::Context;
+use crate::rules::Context;
 use crate::{DaskJob, Replicas, Restart, Worker};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 
 /// A job says what its cluster is made of, and has a name that no other cluster has.
-pub(super) fn jobs_have_a_cluster(context: &mut Context<'_>) {
+pub(crate) fn jobs_have_a_cluster(context: &mut Context<'_>) {
     for (key, job) in &context.stack.dask_job {
         let path = FieldPath::keys(["dask_job", key]);
         template(context, &path, job);
@@ -57,7 +57,7 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
 }
 
 /// A reference to a Dask cluster that is not in the file; `empty` is said where the file has none.
-pub(super) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like: &str, empty: &str) {
+pub(crate) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like: &str, empty: &str) {
     let clusters = &context.stack.dask_cluster;
     if clusters.contains_key(like) || context.is_doubtful(&FieldPath::keys(["dask_cluster", like])) {
         return;
@@ -91,7 +91,7 @@ fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &Das
 }
 
 /// A job that fails ends.
-pub(super) fn jobs_end(context: &mut Context<'_>) {
+pub(crate) fn jobs_end(context: &mut Context<'_>) {
     for (key, job) in context.stack.dask_job.iter().filter(|(_, job)| job.restart == Restart::OnFailure) {
         let place = FieldPath::keys(["dask_job", key, "restart"]);
         let until = if job.wait { ", and `wait` lasts until it ends" } else { "" };

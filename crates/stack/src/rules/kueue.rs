@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Context;
+use crate::rules::Context;
 use kinds::kubernetes::{bundle, kueue};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, nearest};
@@ -10,7 +10,7 @@ use model::resource::Identity;
 
 /// Objects of Kueue name others that the stack has; Kueue keeps a queue inactive for one that is not there. Where Kueue itself is
 /// somebody else's, so may these be.
-pub(super) fn objects_name_what_is_there(context: &mut Context<'_>) {
+pub(crate) fn objects_name_what_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.kueue.as_ref().is_some_and(|kueue| kueue.manage.is_managed()) {
         return;

@@ -1,13 +1,13 @@
 //! `capacity`: the ways to buy the machines of a pool.
 
-use super::Context;
 use crate::Nodes;
+use crate::rules::Context;
 use kinds::gke::node_pool::Capacity;
 use kinds::gke::node_pool::Reservation;
 use model::diag::{Code, Diagnostic};
 
 /// Each way sets what it needs, so nothing else of the section does.
-pub(super) fn ways_set_what_they_need(context: &mut Context<'_>) {
+pub(crate) fn ways_set_what_they_need(context: &mut Context<'_>) {
     for (path, pool) in context.pools().filter(|(_, pool)| !pool.capacity.is_empty()) {
         let keys = [
             ("spot", pool.spot, "\"spot\""),
@@ -40,7 +40,7 @@ pub(super) fn ways_set_what_they_need(context: &mut Context<'_>) {
 }
 
 /// Each way is listed once, and one that does not wait for machines stands behind none that does.
-pub(super) fn ways_are_tried(context: &mut Context<'_>) {
+pub(crate) fn ways_are_tried(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let at = |place: usize| path.key("capacity").index(place);
         for (place, way) in pool.capacity.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn ways_are_tried(context: &mut Context<'_>) {
 }
 
 /// A reservation has a name, and a pool that is to lack machines starts with some.
-pub(super) fn ways_have_what_they_need(context: &mut Context<'_>) {
+pub(crate) fn ways_have_what_they_need(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let place = |wanted: fn(Capacity) -> bool| pool.capacity.iter().position(|way| wanted(*way));
         let at = |place: usize| path.key("capacity").index(place);

@@ -1,6 +1,6 @@
 //! Machine types, GPUs and their drivers, and what node pools ask of them.
 
-use super::{Context, counted};
+use crate::rules::{Context, counted};
 use crate::{Accelerator, DriverInstall, DriverVersion, NodePool, ReleaseChannel};
 use kinds::gke::node_pool::takes_hyperdisk_only;
 use model::address::FieldPath;
@@ -8,15 +8,15 @@ use model::catalog::{self, Attach, Machine};
 use model::diag::{Code, Diagnostic, listed};
 
 #[derive(Clone, Copy)]
-pub(super) struct Gpus {
+pub(crate) struct Gpus {
     /// The number of GPUs, partitions or shares that Pods can ask for.
-    pub(super) allocatable: u32,
+    pub(crate) allocatable: u32,
     /// True if Pods share them.
-    pub(super) shared: bool,
+    pub(crate) shared: bool,
 }
 
 /// GPUs of a node of the pool; `None` when it is for the live pool to tell, or when the machine type or the partition is not known.
-pub(super) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
+pub(crate) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
     let (kind, count) = match (fixed(pool), &pool.accelerator) {
         (Some((kind, count)), _) => (kind, count),
         // What others own may have more than its section says.
@@ -38,7 +38,7 @@ pub(super) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
 }
 
 /// The GPU type of a pool's nodes.
-pub(super) fn gpu_type_of(pool: &NodePool) -> Option<&str> {
+pub(crate) fn gpu_type_of(pool: &NodePool) -> Option<&str> {
     let fixed = fixed(pool).map(|(kind, _)| kind);
     fixed.or_else(|| pool.accelerator.as_ref().map(|accelerator| accelerator.r#type.as_str()))
 }
@@ -53,7 +53,7 @@ fn fixed(pool: &NodePool) -> Option<(&'static str, u32)> {
 const COMPLETE: [&str; 4] = ["a2", "a3", "g2", "n1"];
 
 /// Machine types are known.
-pub(super) fn machine_types_exist(context: &mut Context<'_>) {
+pub(crate) fn machine_types_exist(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let name = pool.machine_type.as_str();
         if catalog::machine(name).is_some() {
@@ -87,7 +87,7 @@ pub(super) fn machine_types_exist(context: &mut Context<'_>) {
 }
 
 /// GPU types are known.
-pub(super) fn accelerators_exist(context: &mut Context<'_>) {
+pub(crate) fn accelerators_exist(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let Some(Accelerator { r#type, .. }) = &pool.accelerator else { continue };
         if catalog::accelerator(r#type).is_some() {
@@ -109,7 +109,7 @@ pub(super) fn accelerators_exist(context: &mut Context<'_>) {
 }
 
 /// GPUs that are given fit the machine type.
-pub(super) fn accelerators_fit(context: &mut Context<'_>) {
+pub(crate) fn accelerators_fit(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let Some(given) = &pool.accelerator else { continue };
         let Some(known) = catalog::accelerator(&given.r#type) else { continue };
@@ -226,7 +226,7 @@ fn machines_with(kind: &str, count: Option<u32>) -> String {
 }
 
 /// Partitions exist on the GPU type.
-pub(super) fn partitions_exist(context: &mut Context<'_>) {
+pub(crate) fn partitions_exist(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let size = pool.accelerator.as_ref().and_then(|accelerator| accelerator.partition.as_ref());
         let known = gpu_type_of(pool).and_then(catalog::accelerator);
@@ -246,7 +246,7 @@ pub(super) fn partitions_exist(context: &mut Context<'_>) {
 }
 
 /// Some machines take Hyperdisk only.
-pub(super) fn disks_fit(context: &mut Context<'_>) {
+pub(crate) fn disks_fit(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let machine = &pool.machine_type;
         let Some(disk) = pool.disk_type.as_deref().filter(|disk| disk.starts_with("pd-")) else { continue };
@@ -262,7 +262,7 @@ pub(super) fn disks_fit(context: &mut Context<'_>) {
 }
 
 /// A release channel upgrades nodes.
-pub(super) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
+pub(crate) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
     let Some(cluster) = &context.stack.cluster else { return };
     if cluster.release_channel == Some(ReleaseChannel::None) {
         return;
@@ -283,7 +283,7 @@ pub(super) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
 }
 
 /// GKE or the DaemonSet installs the driver, not both.
-pub(super) fn drivers_come_once(context: &mut Context<'_>) {
+pub(crate) fn drivers_come_once(context: &mut Context<'_>) {
     let Some(DriverInstall::Daemonset) = context.stack.gpu_driver.as_ref().map(|driver| driver.install)
     else {
         return;
@@ -298,7 +298,7 @@ pub(super) fn drivers_come_once(context: &mut Context<'_>) {
 }
 
 /// The installer and the newest driver are made for Container-Optimized OS.
-pub(super) fn drivers_fit_the_image(context: &mut Context<'_>) {
+pub(crate) fn drivers_fit_the_image(context: &mut Context<'_>) {
     let install = context.stack.gpu_driver.as_ref().map(|driver| driver.install);
     for (path, pool) in context.pools() {
         let Some(image) =

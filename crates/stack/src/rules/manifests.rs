@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::Context;
-use super::dask::{Old, old_command};
-use super::names::is_variable;
+use crate::rules::Context;
+use crate::rules::dask::{Old, old_command};
+use crate::rules::names::is_variable;
 use crate::{DriverInstall, lower};
 use kinds::kubernetes::bundle::{self, Kinds, Object};
 use kinds::kubernetes::keys;
@@ -24,7 +24,7 @@ fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
 }
 
 /// Each object says what it is and has a name.
-pub(super) fn objects_are_objects(context: &mut Context<'_>) {
+pub(crate) fn objects_are_objects(context: &mut Context<'_>) {
     for object in objects(context) {
         let origin = object.origin();
         let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
@@ -58,7 +58,7 @@ fn looks_like_values(object: &Value) -> bool {
 }
 
 /// Each kind is known: its plural and its scope are part of every request.
-pub(super) fn kinds_are_known(context: &mut Context<'_>) {
+pub(crate) fn kinds_are_known(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
     let on_gke = context.stack.gke.is_some();
     let mut unchecked: Vec<(&str, FieldPath)> = Vec::new();
@@ -120,7 +120,7 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
 }
 
 /// Each object fits the schema of its kind; the server would say the same, later.
-pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
+pub(crate) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
     // Secrets of charts are refused, and what is wrong with them would show their values.
     let shown = |object: &Object<'_>| !(object.bundle.is_chart() && object.kind() == "Secret");
@@ -141,7 +141,7 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
 
 /// Checks that `pod` of a section fits a PodSpec: Dask's, or the newest one for pods without an operator. Missing fields
 /// are checked when it is laid over the section's own pod.
-pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
+pub(crate) fn pods_fit_their_schema(context: &mut Context<'_>) {
     let newest = || schema::definition("io.k8s.api.core.v1.PodSpec");
     let (Some(of_dask), Some(newest)) = (pod_schema(), newest()) else { return };
     for (path, pod, role) in given_pods(context) {
@@ -170,7 +170,7 @@ fn pod_schema() -> Option<Schema> {
 }
 
 /// `pod` tables of sections, with their places and what the pods are there for.
-pub(super) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, Role)> {
+pub(crate) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, Role)> {
     let mut pods = Vec::new();
     for pod in context.pods() {
         pods.extend(pod.keys.pod.as_ref().map(|given| (pod.path.key("pod"), &given.0, pod.role)));
@@ -208,7 +208,7 @@ fn is_servers(path: &FieldPath) -> bool {
 }
 
 /// A problem of a schema at its line, with the cure.
-pub(super) fn finding(
+pub(crate) fn finding(
     context: &Context<'_>,
     problem: &Problem,
     value: &Value,
@@ -320,7 +320,7 @@ fn last_key(path: &FieldPath) -> String {
 }
 
 /// One object is wanted once: in one file, across files, and against what sections make.
-pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
+pub(crate) fn objects_are_wanted_once(context: &mut Context<'_>) {
     if context.stack.bundles().is_empty() {
         return;
     }
@@ -359,7 +359,7 @@ fn wanted_twice(context: &mut Context<'_>, object: &ObjectId, again: &Resource, 
 
 /// Fields that only the server writes. Nobody edits what a chart has made, and definitions are published with an empty
 /// `status` (controller-gen before 0.9).
-pub(super) fn objects_are_not_exports(context: &mut Context<'_>) {
+pub(crate) fn objects_are_not_exports(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| !object.bundle.is_chart()) {
         let metadata = &object.value["metadata"];
         let fields = SERVERS.iter().filter(|key| !metadata[**key].is_null()).copied();
@@ -377,7 +377,7 @@ pub(super) fn objects_are_not_exports(context: &mut Context<'_>) {
 }
 
 /// Values of Secrets do not go through plans and records.
-pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
+pub(crate) fn secrets_have_no_values(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| object.kind() == "Secret") {
         // What a chart makes of its values is a value: `env:X` in them names no variable.
         let literal = |value: &Value| {
@@ -420,7 +420,7 @@ pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
 }
 
 /// Pods ask for labels that nodes have. A slip in a preferred affinity fails without a word.
-pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
+pub(crate) fn node_labels_are_there(context: &mut Context<'_>) {
     let pools = &context.stack.node_pool;
     if pools.is_empty() {
         return;
@@ -473,7 +473,7 @@ pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
 }
 
 /// The installer DaemonSet runs only where GKE installs no driver.
-pub(super) fn installers_have_work(context: &mut Context<'_>) {
+pub(crate) fn installers_have_work(context: &mut Context<'_>) {
     let stack = context.stack;
     let by_gke =
         stack.gpu_driver.as_ref().map(|driver| driver.install).unwrap_or_default() == DriverInstall::Gke;
@@ -494,7 +494,7 @@ pub(super) fn installers_have_work(context: &mut Context<'_>) {
 }
 
 /// Old commands in images that no longer have them.
-pub(super) fn commands_exist_in_images(context: &mut Context<'_>) {
+pub(crate) fn commands_exist_in_images(context: &mut Context<'_>) {
     let mut specs = Vec::new();
     for object in objects(context) {
         pod_specs(object.value, &object.origin(), &mut specs);
@@ -521,12 +521,12 @@ pub(super) fn commands_exist_in_images(context: &mut Context<'_>) {
 }
 
 /// Names of Dask clusters in manifests: the operator adds `-scheduler` and takes no dots.
-pub(super) fn dask_names_are_valid(context: &mut Context<'_>) {
+pub(crate) fn dask_names_are_valid(context: &mut Context<'_>) {
     for object in
         objects(context).into_iter().filter(|object| matches!(object.kind(), "DaskCluster" | "DaskJob"))
     {
         let name = object.name();
-        if let Some(why) = super::names::wrong_dask_name(name).filter(|_| !name.is_empty()) {
+        if let Some(why) = crate::rules::names::wrong_dask_name(name).filter(|_| !name.is_empty()) {
             let what = format!("`{name}` is not a name for a {}", object.kind());
             let place = object.origin().key("metadata").key("name");
             let help = "lower-case letters, digits and `-`, at most 53 characters";
@@ -536,7 +536,7 @@ pub(super) fn dask_names_are_valid(context: &mut Context<'_>) {
 }
 
 /// A key of a section and its `pod` do not set one field.
-pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
+pub(crate) fn pods_say_nothing_twice(context: &mut Context<'_>) {
     for pod in context.pods() {
         let Some(given) = &pod.keys.pod else { continue };
         let (path, from) = (pod.path.clone(), pod.path.key("pod"));

@@ -12,14 +12,14 @@ use model::resource::Lowered;
 use model::secrets::Secrets;
 use model::source::{Sources, Span};
 
-mod apart;
-mod attached;
+mod anti_affinity;
 mod autopilot;
-mod booked;
 mod capacity;
 mod charts;
 mod container;
 mod dask;
+mod dask_children;
+mod exposure;
 mod gke;
 mod hosts;
 mod jobs;
@@ -29,9 +29,10 @@ mod machines;
 mod manifests;
 mod names;
 mod notebooks;
-mod open;
 mod pip_install;
 mod processes;
+mod queued_pools;
+mod queued_workers;
 mod queues;
 mod reaper;
 mod references;
@@ -42,7 +43,6 @@ mod sections;
 mod services;
 mod slurm;
 mod values;
-mod waiting;
 mod ways;
 mod workers;
 mod zones;
@@ -63,7 +63,7 @@ const RULES: &[Rule] = &[
     processes::processes_fit,
     hosts::hosts_are_there,
     hosts::environments_are_there,
-    open::schedulers_are_not_open,
+    exposure::schedulers_are_not_open,
     pip_install::pip_install_is_for_prototypes,
     container::containers_can_run,
     container::containers_have_numbers,
@@ -111,8 +111,8 @@ const RULES: &[Rule] = &[
     values::times_are_in_order,
     values::words_are_known,
     capacity::machines_can_be_had,
-    waiting::pools_wait_well,
-    waiting::made_pools_wait_well,
+    queued_pools::pools_wait_well,
+    queued_pools::made_pools_wait_well,
     ladder::ways_set_what_they_need,
     ladder::ways_are_tried,
     ladder::ways_have_what_they_need,
@@ -148,11 +148,11 @@ const RULES: &[Rule] = &[
     workers::numbers_have_one_writer,
     workers::retired_workers_are_single,
     workers::groups_have_room_for_names,
-    attached::groups_of_others_have_images,
-    attached::objects_name_their_cluster,
-    attached::autoscalers_are_alone,
-    attached::objects_leave_room_for_names,
-    attached::images_have_one_version,
+    dask_children::groups_of_others_have_images,
+    dask_children::objects_name_their_cluster,
+    dask_children::autoscalers_are_alone,
+    dask_children::objects_leave_room_for_names,
+    dask_children::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
     queues::queues_exist,
@@ -164,7 +164,7 @@ const RULES: &[Rule] = &[
     queues::work_has_nodes,
     queues::objects_are_of_the_newer_version,
     kueue::objects_name_what_is_there,
-    booked::workers_can_be_booked,
+    queued_workers::workers_can_be_booked,
     requests::requests_have_pods,
     requests::requests_have_a_queued_pool,
     requests::queued_pools_are_asked,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
+use crate::rules::Context;
 use crate::sections::Placed;
 use kinds::section::{LabelRules, Naming};
 use model::address::FieldPath;
@@ -33,22 +33,22 @@ fn first_of(naming: Naming) -> &'static str {
 }
 
 /// Why a text cannot be the name of a DaskCluster.
-pub(super) fn wrong_dask_name(name: &str) -> Option<String> {
+pub(crate) fn wrong_dask_name(name: &str) -> Option<String> {
     wrong_name(name, Naming::Dask)
 }
 
 /// Returns true if a text can be the name of a namespace.
-pub(super) fn is_object_name(name: &str) -> bool {
+pub(crate) fn is_object_name(name: &str) -> bool {
     wrong_name(name, Naming::Object).is_none()
 }
 
 /// Returns true if Compute Engine accepts a text as a name. Source: RFC 1035, as Services have it.
-pub(super) fn is_compute_name(name: &str) -> bool {
+pub(crate) fn is_compute_name(name: &str) -> bool {
     wrong_name(name, Naming::Service).is_none()
 }
 
 /// The names and namespaces that sections give.
-pub(super) fn names_are_valid(context: &mut Context<'_>) {
+pub(crate) fn names_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
     name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, Naming::Gke);
     if let Some(id) = &stack.stack.id {
@@ -118,7 +118,7 @@ fn project_is_given(context: &mut Context<'_>) {
 }
 
 /// No two sections are one live object.
-pub(super) fn live_names_differ(context: &mut Context<'_>) {
+pub(crate) fn live_names_differ(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
     for Placed { row, key, path, section, is_inner } in stack.sections() {
@@ -139,7 +139,7 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
 }
 
 /// Namespaces that every cluster has are not a stack's to make or to delete.
-pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
+pub(crate) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, namespace) in &stack.namespace {
         let live = namespace.name.as_deref().unwrap_or(key);
@@ -153,7 +153,7 @@ pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
 }
 
 /// An image that is empty would be refused on the nodes, minutes later.
-pub(super) fn images_are_given(context: &mut Context<'_>) {
+pub(crate) fn images_are_given(context: &mut Context<'_>) {
     let stack = context.stack;
     let clusters = stack.dask_cluster.iter();
     let images = clusters.flat_map(|(key, cluster)| {
@@ -218,7 +218,7 @@ fn wrong_image(image: &str) -> Option<String> {
 }
 
 /// Labels of Kubernetes and of Google Cloud.
-pub(super) fn labels_are_valid(context: &mut Context<'_>) {
+pub(crate) fn labels_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut maps = Vec::new();
     for Placed { path, section, .. } in stack.sections() {
@@ -265,7 +265,7 @@ fn advice(rules: LabelRules) -> &'static str {
 }
 
 /// Keys and values of taints.
-pub(super) fn taints_are_valid(context: &mut Context<'_>) {
+pub(crate) fn taints_are_valid(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         for (index, taint) in pool.taints.iter().enumerate() {
             let place = path.key("taints").index(index);
@@ -342,7 +342,7 @@ fn wrong_google(text: &str, part: Part) -> Option<String> {
 }
 
 /// Returns true if a shell can have a variable of this name.
-pub(super) fn is_variable(name: &str) -> bool {
+pub(crate) fn is_variable(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

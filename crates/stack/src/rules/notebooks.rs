@@ -1,7 +1,7 @@
 //! Notebooks: what they are made of, and who may enter.
 
-use super::Context;
-use super::jobs::unknown_cluster;
+use crate::rules::Context;
+use crate::rules::jobs::unknown_cluster;
 use kinds::kubernetes::endpoint;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -11,7 +11,7 @@ const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=passwo
      `password = { secret = \"jupyter\", key = \"password\" }` refers to it";
 
 /// A notebook has an image, and names a cluster of the file.
-pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
+pub(crate) fn notebooks_have_an_image(context: &mut Context<'_>) {
     for (key, notebook) in &context.stack.notebook {
         let path = FieldPath::keys(["notebook", key]);
         match (&notebook.like, &notebook.image) {
@@ -44,7 +44,7 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
 }
 
 /// A notebook has a password, by reference.
-pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
+pub(crate) fn notebooks_have_a_password(context: &mut Context<'_>) {
     for (key, notebook) in &context.stack.notebook {
         let path = FieldPath::keys(["notebook", key]);
         let said = notebook

@@ -1,13 +1,13 @@
 //! Packages that running workers install.
 
-use super::Context;
-use super::hosts::{has_credentials, is_package};
+use crate::rules::Context;
+use crate::rules::hosts::{has_credentials, is_package};
 use kinds::hosts::environment::Environment;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// It is for prototypes, and for environments that are this program's own.
-pub(super) fn pip_install_is_for_prototypes(context: &mut Context<'_>) {
+pub(crate) fn pip_install_is_for_prototypes(context: &mut Context<'_>) {
     for (key, environment) in &context.stack.environment {
         let Some(packages) = &environment.pip_install else { continue };
         let path = FieldPath::keys(["environment", key]);

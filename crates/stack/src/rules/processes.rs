@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
+use crate::rules::Context;
 use kinds::dask::cluster::{Scheduler, Worker};
 use kinds::dask::process::{Nanny, ProcessKeys, ports};
 use kinds::hosts::cluster::TCP;
@@ -28,7 +28,7 @@ struct Finding {
 }
 
 /// Checks that the keys for processes of workers fit together, and fit the target.
-pub(super) fn processes_fit(context: &mut Context<'_>) {
+pub(crate) fn processes_fit(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
     let mut findings = Vec::new();
     for (key, cluster) in &context.stack.dask_cluster {

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::apart::anti_affinity;
-use super::{Context, counted, names};
+use crate::rules::anti_affinity::anti_affinity;
+use crate::rules::{Context, counted, names};
 use crate::{DaskCluster, DaskJob, Queue, Replicas, Stack};
 use kinds::gke::node_pool::ForRequests;
 use kinds::kubernetes::bundle;
-use kinds::kubernetes::kueue::{gang, older};
+use kinds::kubernetes::equality;
+use kinds::kubernetes::kueue::{gang, v1beta1};
 use kinds::kubernetes::provisioning::MOST_NODES;
-use kinds::kubernetes::same;
 use kinds::scope::{KUEUE, PoolFacts};
 use kinds::section::{PodKeys, Role, managed};
-use kinds::short::seconds;
+use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 use model::schema::DASK_GROUP;
@@ -26,7 +26,7 @@ const LABEL: usize = 63;
 
 /// A quantity in its smallest unit.
 fn quantity(text: &str) -> Option<i128> {
-    same::quantity(&serde_json::Value::from(text))
+    equality::quantity(&serde_json::Value::from(text))
 }
 
 /// Pods of one kind in a gang.
@@ -129,7 +129,7 @@ fn parts_of_job<'a>(stack: &'a Stack, section: &FieldPath, job: &'a DaskJob) -> 
 
 /// Work with an annotation that Kueue reads off its pods: what it says, where, and the live name of its queue. Of a Job Kueue
 /// reads those of the Job itself, of which a section has none.
-pub(super) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str, FieldPath, &'a str)> {
+pub(crate) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str, FieldPath, &'a str)> {
     let clusters = stack.dask_cluster.iter();
     let whole = clusters.filter_map(|(key, cluster)| {
         Some((FieldPath::keys(["dask_cluster", key]), &cluster.annotations, cluster.queue.as_deref()?))
@@ -146,7 +146,7 @@ pub(super) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str,
 }
 
 /// Where pods are described that wait until there is room: they are not there all at once.
-pub(super) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
+pub(crate) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
     let mut places = BTreeSet::new();
     for Work { section, parts, .. } in work(stack) {
         // What a job copies is described elsewhere, and is not the job's there.
@@ -156,7 +156,7 @@ pub(super) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
 }
 
 /// `queue` names a queue of this file, and a file with queues has Kueue.
-pub(super) fn queues_exist(context: &mut Context<'_>) {
+pub(crate) fn queues_exist(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut named: BTreeSet<(FieldPath, &str)> = BTreeSet::new();
     named.extend(work(stack).into_iter().map(|work| (work.named, work.queue)));
@@ -191,7 +191,7 @@ pub(super) fn queues_exist(context: &mut Context<'_>) {
 }
 
 /// A queue hands out what its pools have.
-pub(super) fn queues_can_be(context: &mut Context<'_>) {
+pub(crate) fn queues_can_be(context: &mut Context<'_>) {
     let stack = context.stack;
     if let Some(kueue) = &stack.kueue {
         let place = FieldPath::keys([KUEUE, "version"]);
@@ -333,7 +333,7 @@ fn pool_of(context: &mut Context<'_>, place: &FieldPath, queue: &Queue, name: &s
 }
 
 /// `priority` names one of the priorities of the queue that the work waits in.
-pub(super) fn priorities_exist(context: &mut Context<'_>) {
+pub(crate) fn priorities_exist(context: &mut Context<'_>) {
     for (section, priority, queue) in priorities(context.stack) {
         priority_exists(context, section.key("priority"), priority, queue);
     }
@@ -405,7 +405,7 @@ fn priorities_make_names(context: &mut Context<'_>, key: &str, queue: &Queue) {
 }
 
 /// Checks that work that starts as a whole has a number from the file, and pods that Kueue can count.
-pub(super) fn gangs_can_start(context: &mut Context<'_>) {
+pub(crate) fn gangs_can_start(context: &mut Context<'_>) {
     let work = work(context.stack);
     number_is_the_files(context, &work);
     kueue_takes_pods(context, &work);
@@ -505,7 +505,7 @@ fn no_gang(place: FieldPath) -> Diagnostic {
 }
 
 /// Pods belong to the gang of their name: two of one name wait for each other's, and neither starts.
-pub(super) fn gangs_have_names_of_their_own(context: &mut Context<'_>) {
+pub(crate) fn gangs_have_names_of_their_own(context: &mut Context<'_>) {
     let mut seen: BTreeMap<(&str, String), FieldPath> = BTreeMap::new();
     for Work { section, gang, .. } in work(context.stack) {
         let Some(gang) = gang else { continue };
@@ -558,7 +558,7 @@ fn asks_for_nodes(stack: &Stack, queue: &str) -> bool {
 }
 
 /// Work for which nodes are made all at once has as many as there can be, and no pods that keep apart.
-pub(super) fn work_has_nodes(context: &mut Context<'_>) {
+pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut seen: BTreeSet<FieldPath> = BTreeSet::new();
     for Work { queue, section, parts, .. } in work(stack) {
@@ -626,7 +626,7 @@ fn said_twice(context: &mut Context<'_>) {
 }
 
 /// Reports work that asks for more than its queue hands out, which would wait forever.
-pub(super) fn gangs_fit_their_queue(context: &mut Context<'_>) {
+pub(crate) fn gangs_fit_their_queue(context: &mut Context<'_>) {
     let stack = context.stack;
     let pools: BTreeMap<&str, PoolFacts> =
         stack.node_pool.iter().map(|(key, pool)| (key.as_str(), pool.facts(key))).collect();
@@ -726,14 +726,14 @@ fn never_fits(what: String, place: FieldPath, quota: FieldPath) -> Diagnostic {
 }
 
 /// Objects of guides, in the version that they have.
-pub(super) fn objects_are_of_the_newer_version(context: &mut Context<'_>) {
+pub(crate) fn objects_are_of_the_newer_version(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.kueue.as_ref().is_some_and(crate::Kueue::is_newer) {
         return;
     }
     let bundles = stack.bundles();
-    for object in bundle::objects(&bundles).filter(|object| older::is_older(object.value)) {
-        let dropped = older::dropped(object.value);
+    for object in bundle::objects(&bundles).filter(|object| v1beta1::is_older(object.value)) {
+        let dropped = v1beta1::dropped(object.value);
         let mut finding = Diagnostic::warning(
             Code::OlderKueue,
             format!("the {} `{}` is written as kueue.x-k8s.io/v1beta2", object.kind(), object.name()),

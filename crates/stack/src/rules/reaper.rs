@@ -1,15 +1,15 @@
 //! `ttl`, `idle_stop` and `idle_timeout` of Dask clusters.
 
-use super::Context;
 use crate::DaskCluster;
+use crate::rules::Context;
 use kinds::dask::idle::{IdleTable, IdleTimeout};
 use kinds::dask::reaper::{After, Cause, LONGEST, SHORTEST};
-use kinds::short::seconds;
+use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// `idle_timeout` is seconds or a time.
-pub(super) fn idle_timeouts_are_times(context: &mut Context<'_>) {
+pub(crate) fn idle_timeouts_are_times(context: &mut Context<'_>) {
     for (key, cluster) in &context.stack.dask_cluster {
         if cluster.idle_timeout == Some(IdleTimeout::Written(None)) {
             let place = FieldPath::keys(["dask_cluster", key, "idle_timeout"]);
@@ -35,7 +35,7 @@ fn of_flex_start<'a>(
 }
 
 /// A time is one, and nothing else says the opposite of it.
-pub(super) fn reapers_are_valid(context: &mut Context<'_>) {
+pub(crate) fn reapers_are_valid(context: &mut Context<'_>) {
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
         for (cause, after) in cluster.reaped() {

@@ -1,10 +1,10 @@
 //! References are read where they stand.
 
-use super::Context;
+use crate::rules::Context;
 use model::diag::{Code, Diagnostic};
 
 /// No word that is a reference elsewhere is applied as the text that it is, unless that is allowed with a reason.
-pub(super) fn words_are_read(context: &mut Context<'_>) {
+pub(crate) fn words_are_read(context: &mut Context<'_>) {
     for word in context.words {
         if context.allows(&word.place) {
             continue;
@@ -14,7 +14,7 @@ pub(super) fn words_are_read(context: &mut Context<'_>) {
         let help = format!(
             "{}; if the text itself is meant, allow it: `[allow.literal_secrets]` `{} = \"why\"`",
             word.instead(),
-            super::secrets::quoted(&word.place)
+            crate::rules::secrets::quoted(&word.place)
         );
         context.say_of_value(
             Diagnostic::error(Code::EnvironmentNotHere, what).at_value(word.place.clone(), "").help(help),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::apart::anti_affinity;
-use super::booked::booked;
-use super::{Context, counted, queues};
+use crate::rules::anti_affinity::anti_affinity;
+use crate::rules::queued_workers::booked;
+use crate::rules::{Context, counted, queues};
 use crate::{Nodes, ProvisioningRequest};
 use kinds::dask::api::COMPONENT_LABEL;
 use kinds::gke::cluster::Cluster;
@@ -18,7 +18,7 @@ use kinds::kubernetes::request_stage::{CLASS as CLASS_KEY, CONSUMES};
 use kinds::pod;
 use kinds::scope::POOL_LABEL;
 use kinds::section::{PodKeys, Pods, Role, managed};
-use kinds::short::seconds;
+use kinds::short_forms::seconds;
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, listed, nearest};
 use model::schema::{AUTOSCALING_GROUP, DASK_GROUP};
@@ -74,7 +74,7 @@ fn asked<'a>(context: &Context<'a>) -> Vec<Asked<'a>> {
 }
 
 /// A request is for a job of the file, or describes pods.
-pub(super) fn requests_have_pods(context: &mut Context<'_>) {
+pub(crate) fn requests_have_pods(context: &mut Context<'_>) {
     let mut taken: Vec<(&String, FieldPath)> = Vec::new();
     for (path, _, request) in requests(context) {
         let Some(job) = &request.job else {
@@ -164,7 +164,7 @@ fn known_job(context: &mut Context<'_>, path: &FieldPath, job: &str, request: &P
 }
 
 /// Nodes of requests come from pools that are for requests.
-pub(super) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
+pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
     // Where pools are made by themselves, or are others', nobody here knows which there are.
     let unknown = context.stack.node_pool.is_empty()
         || context.stack.cluster.as_ref().is_some_and(Cluster::makes_pools);
@@ -209,7 +209,7 @@ pub(super) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
 }
 
 /// Pods of a queued pool that nothing asks nodes for wait for ever.
-pub(super) fn queued_pools_are_asked(context: &mut Context<'_>) {
+pub(crate) fn queued_pools_are_asked(context: &mut Context<'_>) {
     copied_workers_are_asked(context);
     let stack = context.stack;
     for pod in context.pods() {
@@ -309,7 +309,7 @@ fn is_asked_for(context: &Context<'_>, pod: &Pods<'_>) -> bool {
 }
 
 /// A request can be met: by the pool, and by what GKE makes for one. Source: GKE's guide, "Limitations".
-pub(super) fn requests_can_be_met(context: &mut Context<'_>) {
+pub(crate) fn requests_can_be_met(context: &mut Context<'_>) {
     for asked in asked(context) {
         anti_affinity(context, asked.keys.pod.as_ref().map(|pod| &pod.0), &asked.pods.key("pod"));
         if let Some(finding) = too_large(context, asked) {
@@ -358,7 +358,7 @@ fn too_large(context: &Context<'_>, asked: Asked<'_>) -> Option<Diagnostic> {
 }
 
 /// How long jobs and nodes last.
-pub(super) fn durations_are_durations(context: &mut Context<'_>) {
+pub(crate) fn durations_are_durations(context: &mut Context<'_>) {
     let stack = context.stack;
     let jobs = stack.job.iter().map(|(key, job)| {
         (FieldPath::keys(["job", key]), job.max_run_duration.as_deref(), u64::from(u32::MAX))
@@ -382,7 +382,7 @@ pub(super) fn durations_are_durations(context: &mut Context<'_>) {
 }
 
 /// Labels that the operator sets have no effect, and annotations of the guide's time are read by nobody.
-pub(super) fn marks_have_an_effect(context: &mut Context<'_>) {
+pub(crate) fn marks_have_an_effect(context: &mut Context<'_>) {
     for pod in context.pods() {
         for key in pod.keys.labels.keys().filter(|_| pod.role.is_dask()) {
             if !key.starts_with("dask.org/") && key != "sidecar.istio.io/inject" {
@@ -437,7 +437,7 @@ fn old_annotation(context: &mut Context<'_>, annotations: &FieldPath, key: &str)
 }
 
 /// Manifests of requests, and of the pods that use them, as Google's guide has them.
-pub(super) fn manifests_of_requests_work(context: &mut Context<'_>) {
+pub(crate) fn manifests_of_requests_work(context: &mut Context<'_>) {
     let bundles = context.stack.bundles();
     for object in bundle::objects(&bundles) {
         let origin = object.origin();
@@ -489,7 +489,7 @@ fn request_works(context: &mut Context<'_>, object: &Object<'_>, origin: &FieldP
 }
 
 /// Nodes of a request last for a number of seconds that GKE takes.
-pub(super) fn nodes_last(context: &mut Context<'_>, longest: &Value, place: FieldPath) {
+pub(crate) fn nodes_last(context: &mut Context<'_>, longest: &Value, place: FieldPath) {
     let Some(text) = longest.as_str() else { return };
     let (message, help) = match text.parse::<u64>() {
         Ok(1..=LONGEST) => return,

@@ -1,12 +1,12 @@
 //! How long nodes last that Kueue requests: the configuration of a queue's check says it, or the work itself by an annotation.
 
-use super::requests::nodes_last;
-use super::{Context, queues};
+use crate::rules::requests::nodes_last;
+use crate::rules::{Context, queues};
 use kinds::json::text;
 use kinds::kubernetes::bundle::{self, Object};
 use kinds::kubernetes::kueue::{GROUP, gang};
 use kinds::kubernetes::provisioning::CLASS;
-use kinds::short::seconds;
+use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
@@ -25,7 +25,7 @@ struct Said {
 }
 
 /// A parameter of a request has one source: of two values Kueue 0.15.0 makes requests and deletes them without end (seen).
-pub(super) fn runs_are_said_once(context: &mut Context<'_>) {
+pub(crate) fn runs_are_said_once(context: &mut Context<'_>) {
     let bundles = context.stack.bundles();
     let objects: Vec<Object<'_>> = bundle::objects(&bundles).collect();
     let configs = objects.iter().filter(|object| {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::Context;
-use super::manifests::given_pods;
-use super::names::is_variable;
+use crate::rules::Context;
+use crate::rules::manifests::given_pods;
+use crate::rules::names::is_variable;
 use crate::{SecretKey, Variable};
 use kinds::kubernetes::{bundle, endpoint};
 use kinds::section::Role;
@@ -42,7 +42,7 @@ struct Literal {
 
 /// No variable, argument, annotation or chart's value is a secret by its name, its shape, or the variable that it came
 /// from, unless it is allowed with a reason.
-pub(super) fn secrets_are_named(context: &mut Context<'_>) {
+pub(crate) fn secrets_are_named(context: &mut Context<'_>) {
     let mut look = Look { context, section: FieldPath::root(), found: Vec::new(), taken: Vec::new() };
     look.sections();
     look.objects();
@@ -109,7 +109,7 @@ fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnosti
 }
 
 /// An address as a key of TOML.
-pub(super) fn quoted(address: &FieldPath) -> String {
+pub(crate) fn quoted(address: &FieldPath) -> String {
     let address = address.to_string();
     if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") }
 }
@@ -333,7 +333,7 @@ impl Look<'_, '_> {
 }
 
 /// Checks that references name a Secret and a key in it, or a variable of the environment.
-pub(super) fn references_are_names(context: &mut Context<'_>) {
+pub(crate) fn references_are_names(context: &mut Context<'_>) {
     let mut found: Vec<(FieldPath, &SecretKey)> = Vec::new();
     for pod in context.pods() {
         let named = pod.keys.env.iter().filter_map(|(name, value)| match value {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Context;
-use super::names::is_object_name;
+use crate::rules::Context;
+use crate::rules::names::is_object_name;
 use crate::sections::Placed;
 use crate::{Cluster, Stack};
 use kinds::kubernetes::bundle::{self, Kinds, Object};
@@ -12,7 +12,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 
 /// `[gke]`, `[kubernetes]`, `[local]`, `[ssh]` or `[slurm]`, one of them.
-pub(super) fn one_target(context: &mut Context<'_>) {
+pub(crate) fn one_target(context: &mut Context<'_>) {
     let all = targets(context.stack);
     let path = |name: &str| FieldPath::keys([name]);
     let broken = all.iter().any(|(name, _)| context.is_doubtful(&path(name)));
@@ -50,12 +50,12 @@ fn targets(stack: &Stack) -> [(&'static str, bool); 5] {
     ]
 }
 
-pub(super) fn has_two_targets(stack: &Stack) -> bool {
+pub(crate) fn has_two_targets(stack: &Stack) -> bool {
     targets(stack).iter().filter(|(_, there)| *there).count() > 1
 }
 
 /// GKE's sections need each other.
-pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
+pub(crate) fn sections_have_what_they_need(context: &mut Context<'_>) {
     let stack = context.stack;
     // That these sections are not for hosts is said by itself.
     if stack.is_on_hosts() {
@@ -104,7 +104,7 @@ fn top_is(path: &FieldPath, section: &str) -> bool {
 }
 
 /// `depends_on` names sections of this file.
-pub(super) fn dependencies_exist(context: &mut Context<'_>) {
+pub(crate) fn dependencies_exist(context: &mut Context<'_>) {
     let all = context.stack.sections();
     let sections: BTreeSet<String> = all.iter().map(|placed| placed.path.to_string()).collect();
     for Placed { path, section, .. } in all {
@@ -146,7 +146,7 @@ fn dependency(
 }
 
 /// `pool` and `prefer_pool` name node pools of this file.
-pub(super) fn pools_exist(context: &mut Context<'_>) {
+pub(crate) fn pools_exist(context: &mut Context<'_>) {
     let mut references: Vec<(FieldPath, &str)> = Vec::new();
     for pod in context.pods() {
         let (pool, prefer) = (pod.path.key("pool"), pod.path.key("prefer_pool"));
@@ -192,7 +192,7 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
 }
 
 /// A namespace that is used is `default` or a section.
-pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
+pub(crate) fn namespaces_are_declared(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut declared: BTreeSet<&str> =
         stack.namespace.iter().map(|(key, namespace)| namespace.name.as_deref().unwrap_or(key)).collect();

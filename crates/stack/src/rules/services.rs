@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Context;
-use super::manifests::finding;
+use crate::rules::Context;
+use crate::rules::manifests::finding;
 use crate::{Cluster, DaskCluster, ServiceType};
 use kinds::dask::service::{ServiceSpec, is_internal};
 use kinds::kubernetes::bundle;
@@ -30,7 +30,7 @@ struct Written<'a> {
 }
 
 /// The Service of a Dask cluster leads to its scheduler, with ports by the names that the operator looks up.
-pub(super) fn services_lead_to_schedulers(context: &mut Context<'_>) {
+pub(crate) fn services_lead_to_schedulers(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {
         if cluster.service.spec.is_none() {
@@ -90,7 +90,7 @@ fn names_of_ports(pod: &Value) -> Vec<&str> {
 }
 
 /// Checks that `spec` of a section's Service fits a ServiceSpec of Dask's definitions.
-pub(super) fn services_fit_their_schema(context: &mut Context<'_>) {
+pub(crate) fn services_fit_their_schema(context: &mut Context<'_>) {
     let shape = || {
         let scheduler = schema::dask("DaskCluster")?.property("spec")?.property("scheduler")?;
         scheduler.property("service")
@@ -181,7 +181,7 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
 }
 
 /// A scheduler that the internet reaches runs anyone's code.
-pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
+pub(crate) fn schedulers_are_not_public(context: &mut Context<'_>) {
     let what = "anyone who can reach this scheduler can run code in the cluster, and it is on the internet";
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {
@@ -223,7 +223,7 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
 }
 
 /// A NetworkPolicy that nothing enforces, and a service whose clients it keeps out.
-pub(super) fn policies_are_followed(context: &mut Context<'_>) {
+pub(crate) fn policies_are_followed(context: &mut Context<'_>) {
     let stack = context.stack;
     if stack.is_on_hosts() {
         return;

@@ -1,7 +1,7 @@
 //! Checks of what a stack of `[slurm]` asks of SLURM.
 
-use super::Context;
-use super::ways::{is_host_name, way_is_plain};
+use crate::rules::Context;
+use crate::rules::ways::{is_host_name, way_is_plain};
 use kinds::slurm::{SlurmKeys, minutes};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -51,7 +51,7 @@ const OWN: &[(&[&str], &str)] = &[
 ];
 
 /// Checks that settings for SLURM can be written into a script, and mean nothing else there.
-pub(super) fn terms_are_sound(context: &mut Context<'_>) {
+pub(crate) fn terms_are_sound(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut all: Vec<(FieldPath, &SlurmKeys)> = Vec::new();
     all.extend(stack.slurm.as_ref().map(|slurm| (FieldPath::keys(["slurm"]), &slurm.keys)));

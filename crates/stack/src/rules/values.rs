@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use super::Context;
-use super::names::is_compute_name;
+use crate::rules::Context;
+use crate::rules::names::is_compute_name;
 use kinds::gke::cluster::{Cluster, Maintenance};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
@@ -114,7 +114,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// Values that GKE would refuse, some of them after minutes.
-pub(super) fn values_have_their_form(context: &mut Context<'_>) {
+pub(crate) fn values_have_their_form(context: &mut Context<'_>) {
     let mut given: Vec<Given<'_>> = Vec::new();
     if let Some(cluster) = &context.stack.cluster {
         of_cluster(cluster, &mut given);
@@ -181,7 +181,7 @@ fn of_maintenance<'a>(maintenance: &'a Maintenance, section: &FieldPath, given: 
 }
 
 /// A time ends after it begins.
-pub(super) fn times_are_in_order(context: &mut Context<'_>) {
+pub(crate) fn times_are_in_order(context: &mut Context<'_>) {
     let Some(maintenance) = context.stack.cluster.as_ref().and_then(|it| it.maintenance.as_ref()) else {
         return;
     };
@@ -223,7 +223,7 @@ const IMAGES: [&str; 8] = [
 ];
 
 /// Unknown disks and images may be new ones.
-pub(super) fn words_are_known(context: &mut Context<'_>) {
+pub(crate) fn words_are_known(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let disk = ("disk_type", pool.disk_type.as_deref(), "boot disk type", &DISKS);
         let image = ("image_type", pool.image_type.as_deref(), "node image", &IMAGES);

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::Context;
 use crate::SshHost;
+use crate::rules::Context;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
@@ -12,7 +12,7 @@ type Row<'a> = (&'a str, &'a Option<String>, fn(&str) -> bool, &'a str);
 
 /// Checks that what `ssh` and its `ProxyCommand` are given holds nothing that a shell reads otherwise. Older ones put it into commands as it is
 /// (CVE-2023-51385).
-pub(super) fn way_is_plain(context: &mut Context<'_>, place: &FieldPath, host: &SshHost) {
+pub(crate) fn way_is_plain(context: &mut Context<'_>, place: &FieldPath, host: &SshHost) {
     let is_address = |text: &str| is_host_name(text) || text.parse::<IpAddr>().is_ok();
     let rows: [Row<'_>; 3] = [
         (
@@ -53,7 +53,7 @@ fn is_key_file(text: &str) -> bool {
 }
 
 /// Returns true for text that names a host, and is neither an option of ssh nor two words.
-pub(super) fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
+use crate::rules::Context;
 use crate::{Given, Replicas};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// A number has one writer, and bounds are in order.
-pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
+pub(crate) fn numbers_have_one_writer(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
     for (place, replicas, scalable) in context.replicas() {
         let Replicas::Given(given) = replicas else { continue };
@@ -53,7 +53,7 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
 
 /// Workers that the operator's autoscaler retires are one process each. Source: dask-kubernetes, `daskautoscaler_adapt` and
 /// issue 521: it retires by the names of Pods, and processes of `--nworkers` have a number behind theirs.
-pub(super) fn retired_workers_are_single(context: &mut Context<'_>) {
+pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
     }
@@ -84,7 +84,7 @@ pub(super) fn retired_workers_are_single(context: &mut Context<'_>) {
 const LONG_GROUP_NAME: usize = 45;
 
 /// The operator calls a cluster's own group `default`, and puts names of groups into names and labels of workers.
-pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
+pub(crate) fn groups_have_room_for_names(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut seen: BTreeMap<(String, String), FieldPath> = BTreeMap::new();
     for (name, cluster) in &stack.dask_cluster {
@@ -107,7 +107,7 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
 }
 
 /// Checks the name of a group of a cluster; `place` is where it stands.
-pub(super) fn group_name(context: &mut Context<'_>, cluster: &str, place: &FieldPath, live: &str) {
+pub(crate) fn group_name(context: &mut Context<'_>, cluster: &str, place: &FieldPath, live: &str) {
     if live == format!("{cluster}-default") {
         let message = match context.stack.is_on_hosts() {
             true => format!("the Dask cluster's own workers are named `{live}`"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Context, counted};
+use crate::rules::{Context, counted};
 use crate::{NodePool, Nodes, Stack};
 use model::address::FieldPath;
 use model::catalog;
@@ -120,7 +120,7 @@ fn written_zones<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a str)> {
 }
 
 /// A zone that is given twice would count twice where nodes are spread.
-pub(super) fn zones_come_once(context: &mut Context<'_>) {
+pub(crate) fn zones_come_once(context: &mut Context<'_>) {
     let zones = written_zones(context);
     for (index, (place, zone)) in zones.iter().enumerate() {
         let same = |(other, name): &&(FieldPath, &str)| name == zone && other.parent() == place.parent();
@@ -133,7 +133,7 @@ pub(super) fn zones_come_once(context: &mut Context<'_>) {
 }
 
 /// Source: googleapis `cluster_service.proto`, `Cluster.locations`: it includes the zone of the control plane.
-pub(super) fn own_zone_is_among_them(context: &mut Context<'_>) {
+pub(crate) fn own_zone_is_among_them(context: &mut Context<'_>) {
     let stack = context.stack;
     let (Some(gke), Some(cluster)) = (&stack.gke, &stack.cluster) else { return };
     let zonal = matches!(taken_apart(&gke.location), Location::Zone { .. });
@@ -156,7 +156,7 @@ pub(super) fn own_zone_is_among_them(context: &mut Context<'_>) {
 }
 
 /// An upgrade needs a node more or a node less at a time.
-pub(super) fn upgrades_can_go_on(context: &mut Context<'_>) {
+pub(crate) fn upgrades_can_go_on(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         if pool.surge.is_some_and(|surge| surge.max_surge + surge.max_unavailable == 0) {
             let message = "with no extra node and no unavailable node an upgrade cannot proceed";
@@ -167,7 +167,7 @@ pub(super) fn upgrades_can_go_on(context: &mut Context<'_>) {
 }
 
 /// Zones and regions are known, or at least written like ones.
-pub(super) fn zones_exist(context: &mut Context<'_>) {
+pub(crate) fn zones_exist(context: &mut Context<'_>) {
     let mut places = written_zones(context);
     for (place, zone) in &places {
         if let Location::Region(region) = taken_apart(zone) {
@@ -248,7 +248,7 @@ fn better(text: &str) -> Option<String> {
 }
 
 /// Zones of nodes lie in the cluster's region.
-pub(super) fn zones_lie_in_the_region(context: &mut Context<'_>) {
+pub(crate) fn zones_lie_in_the_region(context: &mut Context<'_>) {
     let Some(region) = context.stack.gke.as_ref().and_then(|gke| region_of(&gke.location)) else { return };
     for (place, zone) in written_zones(context) {
         let known = region_of(zone).filter(|region| REGIONS.contains(region));
@@ -286,7 +286,7 @@ fn spread(stack: &Stack, path: &FieldPath, pool: &NodePool) -> (u32, FieldPath, 
 }
 
 /// The minimum of an autoscaler counts all zones together, and a pool is made with the same number in each.
-pub(super) fn minimums_divide(context: &mut Context<'_>) {
+pub(crate) fn minimums_divide(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
         let Nodes::Autoscaled { min, .. } = pool.size() else { continue };
@@ -308,7 +308,7 @@ pub(super) fn minimums_divide(context: &mut Context<'_>) {
 
 /// A cluster is created with one pool that has a node. One that is there already may have its pools scaled to nothing, and
 /// the file alone does not tell which it is.
-pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
+pub(crate) fn a_pool_can_be_first(context: &mut Context<'_>) {
     let stack = context.stack;
     let Some(cluster) = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed()) else { return };
     let pools: Vec<_> = context.pools().collect();
@@ -328,7 +328,7 @@ pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
 }
 
 /// A fixed number of nodes is the same in each zone.
-pub(super) fn nodes_divide(context: &mut Context<'_>) {
+pub(crate) fn nodes_divide(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
         let Nodes::Fixed(nodes) = pool.size() else { continue };
@@ -349,7 +349,7 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
 }
 
 /// The limits of an autoscaler.
-pub(super) fn limits_are_in_order(context: &mut Context<'_>) {
+pub(crate) fn limits_are_in_order(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         if let Nodes::Autoscaled { min, max } = pool.size()
             && min > max
@@ -365,10 +365,10 @@ pub(super) fn limits_are_in_order(context: &mut Context<'_>) {
 }
 
 /// The zones offer the pool's GPU type, as far as our table knows.
-pub(super) fn gpus_are_offered(context: &mut Context<'_>) {
+pub(crate) fn gpus_are_offered(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
-        let Some(gpu) = super::machines::gpu_type_of(pool) else { continue };
+        let Some(gpu) = crate::rules::machines::gpu_type_of(pool) else { continue };
         let Some(accelerator) = catalog::accelerator(gpu) else { continue };
         if accelerator.zones.is_empty() {
             continue;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{One, own, said};
 use crate::cli::Exit;
+use crate::cli::commands::connect::{One, host_address, local_python};
 use crate::cli::session::Link;
 use crate::cli::settings::Failure;
 use crate::report::connect::Connected;
@@ -19,14 +19,14 @@ use model::versions::Versions;
 
 impl One<'_> {
     /// Says where it listens.
-    pub(super) fn on_host(&self) -> Result<Exit, Failure> {
+    pub(crate) fn on_host(&self) -> Result<Exit, Failure> {
         if self.args.port.is_some() || self.args.dashboard_port.is_some() {
             let what = "a scheduler on a host has the ports of the stack file";
             let help =
                 "omit `--port` and `--dashboard-port`; `scheduler = { port, dashboard_port }` changes them";
             return Err(Diagnostic::error(Code::Usage, what).help(help).into());
         }
-        super::block_on(async {
+        crate::cli::commands::connect::block_on(async {
             let link = self.session.connect(self.settings)?;
             link.api().tolerate();
             let connected = self.listening(&link).await?;
@@ -61,7 +61,7 @@ impl One<'_> {
         let versions = if running.is_object() { running } else { &live["status"]["versions"] };
         let mut versions: Versions = serde_json::from_value(versions.clone()).unwrap_or_default();
         versions.retain(|_, version| is_version(version));
-        let Some(client) = said::address(&scheduler["address"]) else {
+        let Some(client) = host_address::address(&scheduler["address"]) else {
             let what = format!("the host gave an address of {} that is not an address of Dask", self.address);
             return Err(not_there(
                 what,
@@ -71,7 +71,7 @@ impl One<'_> {
         let (_, target) = self.session.whose();
         // Clients on the same machine run with the environment's own.
         let is_here = target.hosts.iter().all(|host| host.way == Reach::Here);
-        let misfit = if is_here { None } else { own::misfit(&versions).await };
+        let misfit = if is_here { None } else { local_python::misfit(&versions).await };
         versions.retain(|name, _| ["python", "dask", "distributed"].contains(&name.as_str()));
         let terms = &live["spec"]["scheduler"];
         let on = text(&terms["on"]);
@@ -93,7 +93,7 @@ impl One<'_> {
             python: Some(python(&client, security.as_ref())),
             client: Some(client),
             security,
-            dashboard: said::dashboard(&scheduler["dashboard"]),
+            dashboard: host_address::dashboard(&scheduler["dashboard"]),
             dashboard_lacks: lacks_bokeh.then(|| "bokeh".to_owned()),
             versions,
             interpreter: interpreter(&environment["status"]),
@@ -144,10 +144,10 @@ fn python(client: &str, security: Option<&Value>) -> String {
 
 /// Forwards the ports of a scheduler, as its own host reaches them.
 fn forward(host: &Host, scheduler: &Value) -> Option<String> {
-    let at = said::host(scheduler["host"].as_str()?)?;
+    let at = host_address::host(scheduler["host"].as_str()?)?;
     let mut line = ShellLine::of("ssh").words(["-N"]);
     for port in ["port", "dashboardPort"] {
-        let port = said::port(&scheduler[port])?;
+        let port = host_address::port(&scheduler[port])?;
         line = line.words(["-L", &format!("{port}:{at}:{port}")]);
     }
     if let Reach::Ssh { user, port, identity, .. } = &host.way {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use self::there::Notes;
+use self::connections::Notes;
 use crate::cli::Exit;
 use crate::cli::completion_values;
 use crate::cli::session::{Link, Session, block_on};
@@ -23,10 +23,10 @@ use model::diag::{Code, Diagnostic, listed};
 use model::resource::{Api, Identity, Resource};
 use model::shell::python_string;
 
+mod connections;
 mod host;
-mod own;
-mod said;
-mod there;
+mod host_address;
+mod local_python;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -83,7 +83,7 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
         if !args.background {
             return block_on(one.run());
         }
-        match there::go_on(&one.named(), &settings.stack)? {
+        match connections::go_on(&one.named(), &settings.stack)? {
             Ok(connected) => {
                 one.tell(&connected);
                 Ok(Exit::Done)
@@ -250,7 +250,7 @@ impl One<'_> {
         let locals = self.locals(&uses).await?;
         let ports: Vec<u16> = locals.iter().filter_map(|local| local.port().ok()).collect();
         let mut connected = self.connected(Some(&pod), &uses, &ports, versions);
-        connected.misfit = own::misfit(&connected.versions).await;
+        connected.misfit = local_python::misfit(&connected.versions).await;
         // One that stands already is the one that others find.
         let stack = &self.settings.stack;
         let notes = Notes::open().ok().filter(|notes| notes.standing(&connected, stack).is_none());

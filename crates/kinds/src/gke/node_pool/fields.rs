@@ -15,7 +15,7 @@ use crate::gke::words::{
 use crate::json::text;
 use crate::kind::{How, Rule, Update};
 use crate::scope::Scope;
-use crate::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
+use crate::short_forms::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
 use model::address::FieldPath;
 use model::resource::{Effect, Resource};
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::about::range;
+use crate::descriptions::range;
 use crate::json::{count, number, text};
 use crate::kind::{Found, Neighbor, Queries, Unasked, itself};
 use crate::kubernetes::object::{gvk, is_ready, labelled};

@@ -14,7 +14,7 @@ use crate::gke::words::{
 use crate::json::is_false;
 use crate::scope::{PoolFacts, Scope};
 use crate::section::{Head, LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
-use crate::short::{Accelerator, Nodes, Taint};
+use crate::short_forms::{Accelerator, Nodes, Taint};
 use model::catalog;
 
 /// A GKE node pool.

@@ -7,7 +7,7 @@ use super::keys::{Capacity, Reservation};
 use super::section::NodePool;
 use crate::gke::words::LocationPolicy;
 use crate::json::text;
-use crate::short::Nodes;
+use crate::short_forms::Nodes;
 use model::catalog;
 use model::resource::{Cost, Ladder, Way};
 

@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{GROUP, kind};
 use crate::kubernetes::bundle::Bundle;
+use crate::kubernetes::controller;
 use crate::kubernetes::hooks::Hooks;
-use crate::kubernetes::installed;
+use crate::kubernetes::kueue::{GROUP, kind};
 use crate::kubernetes::manifest::Files;
 use crate::kubernetes::object::gvk;
 use crate::scope::{KUEUE, Scope};
@@ -165,7 +165,7 @@ pub fn own_values(values: &mut Map<String, Value>) {
 
 /// Returns the resources of `[kueue]`: its namespace, and what its chart or manifest made.
 pub fn lower(section: &Kueue, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
-    installed::in_order(KUEUE, section.namespace(), &section.lifecycle, made, scope)
+    controller::in_order(KUEUE, section.namespace(), &section.lifecycle, made, scope)
 }
 
 /// Returns the objects that `[kueue]` with `manage = false` relies on: its manager and the definition of its queues.

@@ -3,13 +3,13 @@
 
 pub mod gang;
 pub mod install;
-pub mod older;
 pub mod queue;
+pub mod v1beta1;
 pub mod workload;
 
 use std::sync::LazyLock;
 
-use super::object::gvk;
+use crate::kubernetes::object::gvk;
 use model::resource::{Gvk, ObjectId};
 use model::schema::Api;
 

@@ -7,16 +7,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{GROUP, kind};
 use crate::json::{count, text};
 use crate::kind::{Compare, Kind, address_in};
 use crate::kubernetes::conditions;
+use crate::kubernetes::kueue::{GROUP, kind};
 use crate::kubernetes::object::{made, unmarked};
 use crate::kubernetes::requests::object_program;
 use crate::kubernetes::template::QUEUED_TAINT;
 use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
 use crate::section::{Head, Lifecycle, Live, Manage, Naming, Section, managed};
-use crate::short::seconds;
+use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, KindId, Life, ObjectId, Resource};

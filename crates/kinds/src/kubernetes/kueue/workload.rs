@@ -5,10 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::gang::{self, COUNT, GATE, GROUP, MANAGED, QUEUE};
-use super::{kind, workload_of};
 use crate::json::text;
 use crate::kind::{Found, Neighbor, Part, Queries};
+use crate::kubernetes::kueue::gang::{self, COUNT, GATE, GROUP, MANAGED, QUEUE};
+use crate::kubernetes::kueue::{kind, workload_of};
 use crate::kubernetes::object::condition;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::request_stage;

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::Context;
-use super::workers::group_name;
+use crate::rules::Context;
+use crate::rules::workers::group_name;
 use crate::{Stack, Writer};
 use kinds::dask::cluster::DaskCluster;
 use kinds::kubernetes::bundle::{self, Object};
@@ -70,7 +70,7 @@ fn known(context: &Context<'_>) -> Vec<Known> {
 }
 
 /// Groups and autoscalers of manifests name a cluster of their own namespace: the operator looks nowhere else.
-pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
+pub(crate) fn objects_name_their_cluster(context: &mut Context<'_>) {
     let clusters = known(context);
     for object in dask_objects(context) {
         let kind = object.kind();
@@ -116,7 +116,7 @@ pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
 }
 
 /// A cluster has at most one autoscaler, with bounds in order, and nobody else writes its number.
-pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
+pub(crate) fn autoscalers_are_alone(context: &mut Context<'_>) {
     let clusters = known(context);
     let all = dask_objects(context).into_iter().filter(|object| object.kind() == "DaskAutoscaler");
     let mut seen: Vec<(String, String, FieldPath)> = Vec::new();
@@ -171,7 +171,7 @@ pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
 }
 
 /// Names of groups in manifests leave room for what the operator makes, and jobs have names of their own.
-pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
+pub(crate) fn objects_leave_room_for_names(context: &mut Context<'_>) {
     let clusters = known(context);
     for object in dask_objects(context) {
         let name = object.name();
@@ -192,7 +192,9 @@ pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
                     context.say(finding.help("give the job another name"));
                 }
             }
-            "DaskCluster" if name.len() > LONG_NAME && super::names::wrong_dask_name(name).is_none() => {
+            "DaskCluster"
+                if name.len() > LONG_NAME && crate::rules::names::wrong_dask_name(name).is_none() =>
+            {
                 let message = format!("`{name}` is too long for the names of its workers");
                 let finding = Diagnostic::warning(Code::LongName, message);
                 let finding = finding.at_value(place, format!("{} characters", name.len()));
@@ -209,7 +211,7 @@ pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
 const LONG_NAME: usize = 37;
 
 /// Groups of a cluster that others own bring an image of their own where its section says none.
-pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
+pub(crate) fn groups_of_others_have_images(context: &mut Context<'_>) {
     let others = of_others(&context.stack.dask_cluster);
     for (key, cluster) in others.filter(|(_, cluster)| cluster.image.is_empty()) {
         for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
@@ -241,7 +243,7 @@ fn part(pod: &Value, path: &FieldPath, name: &str, what: &'static str) -> Option
 }
 
 /// Scheduler, workers and programs have one version of Dask: its messages are pickles.
-pub(super) fn images_have_one_version(context: &mut Context<'_>) {
+pub(crate) fn images_have_one_version(context: &mut Context<'_>) {
     let of_objects = images_of_objects(context).into_iter().chain(images_of_deployments(context));
     for (scheduler, parts) in images_of_sections(context.stack).into_iter().chain(of_objects) {
         for part in parts {

@@ -1,7 +1,7 @@
 //! `capacity = "queued"` of Dask clusters, their groups and Dask jobs: nodes that are requested for all workers at once.
 
-use super::Context;
 use crate::Stack;
+use crate::rules::Context;
 use kinds::dask::replicas::{Given, Replicas};
 use kinds::kubernetes::request_stage::{CLASS as CLASS_KEY, CONSUMES};
 use kinds::section::PodKeys;
@@ -9,7 +9,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// Workers that nodes are requested for.
-pub(super) struct Booked<'a> {
+pub(crate) struct Booked<'a> {
     pub section: FieldPath,
     /// Where their keys stand, and those.
     pub workers: FieldPath,
@@ -25,7 +25,7 @@ pub(super) struct Booked<'a> {
 }
 
 /// All of them.
-pub(super) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
+pub(crate) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
     let mut all = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
         let section = FieldPath::keys(["dask_cluster", key]);
@@ -85,7 +85,7 @@ pub(super) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
 }
 
 /// A request is for a number of workers that the file says, and nothing else lets them wait.
-pub(super) fn workers_can_be_booked(context: &mut Context<'_>) {
+pub(crate) fn workers_can_be_booked(context: &mut Context<'_>) {
     for Booked { section, workers, keys, count, number, replicas, queue, is_managed, .. } in
         booked(context.stack)
     {

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use super::Context;
-use super::hosts::section_of;
+use crate::rules::Context;
+use crate::rules::hosts::section_of;
 use kinds::dask::cluster::Scheduler;
 use kinds::hosts::cluster::{AUTO, TCP, TLS, host};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// Whoever reaches a scheduler without TLS runs code as the user of its hosts.
-pub(super) fn schedulers_are_not_open(context: &mut Context<'_>) {
+pub(crate) fn schedulers_are_not_open(context: &mut Context<'_>) {
     let stack = context.stack;
     let (hosts, tls) = (stack.hosts(), stack.speaks_tls());
     let of_target = FieldPath::keys([section_of(stack), "tls"]);

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{GROUP, OLDER, VERSION};
 use crate::json::text;
+use crate::kubernetes::kueue::{GROUP, OLDER, VERSION};
 
 /// Returns true if an object has the older API version.
 pub fn is_older(object: &Value) -> bool {

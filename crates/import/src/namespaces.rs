@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Draft, Found, text};
+use crate::{Draft, Found, text};
 use kinds::dask;
 use kinds::scope::OPERATOR_NAME;
 use kinds::section::Manage;
@@ -15,7 +15,7 @@ use stack::{DaskOperator, Namespace};
 /// Where the operator's image comes from when its section does not say.
 const IMAGE: &str = "ghcr.io/dask/dask-kubernetes-operator:";
 
-pub(super) fn import(found: &Found, draft: &mut Draft) {
+pub(crate) fn import(found: &Found, draft: &mut Draft) {
     operator(found, draft);
     namespaces(found, draft);
 }
@@ -48,7 +48,7 @@ fn operator(found: &Found, draft: &mut Draft) {
     let image = text(&live["spec"]["template"]["spec"]["containers"][0]["image"]);
     let version = image.strip_prefix(IMAGE).unwrap_or_default();
     draft.above("dask_operator", format!("The Dask operator: {object}."));
-    super::gke::owned("dask_operator", live, draft);
+    crate::gke::owned("dask_operator", live, draft);
     if object.name != OPERATOR_NAME {
         draft.below(
             "dask_operator",
@@ -88,7 +88,7 @@ fn namespaces(found: &Found, draft: &mut Draft) {
             .find(|(object, _)| object.gvk.kind == "Namespace" && object.name == *name)
             .map_or(&Value::Null, |(_, live)| live);
         let section = format!("namespace.{name}");
-        super::gke::owned(&section, live, draft);
+        crate::gke::owned(&section, live, draft);
         let labels = own(&live["metadata"]["labels"]);
         let annotations = own(&live["metadata"]["annotations"]);
         let namespace = Namespace { labels, annotations, manage: Manage::EXTERNAL, ..Namespace::default() };
@@ -97,7 +97,7 @@ fn namespaces(found: &Found, draft: &mut Draft) {
 }
 
 /// Labels or annotations that people gave: not those of the server, of tools, or of stacks.
-pub(super) fn own(live: &Value) -> BTreeMap<String, String> {
+pub(crate) fn own(live: &Value) -> BTreeMap<String, String> {
     let of_tools = |key: &str| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         let tools = [

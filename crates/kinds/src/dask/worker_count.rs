@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
+use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::pod_state::PodState;
 use model::resource::{Api, Query};

@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::pods;
-use crate::confined;
+use crate::dask::pods;
 use crate::kubernetes::provisioning::{self, Ask};
 use crate::kubernetes::request_stage::{ANNOTATIONS, Requested};
+use crate::pod_security;
 use crate::scope::Scope;
 use crate::section::PodKeys;
 use model::address::{Address, FieldPath};
@@ -24,7 +24,7 @@ pub enum WorkerCapacity {
 }
 
 /// Workers that nodes are requested for.
-pub(super) struct Booking<'a> {
+pub(crate) struct Booking<'a> {
     /// Where the part of the workers is in the body.
     pub place: &'a [&'a str],
     /// Where the keys of the workers stand, and their image.
@@ -40,7 +40,7 @@ pub(super) struct Booking<'a> {
 }
 
 /// Requests nodes for the workers of a thing with `capacity`, which then follows the request.
-pub(super) fn booked(
+pub(crate) fn booked(
     capacity: Option<WorkerCapacity>,
     user: &mut Resource,
     booking: Booking<'_>,
@@ -66,7 +66,7 @@ fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Res
         template["metadata"] = worker["metadata"].clone();
     }
     // Nodes are the same with and without.
-    confined::strip(&mut template);
+    pod_security::strip(&mut template);
     let (count, longest) = (booking.number.0, booking.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();
@@ -101,7 +101,7 @@ fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Res
 }
 
 /// Returns the effect of changing an annotation of workers; `None` for other fields. `worker` is the place of the workers.
-pub(super) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Option<&'static str>)> {
+pub(crate) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Option<&'static str>)> {
     let annotations = FieldPath::keys(worker.iter().copied()).key("metadata").key("annotations");
     let names = ANNOTATIONS.iter().any(|name| annotations.key(name).contains(path));
     let why = "all its workers belong to one request for nodes: other workers, or another number, need another request";

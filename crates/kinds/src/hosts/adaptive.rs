@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::about::counted;
+use crate::descriptions::counted;
 use crate::json::{count, text};
 use crate::scale::Number;
 use model::address::FieldPath;
@@ -11,27 +11,27 @@ use model::resource::{Readiness, Resource};
 
 /// At least and at most so many workers.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     pub least: u64,
     pub most: u64,
 }
 
 /// The wait for a scheduler that runs and does not answer.
-pub(super) const SILENT: &str = "its scheduler does not answer yet";
+pub(crate) const SILENT: &str = "its scheduler does not answer yet";
 
 /// The place of the bounds in clusters.
-pub(super) fn path() -> FieldPath {
+pub(crate) fn path() -> FieldPath {
     FieldPath::keys(["spec", "worker", "adapt"])
 }
 
 /// Those of `spec.worker`; `None` where the number is the file's.
-pub(super) fn bounds(worker: &Value) -> Option<Bounds> {
+pub(crate) fn bounds(worker: &Value) -> Option<Bounds> {
     let adapt = worker.get("adapt")?;
     Some(Bounds { least: count(&adapt["minimum"]), most: count(&adapt["maximum"]) })
 }
 
 /// Gives the number away.
-pub(super) fn give(worker: &mut Value, least: u32, most: u32) {
+pub(crate) fn give(worker: &mut Value, least: u32, most: u32) {
     if let Some(fields) = worker.as_object_mut() {
         fields.remove("replicas");
     }
@@ -39,14 +39,14 @@ pub(super) fn give(worker: &mut Value, least: u32, most: u32) {
 }
 
 /// The adapter as the owner of the number.
-pub(super) fn number(resource: &Resource) -> Option<Number> {
+pub(crate) fn number(resource: &Resource) -> Option<Number> {
     let Bounds { least, most } = bounds(&resource.body["spec"]["worker"])?;
     let place = resource.origin_of(&path().key("maximum"));
     Some(Number::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), place })
 }
 
 /// Why an apply is needed although nothing differs: an adapter that ended decides nothing.
-pub(super) fn amiss(status: &Value) -> Option<String> {
+pub(crate) fn amiss(status: &Value) -> Option<String> {
     let ended = status["adapter"]["running"] == false;
     ended.then(|| {
         "the adapter, which sets the number of workers, is not running; it is started again".to_owned()
@@ -54,14 +54,14 @@ pub(super) fn amiss(status: &Value) -> Option<String> {
 }
 
 /// Describes workers that still run under the terms from before a change.
-pub(super) fn unrestarted(status: &Value) -> Option<String> {
+pub(crate) fn unrestarted(status: &Value) -> Option<String> {
     let changed = count(&status["workers"]["changed"]);
     (changed > 0).then(|| format!("{} did not restart", counted(changed, "worker")))
 }
 
 /// Judges whether a cluster that has a scheduler follows the work. More workers than the minimum come and go without being waited
 /// for.
-pub(super) fn readiness(bounds: Bounds, status: &Value) -> Option<Readiness> {
+pub(crate) fn readiness(bounds: Bounds, status: &Value) -> Option<Readiness> {
     let Bounds { least, most: _ } = bounds;
     let (workers, adapter) = (&status["workers"], &status["adapter"]);
     let converging = status["converging"] == true;
@@ -94,7 +94,7 @@ pub(super) fn readiness(bounds: Bounds, status: &Value) -> Option<Readiness> {
         return Some(Readiness::Failed(ended(what, said)));
     }
     if registered < least {
-        let waits = super::slurm::readiness(&status["queue"]);
+        let waits = crate::hosts::slurm::readiness(&status["queue"]);
         let registered = format!("{registered} of at least {least} workers are registered");
         return Some(waits.unwrap_or_else(|| Readiness::progressing(registered)));
     }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::object::object_schema;
-use super::same;
-use crate::confined;
+use crate::kubernetes::equality;
+use crate::kubernetes::object::object_schema;
+use crate::pod_security;
 use model::address::Segment;
 use model::record::Passes;
 use model::resource::{Life, Resource};
@@ -13,7 +13,7 @@ use model::resource::{Life, Resource};
 /// that a comparison takes for equal have one digest, however they are spelled.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    of(&same::canonical(&own(resource, Bounds::Out), schema.as_ref()))
+    of(&equality::canonical(&own(resource, Bounds::Out), schema.as_ref()))
 }
 
 /// How the bounds of pods count in a digest.
@@ -30,7 +30,7 @@ pub fn is(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     let known = |bounds: Bounds| {
         let own = own(resource, bounds);
-        made == of(&own) || made == of(&same::canonical(&own, schema.as_ref()))
+        made == of(&own) || made == of(&equality::canonical(&own, schema.as_ref()))
     };
     known(Bounds::Out) || known(Bounds::In)
 }
@@ -47,7 +47,7 @@ pub fn renew(passes: &mut Passes, desired: &[Resource]) {
 fn own(resource: &Resource, bounds: Bounds) -> Value {
     let mut body = resource.body.clone();
     if bounds == Bounds::Out {
-        confined::strip(&mut body);
+        pod_security::strip(&mut body);
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::Context;
+use crate::rules::Context;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// Anti-affinity between the pods of a request. Source: GKE's guide to the Dynamic Workload Scheduler,
 /// "Limitations".
-pub(super) fn anti_affinity(context: &mut Context<'_>, spec: Option<&Value>, place: &FieldPath) {
+pub(crate) fn anti_affinity(context: &mut Context<'_>, spec: Option<&Value>, place: &FieldPath) {
     let apart = spec.map_or(&Value::Null, |spec| &spec["affinity"]["podAntiAffinity"]);
     if apart.is_null() {
         return;

@@ -1,9 +1,9 @@
 //! Pools of queued provisioning and of flex-start, as Google's documents advise them. What the API refuses stands in
-//! [`super::capacity`]: the acceptance tests of Terraform's provider make such pools on the real service with automatic repair,
+//! [`crate::rules::capacity`]: the acceptance tests of Terraform's provider make such pools on the real service with automatic repair,
 //! without a location policy and without GPUs, so none of this is refused.
 
-use super::Context;
-use super::booked::booked;
+use crate::rules::Context;
+use crate::rules::queued_workers::booked;
 use crate::{NodePool, ProvisioningRequest};
 use kinds::gke::cluster::{Cluster, Maintenance, ReleaseChannel};
 use kinds::gke::node_pool::Capacity;
@@ -28,7 +28,7 @@ struct Advice {
 }
 
 /// Pools that wait are as Google's guide has them.
-pub(super) fn pools_wait_well(context: &mut Context<'_>) {
+pub(crate) fn pools_wait_well(context: &mut Context<'_>) {
     let cluster = context.stack.cluster.as_ref();
     for (path, pool) in context.pools() {
         let way = |way: Capacity| pool.capacity.contains(&way);
@@ -162,7 +162,7 @@ fn upgrades(pool: &NodePool, cluster: &Cluster, lasts: u64) -> Vec<Advice> {
 }
 
 /// Pools that GKE makes for work that waits are as its guide has them.
-pub(super) fn made_pools_wait_well(context: &mut Context<'_>) {
+pub(crate) fn made_pools_wait_well(context: &mut Context<'_>) {
     let stack = context.stack;
     let made = stack.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.autoprovisioning.as_ref()?)));
     let Some((cluster, made)) = made.filter(|(_, made)| made.makes_pools() && !made.max_gpus.is_empty())

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::api::{self, UNSEEN};
+use crate::dask::api::{self, UNSEEN};
 use model::resource::{
     Action, Await, Facts, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until,
 };
@@ -18,7 +18,7 @@ const DEADLINE: u32 = 300;
 ///
 /// The note is a value: after an edit to and fro it is the same before the operator has seen either as it is after both. So a
 /// number is written only when the one before it is handled ([`waits_before`]).
-pub(super) fn is_handled(object: &Value) -> Option<bool> {
+pub(crate) fn is_handled(object: &Value) -> Option<bool> {
     noted(object).map(|noted| noted["spec"] == object["spec"])
 }
 
@@ -64,7 +64,7 @@ fn scales(step: &Step) -> bool {
 }
 
 /// For [`Until::Handled`]. What is not there has nothing that could be on its way.
-pub(super) fn readiness(object: &Value) -> Readiness {
+pub(crate) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() || is_handled(object) != Some(false) {
         return Readiness::Ready;
     }

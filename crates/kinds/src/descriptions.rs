@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::json::{number, text};
-use super::pod::gpus;
+use crate::json::{number, text};
+use crate::pod::gpus;
 
 /// `2 workers with 1 GPU each`; the number may be one that is only set at the beginning.
 pub fn workers(worker: &Value, create_only: &Value) -> String {

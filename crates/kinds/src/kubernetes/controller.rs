@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::namespace;
+use crate::kubernetes::namespace;
 use crate::scope::Scope;
 use crate::section::Lifecycle;
 use model::address::{Address, FieldPath};
