@@ -159,7 +159,7 @@ async fn begun(spec: &Spec) -> Player {
     player
 }
 
-/// What costs: pools, and what makes workers.
+/// Things that cost money: pools, and the owners of workers.
 fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
     let costs = |thing: &Thing| {
         ["pool", "DaskCluster", "DaskWorkerGroup", "DaskJob"].contains(&thing.kind.as_str())
@@ -171,14 +171,14 @@ fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
 /// A `stop` makes nothing, and while a section is stopped an edit of it neither makes anything nor changes its pool.
 #[derive(Default)]
 struct Stopped {
-    /// What was in the file when the stack was stopped.
+    /// Sections that were in the file when the stack was stopped.
     slots: BTreeSet<Slot>,
     pools: BTreeMap<String, Value>,
 }
 
 impl Stopped {
     /// # Errors
-    /// What was made or changed.
+    /// Names the things that were created or changed.
     async fn judge(
         &mut self,
         player: &Player,

@@ -757,7 +757,7 @@ fn worker() -> Value {
     json!({ "containers": [{ "name": "worker", "image": IMAGES[0], "args": ["dask", "worker"] }] })
 }
 
-/// A namespace of others with an object in it.
+/// A namespace that is not managed by the stack, with an object in it.
 fn home(name: &str) -> Vec<Others> {
     let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     vec![apply(&format!("/api/v1/namespaces/{name}"), &body), config_map(name)]
