@@ -109,7 +109,7 @@ fn ask(
     screen: &mut dyn io::Write,
 ) -> Result<(), Failure> {
     let what = match plan.mode {
-        Mode::Apply if plan.halts.is_stop() => "Stop everything listed above",
+        Mode::Apply if plan.stop_state.is_stop() => "Stop everything listed above",
         Mode::Apply => "Apply this plan",
         Mode::Destroy => "Destroy everything listed above",
     };

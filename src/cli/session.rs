@@ -23,7 +23,7 @@ use model::secrets::given::{Given, VARIABLE};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::Wish;
-use plan::{Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
+use plan::{Consent, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::{Sandbox, SandboxError};
 use stack::charts::Render;
 use stack::disk::{Fence, Trust};
@@ -58,7 +58,7 @@ pub struct Ask<'a> {
     /// Maximum seconds to wait for an idle scheduler before its Dask workers are removed.
     pub when_idle: Option<u32>,
     /// The request to stop or to start.
-    pub halting: Halting,
+    pub halting: StopRequest,
 }
 
 impl Ask<'_> {
@@ -73,7 +73,7 @@ impl Ask<'_> {
             parallelism: 1,
             retarget: false,
             when_idle: None,
-            halting: Halting::Leave,
+            halting: StopRequest::Leave,
         }
     }
 }
@@ -351,7 +351,7 @@ impl Session {
             when_idle: *when_idle,
             ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
-        inputs.halts.asked = halting.clone();
+        inputs.stop_state.request = halting.clone();
         make(inputs).map_err(fail)
     }
 }

@@ -18,7 +18,7 @@ use model::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen
 use model::schema::{List, Schema};
 use model::secrets::given::Given;
 use model::source::{Sources, Span};
-use plan::{Action, Consent, Halting, Inputs, Mode, Plan, Selection, Verb, drift, plan};
+use plan::{Action, Consent, Inputs, Mode, Plan, Selection, StopRequest, Verb, drift, plan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stack::disk::Trust;
@@ -361,12 +361,14 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         when_idle: asked.when_idle,
         ..Inputs::of(wanted, mode, world, sources)
     };
-    inputs.halts.asked = match (&asked.stop, asked.start) {
-        (Some(_), _) => {
-            Halting::Stop(Stop { by: "bob@desk".into(), since: "2026-11-23T18:00:00Z".into(), section: None })
-        }
-        (None, true) => Halting::Start,
-        (None, false) => Halting::Leave,
+    inputs.stop_state.request = match (&asked.stop, asked.start) {
+        (Some(_), _) => StopRequest::Stop(Stop {
+            by: "bob@desk".into(),
+            since: "2026-11-23T18:00:00Z".into(),
+            section: None,
+        }),
+        (None, true) => StopRequest::Start,
+        (None, false) => StopRequest::Leave,
     };
     inputs
 }

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::Outcome;
 use crate::failure::failed;
 use crate::lock::{Lock, Missing, NotWritten, Unlocked};
-use kinds::kind::Halt;
+use kinds::kind::StopEffect;
 use live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
 use live::retry::{self, Patience};
 use live::{ApiError, Class, LiveApi, MANAGER, Request};
@@ -340,7 +340,7 @@ impl<'a> RecordWriter<'a> {
             written: (self.now)().to_string(),
             inventory,
             passes,
-            stopped: self.plan.halts.stopped.clone(),
+            stopped: self.plan.stop_state.stopped.clone(),
             starting,
             incomplete: self.plan.incomplete,
             begun,
@@ -363,7 +363,7 @@ impl<'a> RecordWriter<'a> {
                 own.peek().is_some() && own.all(is_done)
             }
         };
-        let starting = self.plan.halts.starting.iter();
+        let starting = self.plan.stop_state.starting.iter();
         starting.filter(|thing| !is_there(thing)).cloned().collect()
     }
 
@@ -537,7 +537,8 @@ pub(crate) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
 /// deletes.
 pub(crate) fn keeps_record(plan: &Plan) -> bool {
     let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
-    let something = plan.record_left || plan.halts.news || plan.changes.iter().any(managed);
+    let something =
+        plan.record_left || plan.stop_state.differs_from_record || plan.changes.iter().any(managed);
     something
         && !plan.has_nothing_to_do()
         && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
@@ -601,7 +602,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
             None if matches!(identity, Identity::Check(_)) => continue,
             None => desired.get(identity).map(|resource| {
                 let old = before.iter().find(|entry| entry.identity == *identity);
-                let halted = plan.halts.stopped.contains_key(identity) && !action.makes();
+                let halted = plan.stop_state.stopped.contains_key(identity) && !action.makes();
                 let set = old.filter(|_| halted).and_then(|old| emptied(resource, &old.set));
                 let entry = entry(resource);
                 Entry { ready: Some(ready), set: set.unwrap_or(entry.set), ..entry }
@@ -688,7 +689,7 @@ fn entry(resource: &Resource) -> Entry {
 
 /// Returns the fields last set on a pool whose nodes are taken away: as before, as edits of what is stopped wait.
 fn emptied(resource: &Resource, set: &Value) -> Option<Value> {
-    let Halt::Emptied(empty) = kinds::of(resource.kind).halt else { return None };
+    let StopEffect::Empties(empty) = kinds::of(resource.kind).stop_effect else { return None };
     let mut set = Some(set.clone()).filter(Value::is_object)?;
     empty(&mut set);
     Some(set)

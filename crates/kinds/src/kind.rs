@@ -54,7 +54,7 @@ pub struct Kind {
     /// How long it takes to be made, where something is known about that.
     pub usual: fn(&ChangeContext) -> Option<Usual>,
     /// The effect of `stop` on one.
-    pub halt: Halt,
+    pub stop_effect: StopEffect,
     /// The effect on what runs in it when a change rolls over it.
     pub rolling: &'static str,
     /// True if it runs to an end, so that `run` can run it again.
@@ -91,7 +91,7 @@ impl Kind {
         pods: |_| Where::Nowhere,
         endpoint: |_| None,
         usual: |_| None,
-        halt: Halt::Stays,
+        stop_effect: StopEffect::Nothing,
         rolling: "nodes or pods are recreated",
         ends: false,
         has_workers: false,
@@ -291,22 +291,22 @@ pub enum Room {
 
 /// Effects of `stop` on a thing.
 #[derive(Clone, Copy)]
-pub enum Halt {
+pub enum StopEffect {
     /// It costs nothing by itself, or others need it.
-    Stays,
-    /// It goes, and `start` makes it again.
-    Goes,
-    /// It goes, as long as this returns true for the live one: it has not ended. One that has ended holds no node, and would run
+    Nothing,
+    /// It is deleted, and `start` creates it again.
+    Deletes,
+    /// It is deleted, as long as this returns true for the live one: it has not ended. One that has ended holds no node, and would run
     /// again.
-    GoesWhile(fn(&Value) -> bool),
+    DeletesWhile(fn(&Value) -> bool),
     /// It stays with nothing in it: this writes that into a wanted body.
-    Emptied(fn(&mut Value)),
+    Empties(fn(&mut Value)),
 }
 
-impl Halt {
+impl StopEffect {
     /// Returns true if a thing is deleted, and not only emptied.
-    pub fn goes(self) -> bool {
-        matches!(self, Self::Goes | Self::GoesWhile(_))
+    pub fn deletes(self) -> bool {
+        matches!(self, Self::Deletes | Self::DeletesWhile(_))
     }
 }
 

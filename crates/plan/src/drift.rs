@@ -77,7 +77,7 @@ impl Drifted {
 /// # Errors
 /// A place that could not be read, or an unknown address among the targets.
 pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
-    let inputs = &stop::settled(inputs)?;
+    let inputs = &stop::apply_stops(inputs)?;
     let mut planner = Planner::new(inputs);
     planner.readable();
     planner.select();

@@ -126,7 +126,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         replace,
         retry_capacity,
         when_idle,
-        halts,
+        stop_state,
         ..
     } = saved;
     let (resources, hourly) = in_file.restored(desired, hourly.as_ref());
@@ -145,7 +145,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         replace: replace.clone(),
         retry_capacity: *retry_capacity,
         when_idle: *when_idle,
-        halts: halts.clone(),
+        stop_state: stop_state.clone(),
         ..Inputs::of(stack, *mode, world, sources)
     }
 }

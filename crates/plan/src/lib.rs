@@ -22,7 +22,7 @@ pub mod stop;
 pub use drift::{Drift, Drifted, What, drift};
 pub use make::{plan, read_set, spare};
 pub use observe::inputs::{InFile, Inputs, Partial, Selection};
-pub use observe::stop_state::{Before, Halting, Halts};
+pub use observe::stop_state::{Before, StopRequest, StopState};
 pub use order::duration::LongestWay;
 pub use propose::desired::disturbs;
 pub use propose::impact::deletion_scope;
@@ -306,8 +306,8 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_idle: Option<u32>,
     /// The things that it stops and starts, and those that stay stopped.
-    #[serde(default, skip_serializing_if = "Halts::is_none")]
-    pub halts: Halts,
+    #[serde(rename = "halts", default, skip_serializing_if = "StopState::is_none")]
+    pub stop_state: StopState,
 }
 
 /// How many changes of each action.
@@ -386,7 +386,7 @@ impl Plan {
     pub fn has_nothing_to_do(&self) -> bool {
         self.is_empty()
             && !self.record_left
-            && !self.halts.news
+            && !self.stop_state.differs_from_record
             && !self.changes.iter().any(Change::is_waited_for)
     }
 
@@ -477,7 +477,7 @@ impl Plan {
         let doubtful = change.reasons.iter().any(Reason::doubts_the_owner);
         let whole = self.mode == Mode::Destroy && !change.foreign && !doubtful && !self.outlives(change);
         // `stop` asks for that, and its `yes` is the consent.
-        let stopped = self.halts.is_stop() && change.stops();
+        let stopped = self.stop_state.is_stop() && change.stops();
         let left = change.reasons.iter().any(Reason::goes_with_its_work);
         let consented =
             whole || stopped || left || kinds::kubernetes::check::is_pod(&change.identity, &change.address);

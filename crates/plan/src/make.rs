@@ -77,7 +77,7 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     fallback::settle(&mut inputs);
     as_made(&mut inputs);
-    let mut inputs = stop::settled(inputs)?;
+    let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
         inputs.in_file = InFile::of(&file, hourly, &inputs);
     }
@@ -136,8 +136,8 @@ fn propose(planner: &mut Planner<'_>) {
     match planner.seen.inputs.mode {
         Mode::Apply => {
             planner.wants();
-            planner.tell_halts();
-            planner.tell_reapers();
+            planner.note_stops();
+            planner.note_expiry();
             planner.tell_node_accounts();
             planner.no_longer_wanted();
         }

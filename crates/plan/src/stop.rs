@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::observe::Standing;
 use crate::observe::inputs::Inputs;
-use crate::observe::stop_state::{Before, Halting};
+use crate::observe::stop_state::{Before, StopRequest};
 use crate::planner::Planner;
 use crate::propose::dask::gone;
 use crate::reason::Reason;
@@ -18,7 +18,7 @@ use crate::{
 };
 use kinds::dask;
 use kinds::dask::reaper::Cause;
-use kinds::kind::Halt;
+use kinds::kind::StopEffect;
 use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
@@ -29,28 +29,28 @@ use model::resource::{Cost, External, Hourly, Identity, KindId, Life, Resource, 
 ///
 /// # Errors
 /// `stop` was asked for what cannot be stopped.
-pub(crate) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
+pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
     let record = inputs.world.record.as_ref();
     let recorded = record.map(|record| record.stopped.clone()).unwrap_or_default();
     let begun = record.map(|record| record.starting.clone()).unwrap_or_default();
-    inputs.halts.news = false;
+    inputs.stop_state.differs_from_record = false;
     if inputs.mode == Mode::Destroy {
         // Whatever goes is no longer stopped; what is left out of a destroy still is.
         let all = inputs.selection.is_all();
-        inputs.halts.stopped = if all { Stopped::new() } else { recorded };
-        inputs.halts.starting = if all { BTreeSet::new() } else { begun };
+        inputs.stop_state.stopped = if all { Stopped::new() } else { recorded };
+        inputs.stop_state.starting = if all { BTreeSet::new() } else { begun };
         return Ok(inputs);
     }
-    if recorded.is_empty() && begun.is_empty() && inputs.halts.asked == Halting::Leave {
-        inputs.halts.stopped = Stopped::new();
-        inputs.halts.starting = BTreeSet::new();
+    if recorded.is_empty() && begun.is_empty() && inputs.stop_state.request == StopRequest::Leave {
+        inputs.stop_state.stopped = Stopped::new();
+        inputs.stop_state.starting = BTreeSet::new();
         return Ok(inputs);
     }
     inputs.before = before(&inputs.desired, &inputs.external, inputs.world);
     let Before { mut stopped, mut starting } = inputs.before.clone();
-    match inputs.halts.asked.clone() {
-        Halting::Leave => {}
-        Halting::Stop(stop) => {
+    match inputs.stop_state.request.clone() {
+        StopRequest::Leave => {}
+        StopRequest::Stop(stop) => {
             let stops = that_stop(&inputs)?;
             inputs.selection = Selection {
                 targets: stops.iter().map(|resource| resource.address.to_string()).collect(),
@@ -62,7 +62,7 @@ pub(crate) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnost
                 stopped.entry(resource.identity).or_insert_with(|| Stop { section, ..stop.clone() });
             }
         }
-        Halting::Start => {
+        StopRequest::Start => {
             if !inputs.selection.targets.is_empty() {
                 let with = provisioning::with_requests(&inputs, |other| inputs.before.has(&other.identity));
                 inputs.selection.targets.extend(with.iter().map(Address::to_string));
@@ -87,25 +87,25 @@ pub(crate) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnost
             stopped.retain(|identity, _| !starts.contains(identity));
         }
     }
-    let whole = inputs.selection.is_all() || inputs.halts.is_start();
+    let whole = inputs.selection.is_all() || inputs.stop_state.is_start();
     // Nowhere to note it, and nothing to note.
     let is_nowhere = inputs.target.gke.is_some() && matches!(inputs.world.cluster, Seen::Absent);
-    inputs.halts.news = !is_nowhere
+    inputs.stop_state.differs_from_record = !is_nowhere
         && (stopped != inputs.before.stopped
             || starting != inputs.before.starting
             || whole && !starting.is_empty());
     for at in 0..inputs.desired.len() {
         let resource = &inputs.desired[at];
-        if let (true, Halt::Emptied(empty)) =
-            (stopped.contains_key(&resource.identity), kinds::of(resource.kind).halt)
+        if let (true, StopEffect::Empties(empty)) =
+            (stopped.contains_key(&resource.identity), kinds::of(resource.kind).stop_effect)
         {
             let resource = &mut Arc::make_mut(&mut inputs.desired)[at];
             empty(&mut resource.body);
             inputs.hourly = inputs.hourly.take().map(|hourly| without(hourly, &resource.address));
         }
     }
-    inputs.halts.stopped = stopped;
-    inputs.halts.starting = starting;
+    inputs.stop_state.stopped = stopped;
+    inputs.stop_state.starting = starting;
     Ok(inputs)
 }
 
@@ -130,7 +130,7 @@ fn before(desired: &[Resource], external: &[External], world: &World) -> Before 
             .keys()
             .any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
     let is_new = |resource: &Resource| {
-        !matches!(kinds::of(resource.kind).halt, Halt::Stays)
+        !matches!(kinds::of(resource.kind).stop_effect, StopEffect::Nothing)
             && !record.stopped.contains_key(&resource.identity)
             && !record.starting.contains(&resource.identity)
             && !record.passes.contains_key(&resource.identity)
@@ -274,10 +274,10 @@ fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs
 fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     let world = inputs.world;
     let recorded = inputs.before.stopped.contains_key(&resource.identity);
-    match kinds::of(resource.kind).halt {
-        Halt::Stays => false,
-        Halt::Goes | Halt::Emptied(_) => true,
-        Halt::GoesWhile(runs) => {
+    match kinds::of(resource.kind).stop_effect {
+        StopEffect::Nothing => false,
+        StopEffect::Deletes | StopEffect::Empties(_) => true,
+        StopEffect::DeletesWhile(runs) => {
             let runs = world.find(&resource.identity).is_some_and(runs);
             recorded || runs && !provisioning::is_used_up(resource, &inputs.desired, world)
         }
@@ -361,7 +361,7 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
 impl<'a> Inputs<'a> {
     /// Returns the stop of a thing: who stopped it, and when.
     pub(crate) fn stop_of(&self, identity: &Identity) -> Option<&Stop> {
-        self.halts.stopped.get(identity)
+        self.stop_state.stopped.get(identity)
     }
 
     /// Returns the reason why a thing goes that is stopped: the record says so, or this plan is what stops it.
@@ -374,13 +374,13 @@ impl<'a> Inputs<'a> {
 
     /// Returns true for a thing that `start` has asked for, now or before it ended early.
     pub(crate) fn is_started(&self, identity: &Identity) -> bool {
-        self.halts.is_start() || self.halts.starting.contains(identity)
+        self.stop_state.is_start() || self.stop_state.starting.contains(identity)
     }
 }
 
 impl Planner<'_> {
     /// Stops a thing: it is deleted when it is there, and not made when it is not.
-    pub(crate) fn halt(&mut self, resource: &Resource, stop: &Stop) {
+    pub(crate) fn stop(&mut self, resource: &Resource, stop: &Stop) {
         let kind = kinds::of(resource.kind);
         let ours = |live: &&Value| matches!(self.seen.standing(resource, kind, live), Standing::Ours);
         if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
@@ -395,9 +395,9 @@ impl Planner<'_> {
     }
 
     /// Says why things that are stopped or started change, and names what is stopped already.
-    pub(crate) fn tell_halts(&mut self) {
+    pub(crate) fn note_stops(&mut self) {
         let inputs = self.seen.inputs;
-        let stopped = &inputs.halts.stopped;
+        let stopped = &inputs.stop_state.stopped;
         for change in &mut self.changes {
             let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
             match stopped.get(&change.identity) {
@@ -435,7 +435,7 @@ impl Planner<'_> {
     }
 
     /// Notes a time limit that comes to a cluster that is there: it counts from before.
-    pub(crate) fn tell_reapers(&mut self) {
+    pub(crate) fn note_expiry(&mut self) {
         let inputs = self.seen.inputs;
         if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {
             return;
@@ -471,8 +471,8 @@ impl Planner<'_> {
     }
 
     /// Returns true if something that a check would use is stopped.
-    pub(crate) fn is_halted(&self, resource: &Resource) -> bool {
-        let stopped = &self.seen.inputs.halts.stopped;
+    pub(crate) fn uses_stopped(&self, resource: &Resource) -> bool {
+        let stopped = &self.seen.inputs.stop_state.stopped;
         !stopped.is_empty()
             && self.seen.inputs.desired.iter().any(|other| {
                 stopped.contains_key(&other.identity) && resource.follows.contains(&other.address)

@@ -15,7 +15,7 @@ use live::LiveApi;
 use model::diag::{Code, Diagnostic, Severity};
 use model::record::Stop;
 use model::resource::{Action, Identity};
-use plan::{Change, Consent, Halting, Mode, Plan, Selection};
+use plan::{Change, Consent, Mode, Plan, Selection, StopRequest};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -294,9 +294,9 @@ impl Making {
             json: _,
         } = self;
         let halting = match stop {
-            Some(stop) => Halting::Stop(stop.clone()),
-            None if *start => Halting::Start,
-            None => Halting::Leave,
+            Some(stop) => StopRequest::Stop(stop.clone()),
+            None if *start => StopRequest::Start,
+            None => StopRequest::Leave,
         };
         let retry_capacity = *retry_capacity;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);

@@ -3,7 +3,7 @@
 use super::style::{Tint, paint, wrap};
 use model::diag::Code;
 use model::record::Stop;
-use plan::{Halting, Partial, Plan};
+use plan::{Partial, Plan, StopRequest};
 
 /// `stop: dask_cluster.d, node_pool.a100; the stack file stays as it is`
 pub fn stopping(partial: &Partial, width: usize) -> String {
@@ -29,7 +29,7 @@ fn sections(targets: &[String]) -> String {
 
 /// Returns true for a plan of `start`, and not of `apply --start`.
 pub fn is_start(plan: &Plan) -> bool {
-    plan.halts.is_start()
+    plan.stop_state.is_start()
         && plan.partial.as_ref().is_some_and(|partial| partial.selection.excludes.is_empty())
 }
 
@@ -38,7 +38,9 @@ pub fn stopped(plan: &Plan, width: usize) -> String {
     let mut stops: Vec<(&Stop, Vec<&str>)> = Vec::new();
     for note in plan.notes.iter().filter(|note| note.code == Code::Stopped.as_str()) {
         let change = plan.changes.iter().find(|change| change.address == note.address);
-        let Some(stop) = change.and_then(|change| plan.halts.stopped.get(&change.identity)) else { continue };
+        let Some(stop) = change.and_then(|change| plan.stop_state.stopped.get(&change.identity)) else {
+            continue;
+        };
         let same =
             |(other, _): &&mut (&Stop, Vec<&str>)| (&other.by, &other.since) == (&stop.by, &stop.since);
         match stops.iter_mut().find(same) {
@@ -60,13 +62,15 @@ pub fn stopped(plan: &Plan, width: usize) -> String {
 
 /// Returns the text for a plan that changes only the record, or nothing at all.
 pub fn nothing(plan: &Plan) -> Option<&'static str> {
-    match (plan.halts.is_stop(), plan.halts.news) {
+    match (plan.stop_state.is_stop(), plan.stop_state.differs_from_record) {
         (true, true) => Some("Nothing of it exists; apply notes that it is stopped."),
-        (true, false) if plan.halts.is_all_of_stop() => {
+        (true, false) if plan.stop_state.is_all_of_stop() => {
             Some("Nothing of it exists, so there is nothing to stop.")
         }
         (true, false) => Some("It is stopped already."),
-        (false, true) if plan.halts.starting.is_empty() => Some("Apply notes that it is no longer stopped."),
+        (false, true) if plan.stop_state.starting.is_empty() => {
+            Some("Apply notes that it is no longer stopped.")
+        }
         (false, true) => Some("Apply notes that it has started."),
         (false, false) => None,
     }
@@ -74,14 +78,14 @@ pub fn nothing(plan: &Plan) -> Option<&'static str> {
 
 /// Words of the next command: what stops, or that what is stopped starts.
 pub fn asked_again(plan: &Plan) -> Vec<String> {
-    match plan.halts.asked {
-        Halting::Leave => Vec::new(),
-        Halting::Start if is_start(plan) => {
+    match plan.stop_state.request {
+        StopRequest::Leave => Vec::new(),
+        StopRequest::Start if is_start(plan) => {
             let targets = plan.partial.iter().flat_map(|partial| &partial.selection.targets);
             targets.filter(|target| !target.contains('/')).cloned().collect()
         }
-        Halting::Start => vec!["--start".to_owned()],
-        Halting::Stop(_) => {
+        StopRequest::Start => vec!["--start".to_owned()],
+        StopRequest::Stop(_) => {
             let targets = plan.partial.iter().flat_map(|partial| &partial.selection.targets);
             // What is part of a section stops with it.
             targets.filter(|target| !target.contains('/')).cloned().collect()

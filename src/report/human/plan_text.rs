@@ -78,7 +78,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
 fn header(plan: &Plan, width: usize) -> String {
     let Plan { target, owner, mode, offline, partial, .. } = plan;
     let what = match mode {
-        Mode::Apply if plan.halts.is_stop() => "Plan to stop",
+        Mode::Apply if plan.stop_state.is_stop() => "Plan to stop",
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
     };
@@ -91,7 +91,7 @@ fn header(plan: &Plan, width: usize) -> String {
     if *offline {
         text.push_str(&wrap("", "offline: no live state was read; planned as a first apply", width));
     }
-    let part = partial.as_ref().map(|partial| match plan.halts.is_stop() {
+    let part = partial.as_ref().map(|partial| match plan.stop_state.is_stop() {
         true => halts::stopping(partial, width),
         false if halts::is_start(plan) => halts::starting(partial, width),
         false => partial_text(partial, *mode, width),
@@ -719,7 +719,7 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
     let mut words: Vec<String> = Vec::new();
     let selection = plan.partial.iter().map(|partial| &partial.selection);
     words.extend(halts::asked_again(plan));
-    for selection in selection.filter(|_| !plan.halts.is_stop() && !halts::is_start(plan)) {
+    for selection in selection.filter(|_| !plan.stop_state.is_stop() && !halts::is_start(plan)) {
         words.extend(selection.targets.iter().map(|target| format!("--target {target}")));
         words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
     }
@@ -744,7 +744,7 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     let program = options.program;
     let again = asked_again(plan, |_| false);
     let verb = match plan.mode {
-        Mode::Apply if plan.halts.is_stop() => "stop",
+        Mode::Apply if plan.stop_state.is_stop() => "stop",
         Mode::Apply if halts::is_start(plan) => "start",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",

@@ -102,7 +102,7 @@ impl<'a> Ends<'a> {
 /// `Apply complete! Resources: 14 added, 1 check passed.`
 fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
     let what = match plan.mode {
-        Mode::Apply if plan.halts.is_stop() => "Stop",
+        Mode::Apply if plan.stop_state.is_stop() => "Stop",
         Mode::Apply if halts::is_start(plan) => "Start",
         Mode::Apply => "Apply",
         Mode::Destroy => "Destroy",
@@ -227,7 +227,7 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
 
 fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> String {
     let verb = match plan.mode {
-        Mode::Apply if plan.halts.is_stop() => "stop",
+        Mode::Apply if plan.stop_state.is_stop() => "stop",
         Mode::Apply if halts::is_start(plan) => "start",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
@@ -247,13 +247,13 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
     if plan.mode == Mode::Destroy {
         return String::new();
     }
-    if plan.halts.is_stop() {
-        let what = if plan.halts.is_all_of_stop() { String::new() } else { asked_again(plan, |_| true) };
+    if plan.stop_state.is_stop() {
+        let what = if plan.stop_state.is_all_of_stop() { String::new() } else { asked_again(plan, |_| true) };
         return format!("\nTo restore it:\n  {program} start{what}\n");
     }
     let mut text = String::new();
     let is_there = |change: &&Change| {
-        change.action != Action::Delete && !plan.halts.stopped.contains_key(&change.identity)
+        change.action != Action::Delete && !plan.stop_state.stopped.contains_key(&change.identity)
     };
     for change in plan.changes.iter().filter(is_there) {
         if let Identity::Object(object) = &change.identity

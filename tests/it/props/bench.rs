@@ -17,7 +17,7 @@ use model::diag::{self, Look};
 use model::resource::{ClusterName, Identity, ObjectId, Resource, World};
 use model::source::Sources;
 use plan::scale::{Wish, scale};
-use plan::{Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
+use plan::{Consent, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::faults::Rule;
 use sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use serde_json::{Value, json};
@@ -336,7 +336,7 @@ pub struct Flags {
     pub allow: Vec<Consent>,
     pub retarget: bool,
     /// `stop` and `start`.
-    pub halting: Halting,
+    pub halting: StopRequest,
 }
 
 /// Who applies.
@@ -388,7 +388,7 @@ fn make(
         retarget,
         ..Inputs::of(stack.lowered.clone(), mode, world, &stack.sources)
     };
-    inputs.halts.asked = halting;
+    inputs.stop_state.request = halting;
     plan(inputs).map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
 }
 

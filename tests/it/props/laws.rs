@@ -255,7 +255,7 @@ pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String
     };
     let file: toml::Value = toml::from_str(&player.file.stack).unwrap();
     // Edits of what is stopped wait.
-    let halts = done.plan.as_ref().map(|plan| &plan.halts);
+    let halts = done.plan.as_ref().map(|plan| &plan.stop_state);
     let runs = |resource: &&model::resource::Resource| {
         halts.is_none_or(|halts| !halts.stopped.contains_key(&resource.identity))
     };

@@ -11,7 +11,7 @@ use live::Request;
 use model::record::Stop;
 use model::resource::{Api as Which, Identity, Method, Resource};
 use plan::propose::adopt::{self, Agreed};
-use plan::{Action, Consent, Halting, Mode, Plan, Selection};
+use plan::{Action, Consent, Mode, Plan, Selection, StopRequest};
 use serde_json::Value;
 
 use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
@@ -132,12 +132,12 @@ impl Player {
                 Done::nothing()
             }
             Step::Others(request) => self.others(request).await,
-            Step::Apply(command) => self.command(Mode::Apply, Halting::Leave, command).await,
-            Step::Destroy(command) => self.command(Mode::Destroy, Halting::Leave, command).await,
+            Step::Apply(command) => self.command(Mode::Apply, StopRequest::Leave, command).await,
+            Step::Destroy(command) => self.command(Mode::Destroy, StopRequest::Leave, command).await,
             Step::Stop(command) => {
                 let stop =
                     Stop { by: "ann@laptop".into(), since: "2026-11-20T18:00:00Z".into(), section: None };
-                self.command(Mode::Apply, Halting::Stop(stop), command).await
+                self.command(Mode::Apply, StopRequest::Stop(stop), command).await
             }
             Step::Start(command) => self.start(command).await,
             Step::Scale(scale) => self.scale(scale).await,
@@ -197,10 +197,10 @@ impl Player {
         if target.is_empty() {
             return Done::refused("nothing is stopped".into());
         }
-        self.command(Mode::Apply, Halting::Start, &Command { target, ..command.clone() }).await
+        self.command(Mode::Apply, StopRequest::Start, &Command { target, ..command.clone() }).await
     }
 
-    async fn command(&mut self, mode: Mode, halting: Halting, command: &Command) -> Done {
+    async fn command(&mut self, mode: Mode, halting: StopRequest, command: &Command) -> Done {
         let Some(mut stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
         let Command { target, exclude, replace, meanwhile, .. } = command;
         let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
@@ -346,7 +346,7 @@ impl Player {
         }
         let (target, replace, within) = (meant.clone(), meant, within.clone());
         let command = Command { target, replace, kill: *kill, within, ..Command::default() };
-        self.command(Mode::Apply, Halting::Leave, &command).await
+        self.command(Mode::Apply, StopRequest::Leave, &command).await
     }
 
     /// As `cli/when_capacity.rs` does it, but that it does not look at what waits: it sleeps for a while.
@@ -357,7 +357,7 @@ impl Player {
         let done = loop {
             self.bench.capacity = Duration::from_secs(TRY);
             let command = Command { kill, ..Command::default() };
-            let mut done = self.command(Mode::Apply, Halting::Leave, &command).await;
+            let mut done = self.command(Mode::Apply, StopRequest::Leave, &command).await;
             self.bench.capacity = ApplyOptions::CAPACITY;
             kill = kill.and_then(|Kill { write, after }| {
                 Some(Kill { write: write.checked_sub(done.written.len())?, after })

@@ -6,7 +6,9 @@ use crate::dask::api::{self, UNATTACHED, UNSEEN};
 use crate::dask::kopf::is_handled;
 use crate::descriptions::range;
 use crate::json::text;
-use crate::kind::{Compare, Found, Halt, Held, Kind, Neighbor, Queries, Room, Unasked, address_in, itself};
+use crate::kind::{
+    Compare, Found, Held, Kind, Neighbor, Queries, Room, StopEffect, Unasked, address_in, itself,
+};
 use crate::kubernetes::object::made;
 use crate::kubernetes::requests::object_program;
 use crate::scope::Scope;
@@ -39,7 +41,7 @@ pub const KIND: Kind = Kind {
             .collect()
     },
     address: |object| address_in("dask_cluster", object),
-    halt: Halt::Goes,
+    stop_effect: StopEffect::Deletes,
     ..Kind::BARE
 };
 

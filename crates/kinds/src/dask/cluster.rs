@@ -24,7 +24,7 @@ use crate::descriptions::{image, with_gpus, workers};
 use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, itself,
+    ChangeContext, Compare, Found, Held, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -73,7 +73,7 @@ pub const KIND: Kind = Kind {
     endpoint: api::endpoint,
     scaled: scale::scaled,
     address: |object| Address::of("dask_cluster", &object.name),
-    halt: Halt::Goes,
+    stop_effect: StopEffect::Deletes,
     has_workers: true,
     disturbs: Action::makes,
     ..Kind::BARE

@@ -17,8 +17,8 @@ use crate::dask::{scale, workers};
 use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, Found, Halt, Held, Kind, Neighbor, Part, Queries, Room, Unasked, address_in,
-    itself,
+    ChangeContext, Compare, Found, Held, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked,
+    address_in, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -51,7 +51,7 @@ pub const KIND: Kind = Kind {
     pods: pods::of_group,
     scaled: scale::scaled,
     address: |object| address_in("dask_cluster", object),
-    halt: Halt::Goes,
+    stop_effect: StopEffect::Deletes,
     has_workers: true,
     ..Kind::BARE
 };

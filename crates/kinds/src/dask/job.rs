@@ -14,7 +14,9 @@ use crate::dask::{api, when_idle, worker_count, workers};
 use crate::descriptions::{counted, image, workers};
 use crate::env::{self, Needed};
 use crate::json::{is_false, text};
-use crate::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Queries, Room, Unasked, itself};
+use crate::kind::{
+    ChangeContext, Compare, Found, Held, Kind, Part, Queries, Room, StopEffect, Unasked, itself,
+};
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, made, unmarked};
@@ -49,7 +51,7 @@ pub const KIND: Kind = Kind {
     pods: pods::of_cluster,
     endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
-    halt: Halt::GoesWhile(|job| when_idle::judge_job(job) != Readiness::Ready),
+    stop_effect: StopEffect::DeletesWhile(|job| when_idle::judge_job(job) != Readiness::Ready),
     ends: true,
     has_workers: true,
     ..Kind::BARE

@@ -9,7 +9,7 @@ use crate::dask::cluster::DaskCluster;
 use crate::dask::pods::{self, Wants};
 use crate::descriptions::{image, with_gpus};
 use crate::env::{self, Needed, SecretKey};
-use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Queries, Unasked, itself};
+use crate::kind::{ChangeContext, Compare, Found, Kind, Part, Queries, StopEffect, Unasked, itself};
 use crate::kubernetes::endpoint;
 use crate::kubernetes::object::{gvk, made, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
@@ -43,7 +43,7 @@ pub const KIND: Kind = Kind {
         vec![with_gpus(pod).trim_start().to_owned(), image(pod)]
     },
     pods: selecting,
-    halt: Halt::Goes,
+    stop_effect: StopEffect::Deletes,
     ..Kind::BARE
 };
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::dask::api::{self, CLUSTER_LABEL};
 use crate::json::text;
-use crate::kind::{Compare, Halt, Kind};
+use crate::kind::{Compare, Kind, StopEffect};
 use crate::kubernetes::kueue::{gang, workload_of};
 use crate::kubernetes::object::gvk;
 use crate::kubernetes::requests::object_program;
@@ -105,7 +105,7 @@ pub const KIND: Kind = Kind {
         let clause = Cause::of_job(resource).and_then(|cause| cause.clause(resource));
         clause.map(|clause| format!("deletes it {clause}")).into_iter().collect()
     },
-    halt: Halt::Goes,
+    stop_effect: StopEffect::Deletes,
     ..Kind::BARE
 };
 

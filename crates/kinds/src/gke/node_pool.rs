@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::field::{self, Maker};
-use crate::kind::{ChangeContext, Compare, Halt, Kind};
+use crate::kind::{ChangeContext, Compare, Kind, StopEffect};
 use crate::scope::Scope;
 use model::address::{Address, FieldPath, Segment};
 use model::resource::{Action, ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
@@ -41,7 +41,7 @@ pub const KIND: Kind = Kind {
     status_line: ready::status_line,
     about: ready::about,
     filled_in: fields::filled_in,
-    halt: Halt::Emptied(emptied),
+    stop_effect: StopEffect::Empties(emptied),
     scaled: ready::scaled,
     usual,
     disturbs: Action::makes,

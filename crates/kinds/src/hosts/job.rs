@@ -9,7 +9,7 @@ use crate::dask::replicas::Replicas;
 use crate::descriptions::in_parentheses;
 use crate::hosts::{api, cluster, slurm, workers};
 use crate::json::{count, text};
-use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Halt, Kind, Where};
+use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, StopEffect, Where};
 use crate::kubernetes::object::{gvk, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::why::Cause;
@@ -38,7 +38,7 @@ pub const KIND: Kind = Kind {
         Some(Endpoint { kind: EndpointKind::Scheduler, service })
     },
     address: |object| Address::of("dask_job", &object.name),
-    halt: Halt::GoesWhile(|live| State::of(live) == State::Runs),
+    stop_effect: StopEffect::DeletesWhile(|live| State::of(live) == State::Runs),
     ends: true,
     ..Kind::BARE
 };

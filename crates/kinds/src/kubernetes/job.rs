@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::descriptions::{image, with_gpus};
 use crate::json::{count, is_false, text};
-use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Queries, Room, Unasked, Where, itself};
+use crate::kind::{
+    ChangeContext, Compare, Found, Kind, Part, Queries, Room, StopEffect, Unasked, Where, itself,
+};
 use crate::kubernetes::kueue::gang::{self, QUEUE as QUEUE_LABEL};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{condition, gvk, made, pods_labelled};
@@ -50,7 +52,7 @@ pub const KIND: Kind = Kind {
         (Life::Once { .. }, Identity::Object(job)) => Where::Here(pods_of(job)),
         _ => pods::selecting(resource),
     },
-    halt: Halt::GoesWhile(runs),
+    stop_effect: StopEffect::DeletesWhile(runs),
     ends: true,
     ..Kind::BARE
 };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::{count, is_going, text};
-use crate::kind::{ChangeContext, Compare, Found, Halt, Kind, Neighbor, Queries, Unasked, itself};
+use crate::kind::{ChangeContext, Compare, Found, Kind, Neighbor, Queries, StopEffect, Unasked, itself};
 use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
 use crate::kubernetes::request_stage::{Around, Requested, Stage, api, asks, in_words, missing};
@@ -63,7 +63,7 @@ pub const KIND: Kind = Kind {
         vec![format!("nodes for {pods} pod{}, all at once", if pods == 1 { "" } else { "s" })]
     },
     address: |object| Address::of(SECTION, &object.name),
-    halt: Halt::GoesWhile(asks),
+    stop_effect: StopEffect::DeletesWhile(asks),
     ..Kind::BARE
 };
 

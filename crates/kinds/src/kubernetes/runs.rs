@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Compare, Halt, Kind, Where};
+use crate::kind::{ChangeContext, Compare, Kind, StopEffect, Where};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{self, broken};
 use crate::kubernetes::requests::object_program;
@@ -26,7 +26,9 @@ pub const POD: Kind = Kind {
     shared: true,
     about: |resource| vec![image(&resource.body["spec"])],
     pods: own_pod,
-    halt: Halt::GoesWhile(|pod| !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")),
+    stop_effect: StopEffect::DeletesWhile(|pod| {
+        !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
+    }),
     ..Kind::BARE
 };
 

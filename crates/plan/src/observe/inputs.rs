@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observe::stop_state::{Before, Halts};
+use crate::observe::stop_state::{Before, StopState};
 use crate::{Change, Consent, Mode, Note, Plan, Read};
 use model::address::Address;
 use model::resource::{
@@ -117,7 +117,7 @@ pub struct Inputs<'a> {
     /// The longest wait, in seconds, of changes that remove Dask's workers until their scheduler is idle.
     pub when_idle: Option<u32>,
     /// The things that stop, start, or are stopped.
-    pub halts: Halts,
+    pub stop_state: StopState,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
@@ -134,7 +134,7 @@ impl<'a> Inputs<'a> {
         let record = world.record.as_ref();
         let stopped = record.map(|record| record.stopped.clone()).unwrap_or_default();
         let starting = record.map(|record| record.starting.clone()).unwrap_or_default();
-        let halts = Halts { stopped, starting, ..Halts::default() };
+        let stop_state = StopState { stopped, starting, ..StopState::default() };
         Self {
             desired: resources,
             external,
@@ -150,7 +150,7 @@ impl<'a> Inputs<'a> {
             selection: Selection::default(),
             retarget: false,
             when_idle: None,
-            halts,
+            stop_state,
             sources,
             hourly,
             before: Before::default(),
@@ -183,7 +183,7 @@ impl<'a> Inputs<'a> {
             selection: _,
             retarget,
             when_idle,
-            halts,
+            stop_state,
             sources: _,
             hourly,
             before: _,
@@ -213,7 +213,7 @@ impl<'a> Inputs<'a> {
             replace,
             retry_capacity,
             when_idle,
-            halts,
+            stop_state,
         }
     }
 }

@@ -10,7 +10,7 @@ use model::resource::Identity;
 /// Requests to a plan to stop or start things.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Halting {
+pub enum StopRequest {
     /// Stopped things stay stopped.
     #[default]
     Leave,
@@ -22,22 +22,23 @@ pub enum Halting {
 
 /// The things that are stopped once a plan is applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Halts {
-    pub asked: Halting,
+pub struct StopState {
+    #[serde(rename = "asked")]
+    pub request: StopRequest,
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
     /// The things that are being started: each no longer counts as stopped, and the record names it until an apply has seen it there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
     /// True if the record says otherwise, so that it is written even where nothing else changes.
-    #[serde(default)]
-    pub news: bool,
+    #[serde(rename = "news", default)]
+    pub differs_from_record: bool,
 }
 
-impl Halts {
+impl StopState {
     /// Returns true if nothing is asked for, stopped or being started.
     pub fn is_none(&self) -> bool {
-        self.asked == Halting::Leave && self.stopped.is_empty() && self.starting.is_empty()
+        self.request == StopRequest::Leave && self.stopped.is_empty() && self.starting.is_empty()
     }
 
     /// Returns true for what is stopped, and for what is being started.
@@ -47,18 +48,18 @@ impl Halts {
 
     /// Returns true for a plan of `start` or `--start`.
     pub fn is_start(&self) -> bool {
-        self.asked == Halting::Start
+        self.request == StopRequest::Start
     }
 
     /// Returns true where this command stops all that is stopped, so that a plain `start` restores nothing else.
     pub fn is_all_of_stop(&self) -> bool {
-        let Halting::Stop(asked) = &self.asked else { return false };
+        let StopRequest::Stop(asked) = &self.request else { return false };
         self.stopped.values().all(|stop| (&stop.by, &stop.since) == (&asked.by, &asked.since))
     }
 
     /// Returns true for a plan of `stop`.
     pub fn is_stop(&self) -> bool {
-        matches!(self.asked, Halting::Stop(_))
+        matches!(self.request, StopRequest::Stop(_))
     }
 }
 

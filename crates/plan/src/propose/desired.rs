@@ -51,8 +51,8 @@ impl Planner<'_> {
             env_secrets::is_given(self.seen.inputs, resource, &mut self.problems);
         }
         if let Some(stop) = self.seen.inputs.stop_of(&resource.identity) {
-            if kind.halt.goes() {
-                return self.halt(resource, stop);
+            if kind.stop_effect.deletes() {
+                return self.stop(resource, stop);
             }
             if !self.renewed && self.live(&resource.identity).is_none() {
                 self.gone.insert(resource.identity.clone());
@@ -324,7 +324,7 @@ impl Planner<'_> {
             let reason = match (passed, renewed) {
                 _ if asked => Some(Reason::Requested),
                 // There is no node to run on.
-                _ if self.is_halted(resource) => None,
+                _ if self.uses_stopped(resource) => None,
                 (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone(), change.action)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some(Reason::CheckChanged),

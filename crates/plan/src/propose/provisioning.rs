@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::observe::inputs::Inputs;
 use crate::propose::select;
-use kinds::kind::Halt;
+use kinds::kind::StopEffect;
 use kinds::kubernetes::request_stage;
 use kinds::scope::POOL_LABEL;
 use model::address::Address;
@@ -63,8 +63,8 @@ enum Use {
 
 fn standing(user: &Resource, world: &World) -> Use {
     let record = world.record.as_ref();
-    match (world.find(&user.identity), kinds::of(user.kind).halt) {
-        (Some(live), Halt::GoesWhile(runs)) if !runs(live) => Use::Over,
+    match (world.find(&user.identity), kinds::of(user.kind).stop_effect) {
+        (Some(live), StopEffect::DeletesWhile(runs)) if !runs(live) => Use::Over,
         (Some(_), _) => Use::Runs,
         (None, _) if record.is_some_and(|record| record.passes.contains_key(&user.identity)) => Use::Over,
         (None, _) => Use::Comes,

@@ -29,7 +29,7 @@ impl Planner<'_> {
         if self.seen.inputs.selection.is_all() {
             return;
         }
-        if self.seen.inputs.halts.is_stop() {
+        if self.seen.inputs.stop_state.is_stop() {
             // What stops needs nothing, and what needs it is among them.
             let mut selected: BTreeSet<Address> = targets.iter().map(Address::new).collect();
             // Requests of workers before hold nodes, too.

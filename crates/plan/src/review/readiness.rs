@@ -15,7 +15,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
         plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
     // Where all pools are stopped, or were until now, no pod has a node.
     let mut pools = plan.desired.iter().filter(|resource| resource.identity.pool().is_some()).peekable();
-    let nodeless = pools.peek().is_some() && pools.all(|pool| plan.halts.has(&pool.identity));
+    let nodeless = pools.peek().is_some() && pools.all(|pool| plan.stop_state.has(&pool.identity));
     let wait = |(place, change): (usize, &Change)| {
         let resource = desired.get(&change.identity)?;
         let live = world.find(&change.identity)?;
