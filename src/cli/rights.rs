@@ -131,7 +131,7 @@ impl Needs {
                 self.object(&object.gvk, READ, &[]);
                 // Whether a pool has nodes that need no request.
                 if resource.kind == KindId::ProvisioningRequest
-                    && provisioning::pool_with_ways(&resource.body).is_some()
+                    && provisioning::pool_with_options(&resource.body).is_some()
                 {
                     self.object(&gvk("", "v1", "Node", "nodes"), READ, &[]);
                 }

@@ -249,7 +249,7 @@ fn extra(plan: &Plan) -> PlanExtra {
         },
         hourly: plan.cost().map(|cost| cost.most),
         hourly_minimum: plan.cost().map(|cost| cost.least),
-        usual_seconds: plan.longest_way().map(|way| way.usual),
+        usual_seconds: plan.critical_path().map(|path| path.usual),
         unpriced: plan.unpriced(),
         consents_needed: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         consents_given: plan.allowed.iter().map(consent_text).collect(),

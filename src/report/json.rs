@@ -298,7 +298,7 @@ fn plan_summary(plan: &Plan) -> Body {
         offline: plan.offline,
         hourly: plan.cost().map(|cost| cost.most),
         hourly_minimum: plan.cost().map(|cost| cost.least),
-        usual_seconds: plan.longest_way().map(|way| way.usual),
+        usual_seconds: plan.critical_path().map(|path| path.usual),
         unpriced: plan.unpriced(),
         consents: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         outcomes: Vec::new(),

@@ -400,9 +400,9 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
     text.push_str("\nCalls:\n");
     for change in plan.changes.iter().filter(|change| change.action != Action::Keep || change.is_waited_for())
     {
-        let ways = change.climb.iter().flat_map(|climb| {
-            let rungs = climb.then.iter().map(|rung| (format!("  else {}:\n", rung.way), &rung.steps));
-            rungs.chain([("  after the last way:\n".to_owned(), &climb.last)])
+        let ways = change.fallback.iter().flat_map(|climb| {
+            let rungs = climb.then.iter().map(|rung| (format!("  else {}:\n", rung.option), &rung.steps));
+            rungs.chain([("  after the last way:\n".to_owned(), &climb.cleanup)])
         });
         for (heading, steps) in [(String::new(), &change.steps)].into_iter().chain(ways) {
             text.push_str(&heading);

@@ -6,21 +6,21 @@ use crate::program::Run;
 use crate::{Event, Outcome};
 use model::diag::Code;
 use model::record::Tried;
-use model::resource::{Climb, Step};
+use model::resource::{Fallback, Step};
 
 impl Run<'_> {
     /// Goes on with the next way for as long as what fails is that there are no machines.
-    pub(crate) async fn climb(&mut self, climb: &Climb, first: Outcome) -> Result<(), Outcome> {
+    pub(crate) async fn climb(&mut self, climb: &Fallback, first: Outcome) -> Result<(), Outcome> {
         let thing = &self.change.identity;
         let (mut way, mut outcome) = (climb.first.as_str(), first);
         let mut tried: Vec<Tried> = Vec::new();
         for rung in &climb.then {
             let Some(why) = self.lacks_machines(&outcome) else { return Err(told(&tried, outcome)) };
             let address = &self.change.address;
-            let message = format!("{address}: no machines by {way}: {why}; trying {}", rung.way);
+            let message = format!("{address}: no machines by {way}: {why}; trying {}", rung.option);
             self.tell(Event::Warning { message });
-            tried.push(Tried { way: way.to_owned(), why });
-            way = &rung.way;
+            tried.push(Tried { option: way.to_owned(), why });
+            way = &rung.option;
             match self.all(&rung.steps).await {
                 Ok(()) => {
                     self.shared.writer.bought(thing, way, tried).await;
@@ -30,11 +30,12 @@ impl Run<'_> {
             }
         }
         let Some(why) = self.lacks_machines(&outcome) else { return Err(told(&tried, outcome)) };
-        tried.push(Tried { way: way.to_owned(), why });
-        if let Err(outcome) = self.all(&climb.last).await {
+        tried.push(Tried { option: way.to_owned(), why });
+        if let Err(outcome) = self.all(&climb.cleanup).await {
             return Err(told(&tried, outcome));
         }
-        let ways: Vec<String> = tried.iter().map(|Tried { way, why }| format!("{way}: {why}")).collect();
+        let ways: Vec<String> =
+            tried.iter().map(|Tried { option: way, why }| format!("{way}: {why}")).collect();
         let message = format!("{thing} has no machines by any way of `capacity`\n{}", ways.join("\n"));
         let help = "nothing of it is left; apply again later, or add a zone or a way to `capacity`: \"flex-start\" and \"queued\" \
                     wait for machines";
@@ -56,7 +57,7 @@ impl Run<'_> {
 
 /// An outcome with the ways before it.
 fn told(tried: &[Tried], outcome: Outcome) -> Outcome {
-    let before: Vec<&str> = tried.iter().map(|tried| tried.way.as_str()).collect();
+    let before: Vec<&str> = tried.iter().map(|tried| tried.option.as_str()).collect();
     if before.is_empty() {
         return outcome;
     }

@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
         for (at, step) in change.steps.iter().enumerate() {
             let result = self.step_unless_stopped(step, &mut pass).await;
             if let Err(outcome) = result {
-                let outcome = match &change.climb {
+                let outcome = match &change.fallback {
                     Some(climb) => match self.climb(climb, outcome).await {
                         Ok(()) => return Ended { outcome: Outcome::Done, pass },
                         Err(outcome) => outcome,

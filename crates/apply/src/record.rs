@@ -18,7 +18,7 @@ use live::retry::{self, Patience};
 use live::{ApiError, Class, LiveApi, MANAGER, Request};
 use model::address::Address;
 use model::diag::Code;
-use model::record::{Bought, Entry, NAMESPACE, Passes, Record, Tried};
+use model::record::{CapacityUsed, Entry, NAMESPACE, Passes, Record, Tried};
 use model::resource::{Api, Host, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
 use plan::{Action, Change, Plan, disturbs};
 
@@ -62,7 +62,7 @@ pub struct RecordWriter<'a> {
     /// Things that are created once, and whose request is under way or was lost.
     begun: Mutex<BTreeSet<Identity>>,
     /// Things that did not get their machines by their first way in this apply.
-    bought: Mutex<Vec<Bought>>,
+    bought: Mutex<Vec<CapacityUsed>>,
     /// Further ConfigMaps that hold the record now.
     parts: Mutex<Vec<ObjectId>>,
     /// Keeps other applies of the stack away.
@@ -230,7 +230,7 @@ impl<'a> RecordWriter<'a> {
 
     /// Notes the way that led to a thing, and those before it; it is written with the outcome.
     pub async fn bought(&self, thing: &Identity, way: &str, tried: Vec<Tried>) {
-        let bought = Bought { identity: thing.clone(), way: way.to_owned(), tried };
+        let bought = CapacityUsed { identity: thing.clone(), option: way.to_owned(), tried };
         self.bought.lock().await.push(bought);
     }
 
@@ -238,8 +238,8 @@ impl<'a> RecordWriter<'a> {
     async fn with_ways(&self, record: &mut Record, old: Option<&Record>, outcomes: Option<&Outcomes>) {
         let new = self.bought.lock().await.clone();
         for bought in &new {
-            let ways = self.plan.ladders.iter().find(|ladder| ladder.identity == bought.identity);
-            let way = ways.and_then(|ladder| ladder.ways.iter().find(|way| way.name() == bought.way));
+            let ways = self.plan.capacity_options.iter().find(|ladder| ladder.identity == bought.identity);
+            let way = ways.and_then(|ladder| ladder.options.iter().find(|way| way.name() == bought.option));
             let entry = record.inventory.iter_mut().find(|entry| entry.identity == bought.identity);
             if let (Some(way), Some(entry)) = (way, entry) {
                 entry.set = way.body.clone();
@@ -252,12 +252,12 @@ impl<'a> RecordWriter<'a> {
                 outcomes.is_some_and(|outcomes| progress(outcomes, place) == Progress::Done)
             })
         };
-        let holds = |bought: &&Bought| {
+        let holds = |bought: &&CapacityUsed| {
             let is_there = record.inventory.iter().any(|entry| entry.identity == bought.identity);
             is_there && !anew(&bought.identity) && !new.iter().any(|other| other.identity == bought.identity)
         };
-        let old = old.map(|record| record.bought.as_slice()).unwrap_or_default();
-        record.bought = old.iter().filter(holds).chain(&new).cloned().collect();
+        let old = old.map(|record| record.capacity_used.as_slice()).unwrap_or_default();
+        record.capacity_used = old.iter().filter(holds).chain(&new).cloned().collect();
     }
 
     async fn note(&self, passes: &Passes) -> Result<(), String> {
@@ -344,7 +344,7 @@ impl<'a> RecordWriter<'a> {
             starting,
             incomplete: self.plan.incomplete,
             begun,
-            bought: Vec::new(),
+            capacity_used: Vec::new(),
             hosts: hosts(self.plan, old.filter(|_| !done)),
         }
     }

@@ -198,7 +198,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         target: Target { gke: Some(cluster()), simulated: true, ..Target::default() },
         resources: desired.collect(),
         external: Vec::new(),
-        ladders: Vec::new(),
+        capacity_options: Vec::new(),
         hourly: None,
     };
     let (world, sources) = (World::empty(), Default::default());

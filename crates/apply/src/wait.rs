@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
             Readiness::Progressing(progress) => Ok(Some(progress.to_string())),
             Readiness::Unhandled(message) => Ok(Some(message)),
             // Where there is another way, nobody waits for this one.
-            Readiness::Stalled(message) if clock.stalled() >= STALLED || self.change.climb.is_some() => {
+            Readiness::Stalled(message) if clock.stalled() >= STALLED || self.change.fallback.is_some() => {
                 self.short = Some(message.clone());
                 Err(gave_up(wait, &message))
             }

@@ -127,7 +127,7 @@ pub struct PoolFacts {
     /// True if its nodes are for queued requests, or may be.
     pub queued: bool,
     /// True if its nodes may also be had in a way that needs no request.
-    pub other_ways: bool,
+    pub other_options: bool,
 }
 
 /// A queue as the work in it sees it.

@@ -64,28 +64,30 @@ pub struct Record {
     /// Things that are created once and were about to be created: the result is not known.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun: BTreeSet<Identity>,
-    /// How the machines of things were had that have several ways, where that was not the first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub bought: Vec<Bought>,
+    /// Pools with several capacity options that were not created by the first one.
+    #[serde(rename = "bought", default, skip_serializing_if = "Vec::is_empty")]
+    pub capacity_used: Vec<CapacityUsed>,
     /// The hosts of `[ssh]` on which something is, or may be: one that leaves the file is still to be emptied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
 }
 
-/// The way that led to a thing.
+/// The capacity option that a pool was created by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bought {
+pub struct CapacityUsed {
     pub identity: Identity,
     /// As the plan called it.
-    pub way: String,
+    #[serde(rename = "way")]
+    pub option: String,
     /// Those before it.
     pub tried: Vec<Tried>,
 }
 
-/// A way that had no machines.
+/// A capacity option that had no machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
-    pub way: String,
+    #[serde(rename = "way")]
+    pub option: String,
     /// GKE's answer.
     pub why: String,
 }
@@ -220,8 +222,8 @@ impl Record {
         for entry in &mut self.inventory {
             entry.identity = renamed(entry.identity.clone());
         }
-        for bought in &mut self.bought {
-            bought.identity = renamed(bought.identity.clone());
+        for used in &mut self.capacity_used {
+            used.identity = renamed(used.identity.clone());
         }
         let Self { passes, stopped, begun, .. } = &mut self;
         *passes =
@@ -238,8 +240,8 @@ impl Record {
     }
 
     /// The way that led to a thing, where it was not the first.
-    pub fn bought_as(&self, identity: &Identity) -> Option<&Bought> {
-        self.bought.iter().find(|bought| &bought.identity == identity)
+    pub fn capacity_of(&self, identity: &Identity) -> Option<&CapacityUsed> {
+        self.capacity_used.iter().find(|used| &used.identity == identity)
     }
 
     /// Returns the values last set on a thing.

@@ -12,18 +12,18 @@ use serde_json::Value;
 use crate::address::{Address, FieldPath};
 use crate::secrets;
 
+mod capacity;
 mod endpoint;
 mod kind;
-mod ladder;
 mod lowered;
 mod packed;
 mod readiness;
 mod target;
 mod world;
 
+pub use capacity::{CapacityOption, CapacityOptions, Fallback, FallbackStep};
 pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
-pub use ladder::{Climb, Ladder, Rung, Way};
 pub use lowered::Lowered;
 pub use packed::Packed;
 pub use readiness::{Progress, Queued, Readiness};

@@ -118,7 +118,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         desired,
         in_file,
         external,
-        ladders,
+        capacity_options,
         hourly,
         allowed,
         partial,
@@ -135,7 +135,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         target: target.clone(),
         resources,
         external: external.clone(),
-        ladders: ladders.clone(),
+        capacity_options: capacity_options.clone(),
         hourly,
     };
     Inputs {
@@ -211,7 +211,7 @@ fn relied_on(change: &Change) -> Change {
     if change.action == Action::Keep {
         // Whether what is kept is waited for depends on what follows it.
         change.steps.retain(|step| !matches!(step, Step::Await(_)));
-        change.climb = None;
+        change.fallback = None;
     }
     for step in &mut change.steps {
         let Step::Call(call) = step else { continue };

@@ -23,7 +23,7 @@ pub use drift::{Drift, Drifted, What, drift};
 pub use make::{plan, read_set, spare};
 pub use observe::inputs::{InFile, Inputs, Partial, Selection};
 pub use observe::stop_state::{Before, StopRequest, StopState};
-pub use order::duration::LongestWay;
+pub use order::duration::CriticalPath;
 pub use propose::desired::disturbs;
 pub use propose::impact::deletion_scope;
 pub use propose::target_check::SEE_FIRST;
@@ -33,8 +33,8 @@ pub use steps::inline_pool;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{
-    Climb, Cost, External, FieldChange, Hourly, Identity, KindId, Ladder, Lane, Owner, Packed, Resource,
-    Step, Target, Until, Usual,
+    CapacityOptions, Cost, External, Fallback, FieldChange, Hourly, Identity, KindId, Lane, Owner, Packed,
+    Resource, Step, Target, Until, Usual,
 };
 
 pub use model::resource::Action;
@@ -64,8 +64,8 @@ pub struct Change {
     /// The steps that apply takes, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
     /// The further ways to try when there are no machines for `steps`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub climb: Option<Climb>,
+    #[serde(rename = "climb", default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Fallback>,
     /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
     pub follows: Vec<usize>,
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
@@ -104,7 +104,7 @@ impl Change {
             location: None,
             lane,
             steps: Vec::new(),
-            climb: None,
+            fallback: None,
             follows: Vec::new(),
             fingerprint: None,
             foreign: false,
@@ -268,9 +268,9 @@ pub struct Plan {
     /// The file's word on what was compared otherwise, for planning again.
     #[serde(default, skip_serializing_if = "InFile::is_empty")]
     pub in_file: InFile,
-    /// Node pools with `capacity`, each with all its ways.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ladders: Vec<Ladder>,
+    /// Node pools with `capacity`, each with all its options.
+    #[serde(rename = "ladders", default, skip_serializing_if = "Vec::is_empty")]
+    pub capacity_options: Vec<CapacityOptions>,
     /// Things that others own, for planning again.
     #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<External>,
@@ -360,11 +360,11 @@ impl Plan {
     pub fn flex_pools(&self) -> BTreeSet<String> {
         let wanted = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
         let wanted = wanted.map(|resource| (&resource.identity, &resource.body));
-        let ways = self
-            .ladders
+        let options = self
+            .capacity_options
             .iter()
-            .flat_map(|ladder| ladder.ways.iter().map(|way| (&ladder.identity, &way.body)));
-        let pools = wanted.chain(ways).filter_map(|(identity, body)| Some((identity.pool()?, body)));
+            .flat_map(|capacity| capacity.options.iter().map(|option| (&capacity.identity, &option.body)));
+        let pools = wanted.chain(options).filter_map(|(identity, body)| Some((identity.pool()?, body)));
         kinds::kubernetes::machines::pools(pools)
     }
 

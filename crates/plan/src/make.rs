@@ -75,7 +75,7 @@ pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
 /// The plan, or everything that stands against making one, in order of the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
-    fallback::settle(&mut inputs);
+    fallback::apply_fallback(&mut inputs);
     as_made(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
@@ -168,7 +168,7 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
         Vec::new()
     });
     planner.looks(&barriers);
-    planner.climbs();
+    planner.add_fallbacks();
     barriers
 }
 

@@ -119,9 +119,9 @@ impl Planner<'_> {
             let what = format!("{} is being deleted", resource.identity);
             return Err(self.cannot(wish, what, Some("`dask-infra apply` recreates it")));
         }
-        if let Some(way) = self.autoscaled_way(resource, &live) {
+        if let Some(option) = self.autoscaled_option(resource, &live) {
             let what = format!(
-                "the machines of {} are {way}: GKE's autoscaler sets their number",
+                "the machines of {} are {option}: GKE's autoscaler sets their number",
                 resource.identity
             );
             return Err(self.cannot(

@@ -14,7 +14,9 @@ use kinds::kind::ChangeContext;
 use model::address::Address;
 use model::diag::Code;
 use model::record::Record;
-use model::resource::{self, ByIdentity, Identity, Ladder, ObjectId, Resource, Step, Until, Usual, World};
+use model::resource::{
+    self, ByIdentity, CapacityOptions, Identity, ObjectId, Resource, Step, Until, Usual, World,
+};
 
 /// Facts about all other changes that the program of a change needs.
 struct Others<'a> {
@@ -100,7 +102,7 @@ impl<'a> Others<'a> {
             with_cluster = planner.goes_with_cluster();
             with_cluster.extend(planner.held_up());
         }
-        let inline = inline_pool(desired, &planner.seen.inputs.ladders)
+        let inline = inline_pool(desired, &planner.seen.inputs.capacity_options)
             .filter(|_| is([Action::Create, Action::Replace]));
         let replaced = planner.changes.iter().filter(|change| change.action == Action::Replace);
         let is_home = |object: &ObjectId| cascade::is_namespace(object) || cascade::defines(object).is_some();
@@ -245,12 +247,15 @@ pub(crate) fn wait_to_the_end(steps: &mut [Step]) {
 
 /// The pool that is made with its cluster, for GKE wants one there: the first without GPUs, whose machines are there to
 /// stay, that has a node from the start, as far as there is one.
-pub fn inline_pool<'d>(desired: &'d [Resource], ladders: &[Ladder]) -> Option<&'d Resource> {
+pub fn inline_pool<'d>(
+    desired: &'d [Resource],
+    capacity_options: &[CapacityOptions],
+) -> Option<&'d Resource> {
     let pools = desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. }));
     pools.min_by_key(|pool| {
         let config = &pool.body["config"];
         // Nodes that are waited for cannot be there at first, and without those that are tried there is no cluster.
-        let tried = ladders.iter().any(|ladder| ladder.identity == pool.identity);
+        let tried = capacity_options.iter().any(|capacity| capacity.identity == pool.identity);
         let waits = config["flexStart"] == true || pool.body["queuedProvisioning"]["enabled"] == true;
         let none = pool.body["nodeCount"] == 0;
         let empty = kinds::gke::node_pool::starts_empty(&pool.body);

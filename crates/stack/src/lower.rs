@@ -8,7 +8,7 @@ use kinds::section::{managed, of_others};
 use model::address::{Address, Segment};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
-    ClusterName, Cost, External, Hourly, Identity, KindId, Ladder, Owner, Resource, Role, Target,
+    CapacityOptions, ClusterName, Cost, External, Hourly, Identity, KindId, Owner, Resource, Role, Target,
 };
 use model::{catalog, schema};
 
@@ -81,9 +81,9 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(others);
     kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
     let external = external(stack, &scope);
-    let ladders = ladders(stack, &scope);
+    let capacity_options = capacity_options(stack, &scope);
     let Scope { owner, target, .. } = scope;
-    Lowered { owner, target, resources: resources.into(), external, ladders, hourly: hourly(stack) }
+    Lowered { owner, target, resources: resources.into(), external, capacity_options, hourly: hourly(stack) }
 }
 
 /// Objects of charts and files by whether a section names them.
@@ -92,10 +92,12 @@ fn of_section(section: &str, objects: Vec<Resource>) -> (Vec<Resource>, Vec<Reso
 }
 
 /// All ways of the pools that have several.
-fn ladders(stack: &Stack, scope: &Scope) -> Vec<Ladder> {
+fn capacity_options(stack: &Stack, scope: &Scope) -> Vec<CapacityOptions> {
     let Some(cluster) = &scope.target.gke else { return Vec::new() };
     let pools = managed(&stack.node_pool);
-    pools.filter_map(|(key, pool)| kinds::gke::node_pool::ladder(key, pool, cluster, scope)).collect()
+    pools
+        .filter_map(|(key, pool)| kinds::gke::node_pool::capacity_options(key, pool, cluster, scope))
+        .collect()
 }
 
 /// Returns the variables that the created pods need from the environment of whoever applies the stack.
@@ -289,7 +291,7 @@ fn hourly(stack: &Stack) -> Option<Hourly> {
         hourly.unpriced.insert(Address::new("cluster"), "Pods on Autopilot".to_owned());
     }
     for (name, pool) in ours {
-        match kinds::gke::node_pool::ways::hourly(pool) {
+        match kinds::gke::node_pool::capacity_options::hourly(pool) {
             Some(cost) => {
                 hourly.pools.insert(Address::of("node_pool", name), cost);
                 hourly.whole += cost;

@@ -28,7 +28,7 @@ impl Slurm {
     pub fn host(&self) -> Host {
         let login = self.login.as_ref().map(SshHost::all).and_then(|all| all.into_iter().next());
         let host =
-            login.unwrap_or(Host { name: "this login node".to_owned(), way: Reach::Here, slurm: false });
+            login.unwrap_or(Host { name: "this login node".to_owned(), reach: Reach::Here, slurm: false });
         Host { slurm: true, ..host }
     }
 }

@@ -91,8 +91,8 @@ impl SshHost {
         let of = |name: String| {
             let address = self.address.clone().unwrap_or_else(|| name.clone());
             let Self { name: _, address: _, user, port, identity, python, prologue } = self.clone();
-            let way = Reach::Ssh { address, user, port, identity, python, prologue };
-            Host { name, way, slurm: false }
+            let reach = Reach::Ssh { address, user, port, identity, python, prologue };
+            Host { name, reach, slurm: false }
         };
         host_names(&self.name).into_iter().map(of).collect()
     }

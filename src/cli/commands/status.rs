@@ -141,7 +141,8 @@ pub(crate) async fn look(
     let lowered = session.lowered();
     let api = link.api();
     let external = lowered.external.iter().map(|external| &external.resource);
-    let resources = plan::propose::fallback::settled(&lowered.resources, &lowered.ladders, &world);
+    let resources =
+        plan::propose::fallback::with_fallback(&lowered.resources, &lowered.capacity_options, &world);
     let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
     let all = external.chain(&resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));

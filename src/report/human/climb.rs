@@ -2,12 +2,12 @@
 
 use super::steps::steps;
 use super::style::{tame, wrap};
-use model::resource::Climb;
+use model::resource::Fallback;
 use plan::{Change, Plan};
 
 /// Appends the steps of the other ways to get machines, in the order in which they are tried.
 pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
-    let Some(Climb { first, then, last }) = &change.climb else { return };
+    let Some(Fallback { first, then, cleanup: last }) = &change.fallback else { return };
     let blank = " ".repeat(indent);
     let mut heading = |line: &str, of: &[model::resource::Step]| {
         text.push_str(&wrap(&format!("{blank}# "), &tame(line), width));
@@ -15,8 +15,8 @@ pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: us
     };
     let mut before = first;
     for rung in then {
-        heading(&format!("without machines by {before}: {}", rung.way), &rung.steps);
-        before = &rung.way;
+        heading(&format!("without machines by {before}: {}", rung.option), &rung.steps);
+        before = &rung.option;
     }
     heading(&format!("without machines by {before}, the last way:"), last);
 }
@@ -24,6 +24,6 @@ pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: us
 /// `--retry-capacity`, as long as it is not done.
 pub(super) fn asked_again(plan: &Plan, is_done: &impl Fn(usize) -> bool) -> Option<String> {
     let mut changes = plan.changes.iter().enumerate();
-    let open = changes.any(|(place, change)| change.climb.is_some() && !is_done(place));
+    let open = changes.any(|(place, change)| change.fallback.is_some() && !is_done(place));
     (plan.retry_capacity && open).then(|| "--retry-capacity".to_owned())
 }

@@ -16,7 +16,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
 use model::source::Sources;
-use plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
+use plan::{Action, Change, Consent, CriticalPath, Mode, Note, Partial, Plan, Read, Selection, Verb};
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ fn header(plan: &Plan, width: usize) -> String {
 
 /// `Time: usually 5–16 min (cluster 3–9 min, then node_pool.workers 2–7 min)`. The sandbox takes seconds for it.
 fn time(plan: &Plan) -> Option<String> {
-    let LongestWay { usual, changes } = plan.longest_way()?;
+    let CriticalPath { usual, changes } = plan.critical_path()?;
     let each = match changes.as_slice() {
         [only] => only.address.to_string(),
         several => {

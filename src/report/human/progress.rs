@@ -342,7 +342,7 @@ mod tests {
             target: Target { simulated: true, ..Target::default() },
             resources: [].into(),
             external: Vec::new(),
-            ladders: Vec::new(),
+            capacity_options: Vec::new(),
             hourly: None,
         };
         let (world, sources) = (World::empty(), Default::default());

@@ -57,7 +57,7 @@ enum Edited {
     Project,
     Cluster,
     Id,
-    Ladder,
+    CapacityOrder,
     Handed,
     Job,
 }
@@ -81,7 +81,7 @@ fn case() -> impl Strategy<Value = Case> {
         Edited::Project,
         Edited::Cluster,
         Edited::Id,
-        Edited::Ladder,
+        Edited::CapacityOrder,
         Edited::Handed,
         Edited::Job,
     ]);
@@ -112,10 +112,10 @@ impl Case {
                 "\n[node_pool.more]\nmachine_type = \"n2-standard-4\"\nnodes = 1\nreservation = {{ name = \"some\" }}\ncapacity = [\"on-demand\", {ways}]\n"
             )
         };
-        let ladder = matches!(edited, Some(Edited::Ladder));
+        let ladder = matches!(edited, Some(Edited::CapacityOrder));
         stack += &with(if ladder { "\"spot\", \"reservation\"" } else { "\"reservation\", \"spot\"" });
         match edited {
-            None | Some(Edited::Ladder) => {}
+            None | Some(Edited::CapacityOrder) => {}
             Some(Edited::Project) => stack = stack.replace("\"demo\"", "\"other-team-prod\""),
             Some(Edited::Cluster) => stack = stack.replace("name = \"c\"", "name = \"d\""),
             Some(Edited::Id) => stack = stack.replace("\"s\"\n", "\"s\"\nid = \"other-id\"\n"),

@@ -7,18 +7,20 @@ use super::field::{self, Maker};
 use crate::kind::{ChangeContext, Compare, Kind, StopEffect};
 use crate::scope::Scope;
 use model::address::{Address, FieldPath, Segment};
-use model::resource::{Action, ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
+use model::resource::{
+    Action, CapacityOption, CapacityOptions, ClusterName, Identity, KindId, Life, Resource, Usual,
+};
 use model::schema::Message;
 
 mod calls;
 pub mod capacity;
+pub mod capacity_options;
 mod fields;
 mod keys;
 mod networks;
 mod ready;
 mod registries;
 mod section;
-pub mod ways;
 
 pub use calls::{first_body, gives_its_account, starts_empty};
 pub use fields::{FIELDS, LABELS_ROLL, SCOPE, takes_hyperdisk_only};
@@ -77,7 +79,7 @@ pub fn is_emptied_by(path: &FieldPath) -> bool {
 
 /// Returns the resource of `[node_pool.KEY]`; with `capacity`, that of its first way.
 pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
-    let first = ways::first(section);
+    let first = capacity_options::first_option(section);
     let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, Maker::Stack);
     if first.is_some() {
         let capacity = resource.origin.key("capacity");
@@ -88,16 +90,21 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
 }
 
 /// All ways of `[node_pool.KEY]`; `None` without `capacity`.
-pub fn ladder(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Option<Ladder> {
-    let way = |bought: ways::Bought| Way {
-        body: lower(key, &bought.pool, cluster, scope).body,
-        hourly: ways::hourly(&bought.pool),
-        by: bought.by,
-        zone: bought.zone,
+pub fn capacity_options(
+    key: &str,
+    section: &NodePool,
+    cluster: &ClusterName,
+    scope: &Scope,
+) -> Option<CapacityOptions> {
+    let option = |pool_option: capacity_options::PoolOption| CapacityOption {
+        body: lower(key, &pool_option.pool, cluster, scope).body,
+        hourly: capacity_options::hourly(&pool_option.pool),
+        capacity: pool_option.capacity,
+        zone: pool_option.zone,
     };
-    let ways: Vec<Way> = ways::bought(section).map(way).collect();
+    let options: Vec<CapacityOption> = capacity_options::pool_options(section).map(option).collect();
     let identity = Identity::NodePool { cluster: cluster.clone(), pool: section.live_name(key).to_owned() };
-    (!ways.is_empty()).then_some(Ladder { identity, ways })
+    (!options.is_empty()).then_some(CapacityOptions { identity, options })
 }
 
 /// Returns the resource to read and compare for `[node_pool.KEY]` with `manage = false`.

@@ -259,7 +259,7 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
         spec["parameters"] = json!({ "maxRunDurationSeconds": longest.to_string() });
     }
     let mut own = metadata(name);
-    if let Some(pool) = ask.pool.and_then(|key| scope.pool(key)).filter(|pool| pool.other_ways) {
+    if let Some(pool) = ask.pool.and_then(|key| scope.pool(key)).filter(|pool| pool.other_options) {
         own["annotations"][POOL] = json!(pool.name);
     }
     if let Some(user) = ask.user {
@@ -354,7 +354,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 /// The pool of a request that may be had in ways that need none.
-pub fn pool_with_ways(request: &Value) -> Option<&str> {
+pub fn pool_with_options(request: &Value) -> Option<&str> {
     request["metadata"]["annotations"][POOL].as_str()
 }
 

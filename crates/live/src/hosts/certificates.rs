@@ -120,7 +120,7 @@ fn folders_for_clients(host: &Host, cluster: &str) -> Option<[PathBuf; 3]> {
 
 /// A name for people to recognize and for nobody to lead elsewhere: hosts of two stacks may have one name, and so may Dask clusters.
 fn name_for_clients(host: &Host, cluster: &str) -> String {
-    let (user, port) = match &host.way {
+    let (user, port) = match &host.reach {
         Reach::Ssh { user, port, .. } => (user.as_deref().unwrap_or_default(), port.unwrap_or_default()),
         Reach::Here => ("", 0),
     };
@@ -136,7 +136,7 @@ fn name_for_clients(host: &Host, cluster: &str) -> String {
 /// Why there are no files.
 pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Value, String> {
     let text = |field: &str| found[field].as_str().filter(|text| !text.is_empty());
-    let folder = match host.way {
+    let folder = match host.reach {
         Reach::Here => PathBuf::from(text("folder").ok_or("the host does not say where they are")?),
         Reach::Ssh { .. } => {
             let [folder, clients, base] =
@@ -218,7 +218,7 @@ mod tests {
     fn clients_of_each_dask_cluster_have_a_folder_of_their_own() {
         let host = |address: &str, user: Option<&str>| Host {
             name: "login".to_owned(),
-            way: Reach::Ssh {
+            reach: Reach::Ssh {
                 address: address.to_owned(),
                 user: user.map(str::to_owned),
                 port: None,

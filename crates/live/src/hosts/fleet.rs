@@ -143,7 +143,7 @@ impl<'a> Write<'a> {
 
 impl Fleet {
     pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
-        let is_local = hosts.first().is_some_and(|host| host.way == Reach::Here || host.slurm);
+        let is_local = hosts.first().is_some_and(|host| host.reach == Reach::Here || host.slurm);
         hosts.first()?;
         let places = Places::default();
         let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));

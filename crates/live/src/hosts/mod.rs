@@ -224,7 +224,7 @@ impl Agent {
             ApiError { body, ..request.failed(Class::Other, why) }
         };
         let nonce = nonce();
-        let (program, mut command) = match &self.host.way {
+        let (program, mut command) = match &self.host.reach {
             Reach::Here => {
                 let python = std::env::var_os(PYTHON).filter(|name| !name.is_empty()).map(PathBuf::from);
                 let python = python.unwrap_or_else(|| PathBuf::from("python3"));
@@ -272,7 +272,7 @@ impl Agent {
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
                 Err(cannot(format!("the agent on {} ended: {error}", self.host)))
             }
-            Ok(Ok(None) | Err(_)) if self.host.way != Reach::Here => {
+            Ok(Ok(None) | Err(_)) if self.host.reach != Reach::Here => {
                 Err(ssh::failed(request, &self.host, &running.said().await))
             }
             Ok(Ok(None) | Err(_)) => Err(cannot(running.complaint(&self.host).await)),

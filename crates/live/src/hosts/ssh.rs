@@ -70,7 +70,7 @@ pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
 /// The line for the shell at the other end that runs the agent. A shell that is not bash reads what stands in `'…'` as bash does, up to the
 /// next `'`: fish, tcsh and zsh each tried.
 pub(super) fn remote(host: &Host, start: &str, nonce: &str) -> String {
-    let (python, prologue) = match &host.way {
+    let (python, prologue) = match &host.reach {
         Reach::Ssh { python, prologue, .. } => (python.as_deref().unwrap_or(PYTHON), prologue.as_slice()),
         Reach::Here => (PYTHON, [].as_slice()),
     };
@@ -107,7 +107,7 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
     let last = lines.last().copied().unwrap_or("it said nothing");
     let has = |words: &str| lines.iter().any(|line| line.contains(words));
     let find = |words: &str| lines.iter().find(|line| line.contains(words)).copied();
-    let python = match &host.way {
+    let python = match &host.reach {
         Reach::Ssh { python: Some(python), .. } => python.trim_start_matches("~/"),
         Reach::Ssh { .. } | Reach::Here => PYTHON,
     };
@@ -166,7 +166,7 @@ pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the 
 /// The command that connects by hand, and the name under which the host's key is known.
 fn by_hand(host: &Host) -> (ShellLine, String) {
     let mut line = ShellLine::of(&program());
-    let Reach::Ssh { address, user, port, identity, .. } = &host.way else {
+    let Reach::Ssh { address, user, port, identity, .. } = &host.reach else {
         return (line.words([host.address()]), quoted(host.address()));
     };
     if let Some(port) = port {
@@ -195,7 +195,7 @@ mod tests {
     fn the_command_by_hand_reaches_the_same_host() {
         let host = |user: Option<&str>, port, identity: Option<&str>| Host {
             name: "a".into(),
-            way: Reach::Ssh {
+            reach: Reach::Ssh {
                 address: "n1".into(),
                 user: user.map(str::to_owned),
                 port,
@@ -219,9 +219,9 @@ mod tests {
     fn of(python: Option<&str>, prologue: &[&str]) -> Host {
         let prologue = prologue.iter().map(|line| (*line).to_owned()).collect();
         let python = python.map(str::to_owned);
-        let way =
+        let reach =
             Reach::Ssh { address: "n1".into(), user: None, port: None, identity: None, python, prologue };
-        Host { name: "n1".into(), way, slurm: false }
+        Host { name: "n1".into(), reach, slurm: false }
     }
 
     #[test]

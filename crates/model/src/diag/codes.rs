@@ -1059,7 +1059,7 @@ codes! {
      ADDRESS` recreates it, `apply --start` everything that is stopped."
     => "dask-infra start dask_cluster.rapids"
 
-    LowerWay "DI0386" "a pool is not on its first way"
+    CapacityFallback "DI0386" "a pool is not on its first way"
     "The first way of `capacity` had no machines when the pool was created, so they are bought in another way, perhaps at \
      another price. It stays so, as another way means another pool with new nodes. `apply --retry-capacity` replaces the \
      pool and tries the ways from the first again; if no earlier way has machines, it may end up on this one again, or on a \
@@ -1072,7 +1072,7 @@ codes! {
      unused nodes cost money."
     => "dask-infra status provisioning_request.gpus\ndask-infra apply --replace provisioning_request.gpus --allow replace:provisioning_request.gpus"
 
-    NextWay "DI0388" "a pool is still being created by one of its ways"
+    CapacityNext "DI0388" "a pool is still being created by one of its ways"
     "An apply ended while it tried the ways of `capacity`, and GKE is still creating the pool. The next apply waits for it. \
      If there are no machines, it deletes the pool and tries the remaining ways, without approval, as nothing ever ran on \
      it."

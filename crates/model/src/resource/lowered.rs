@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{External, Hourly, Ladder, Owner, Resource, Target};
+use super::{CapacityOptions, External, Hourly, Owner, Resource, Target};
 
 /// A stack as resources.
 #[derive(Clone, Debug, Serialize)]
@@ -17,8 +17,9 @@ pub struct Lowered {
     pub resources: Arc<[Resource]>,
     /// Resources that others own (`manage = false`).
     pub external: Vec<External>,
-    /// Node pools with `capacity`, each with all its ways.
-    pub ladders: Vec<Ladder>,
+    /// Node pools with `capacity`, each with all its options.
+    #[serde(rename = "ladders")]
+    pub capacity_options: Vec<CapacityOptions>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,
 }

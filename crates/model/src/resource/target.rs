@@ -33,13 +33,14 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub name: String,
-    pub way: Reach,
+    #[serde(rename = "way")]
+    pub reach: Reach,
     /// True if it is the login node of a SLURM cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slurm: bool,
 }
 
-/// Which way leads to a host.
+/// How a host is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
@@ -65,12 +66,12 @@ pub enum Reach {
 
 impl Host {
     pub fn this_machine() -> Self {
-        Self { name: "this machine".to_owned(), way: Reach::Here, slurm: false }
+        Self { name: "this machine".to_owned(), reach: Reach::Here, slurm: false }
     }
 
     /// Returns its address in a network; on the machine itself that is the loopback.
     pub fn address(&self) -> &str {
-        match &self.way {
+        match &self.reach {
             Reach::Here => "127.0.0.1",
             Reach::Ssh { address, .. } => address,
         }
@@ -126,7 +127,7 @@ impl Target {
 
     /// The names of hosts that things are placed on; none where there is only the machine itself, or SLURM places them.
     pub fn host_names(&self) -> Option<Vec<String>> {
-        let is_local = self.hosts.iter().all(|host| host.way == Reach::Here || host.slurm);
+        let is_local = self.hosts.iter().all(|host| host.reach == Reach::Here || host.slurm);
         (!is_local).then(|| self.hosts.iter().map(|host| host.name.clone()).collect())
     }
 

@@ -12,31 +12,35 @@ use kinds::dask;
 use kinds::scope::POOL_LABEL;
 use model::resource::{ClusterName, Identity, ObjectId, World};
 
-/// How a thing goes along with another one.
+/// How a thing is deleted with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CascadeReason {
     /// It is in a GKE cluster.
     Cluster,
-    /// It is a Pod on a node of a pool, and has no controller that makes it anew elsewhere.
+    /// It is a Pod on a node of a pool, and has no controller that recreates it elsewhere.
     Pool,
     Namespace,
     /// It is of the kind of a definition.
     Definition,
-    /// All its owners go. Source: the garbage collector, <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>.
+    /// All its owners are deleted. Source: the garbage collector, <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>.
     Owner,
     /// It is attached to a DaskCluster.
     DaskCluster,
 }
 
-/// How a thing goes along with another one, as far as their names tell.
-pub fn holds(home: &Identity, thing: &Identity) -> Option<Way> {
+/// Returns how a thing is deleted with another one, as far as their names tell.
+pub fn holds(home: &Identity, thing: &Identity) -> Option<CascadeReason> {
     match (home, thing) {
         (Identity::Cluster(_), Identity::Cluster(_)) => None,
-        (Identity::Cluster(_), _) => Some(Way::Cluster),
+        (Identity::Cluster(_), _) => Some(CascadeReason::Cluster),
         (Identity::Object(home), Identity::Object(thing)) => {
             let inside = is_namespace(home) && thing.namespace.as_ref() == Some(&home.name);
             let defined = || defines(home) == Some((thing.gvk.plural.as_str(), thing.gvk.group.as_str()));
-            if inside { Some(Way::Namespace) } else { defined().then_some(Way::Definition) }
+            if inside {
+                Some(CascadeReason::Namespace)
+            } else {
+                defined().then_some(CascadeReason::Definition)
+            }
         }
         (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => None,
     }
@@ -54,11 +58,11 @@ pub fn defines(object: &ObjectId) -> Option<(&str, &str)> {
 
 /// The cause of a delete that comes with the delete of another thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Along {
+pub struct CascadeEntry {
     /// The thing that is deleted by itself, at the beginning of the chain.
     pub root: Identity,
-    /// How the thing goes along with its neighbour in the chain.
-    pub way: Way,
+    /// How the thing is deleted with its neighbor in the chain.
+    pub reason: CascadeReason,
 }
 
 /// Holders with which live things could be deleted.
@@ -74,7 +78,7 @@ enum Home<'w> {
     Pool(&'w str),
 }
 
-/// A world's things by what they could go along with.
+/// A world's things by what they could be deleted with.
 pub struct Cascade<'w> {
     world: &'w World,
     cluster: Option<&'w ClusterName>,
@@ -115,10 +119,10 @@ impl<'w> Cascade<'w> {
     }
 
     /// Returns what is deleted directly with a thing, not what is deleted with that in turn.
-    pub fn direct(&self, goes: &Identity) -> Vec<(Identity, Way)> {
-        let found = |home: Home<'_>, way: Way| {
+    pub fn direct(&self, goes: &Identity) -> Vec<(Identity, CascadeReason)> {
+        let found = |home: Home<'_>, reason: CascadeReason| {
             let objects = self.at.get(&home).into_iter().flatten();
-            objects.map(move |object| (Identity::Object((*object).clone()), way)).collect::<Vec<_>>()
+            objects.map(move |object| (Identity::Object((*object).clone()), reason)).collect::<Vec<_>>()
         };
         match goes {
             Identity::Cluster(_) => {
@@ -127,23 +131,26 @@ impl<'w> Cascade<'w> {
                 });
                 let objects = self.world.inside.live().into_iter().flatten();
                 let objects = objects.map(|(object, _)| Identity::Object(object.clone()));
-                pools.chain(objects).map(|thing| (thing, Way::Cluster)).collect()
+                pools.chain(objects).map(|thing| (thing, CascadeReason::Cluster)).collect()
             }
-            Identity::NodePool { pool, .. } => found(Home::Pool(pool), Way::Pool),
+            Identity::NodePool { pool, .. } => found(Home::Pool(pool), CascadeReason::Pool),
             Identity::Object(object) => {
                 let mut along = Vec::new();
                 if is_namespace(object) {
-                    along.extend(found(Home::Namespace(&object.name), Way::Namespace));
+                    along.extend(found(Home::Namespace(&object.name), CascadeReason::Namespace));
                 }
                 if let Some((plural, group)) = defines(object) {
-                    along.extend(found(Home::Definition(plural, group), Way::Definition));
+                    along.extend(found(Home::Definition(plural, group), CascadeReason::Definition));
                 }
                 if object.gvk == dask::api::cluster() {
                     let namespace = object.namespace.as_deref().unwrap_or_default();
-                    along.extend(found(Home::DaskCluster(namespace, &object.name), Way::DaskCluster));
+                    along.extend(found(
+                        Home::DaskCluster(namespace, &object.name),
+                        CascadeReason::DaskCluster,
+                    ));
                 }
                 let uid = self.world.find(goes).and_then(|live| live["metadata"]["uid"].as_str());
-                along.extend(uid.into_iter().flat_map(|uid| found(Home::Owner(uid), Way::Owner)));
+                along.extend(uid.into_iter().flat_map(|uid| found(Home::Owner(uid), CascadeReason::Owner)));
                 along
             }
             Identity::Check(_) => Vec::new(),
@@ -151,18 +158,18 @@ impl<'w> Cascade<'w> {
     }
 
     /// Everything that goes along when these go, in chains.
-    pub fn all(&self, goes: &[Identity]) -> BTreeMap<Identity, Along> {
+    pub fn all(&self, goes: &[Identity]) -> BTreeMap<Identity, CascadeEntry> {
         let mut going: BTreeSet<Identity> = goes.iter().cloned().collect();
         let mut open: Vec<(Identity, Identity)> =
             goes.iter().rev().map(|one| (one.clone(), one.clone())).collect();
         let mut along = BTreeMap::new();
         while let Some((one, root)) = open.pop() {
-            for (thing, way) in self.direct(&one) {
-                let stays = way == Way::Owner && !self.loses_all_owners(&thing, &going);
+            for (thing, reason) in self.direct(&one) {
+                let stays = reason == CascadeReason::Owner && !self.loses_all_owners(&thing, &going);
                 if stays || !going.insert(thing.clone()) {
                     continue;
                 }
-                along.insert(thing.clone(), Along { root: root.clone(), way });
+                along.insert(thing.clone(), CascadeEntry { root: root.clone(), reason });
                 open.push((thing, root.clone()));
             }
         }

@@ -8,7 +8,7 @@ use crate::observe::stop_state::{Before, StopState};
 use crate::{Change, Consent, Mode, Note, Plan, Read};
 use model::address::Address;
 use model::resource::{
-    External, Hourly, Identity, Ladder, Lowered, ObjectId, Owner, Resource, Target, World,
+    CapacityOptions, External, Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, World,
 };
 use model::source::Sources;
 
@@ -95,8 +95,8 @@ pub struct Inputs<'a> {
     pub desired: Arc<[Resource]>,
     /// Things that others own and the stack reads.
     pub external: Vec<External>,
-    /// Node pools with `capacity`, each with all its ways.
-    pub ladders: Vec<Ladder>,
+    /// Node pools with `capacity`, each with all its options.
+    pub capacity_options: Vec<CapacityOptions>,
     /// The live state.
     pub world: &'a World,
     pub target: Target,
@@ -130,7 +130,7 @@ pub struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     /// Of a stack as a whole, without flags.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
-        let Lowered { owner, target, resources, external, ladders, hourly } = stack;
+        let Lowered { owner, target, resources, external, capacity_options, hourly } = stack;
         let record = world.record.as_ref();
         let stopped = record.map(|record| record.stopped.clone()).unwrap_or_default();
         let starting = record.map(|record| record.starting.clone()).unwrap_or_default();
@@ -138,7 +138,7 @@ impl<'a> Inputs<'a> {
         Self {
             desired: resources,
             external,
-            ladders,
+            capacity_options,
             world,
             target,
             owner,
@@ -171,7 +171,7 @@ impl<'a> Inputs<'a> {
         let Self {
             desired,
             external,
-            ladders,
+            capacity_options,
             world,
             target,
             owner,
@@ -202,7 +202,7 @@ impl<'a> Inputs<'a> {
             barriers: Vec::new(),
             desired,
             in_file,
-            ladders,
+            capacity_options,
             external,
             reads,
             notes,

@@ -1,29 +1,29 @@
-//! How long an apply of a plan usually takes: along the changes that wait for each other, the longest way through them.
+//! How long an apply of a plan usually takes: along the changes that wait for each other, the longest path through them.
 
 use crate::{Change, Plan};
 use model::resource::Usual;
 
-/// The longest way through what takes long, and how long it is.
+/// The longest path through what takes long, and how long it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LongestWay<'p> {
-    /// Of the whole way, when all on it goes fast and when all on it goes slowly.
+pub struct CriticalPath<'p> {
+    /// Of the whole path, when all on it goes fast and when all on it goes slowly.
     pub usual: Usual,
     /// The changes on it that take long, in the order of doing.
     pub changes: Vec<&'p Change>,
 }
 
 impl Plan {
-    /// The longest way through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
-    pub fn longest_way(&self) -> Option<LongestWay<'_>> {
+    /// The longest path through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
+    pub fn critical_path(&self) -> Option<CriticalPath<'_>> {
         let own: Vec<Option<Usual>> = self.changes.iter().map(|change| change.usual).collect();
         let (usual, places) = longest(&own, |place| self.before(&self.changes[place]).collect())?;
-        Some(LongestWay { usual, changes: places.into_iter().map(|place| &self.changes[place]).collect() })
+        Some(CriticalPath { usual, changes: places.into_iter().map(|place| &self.changes[place]).collect() })
     }
 }
 
-/// The longest way up to a change, it included.
+/// The longest path up to a change, it included.
 #[derive(Clone, Copy, Default)]
-struct Way {
+struct Path {
     usual: Usual,
     /// The last on it that takes long.
     last: Option<usize>,
@@ -32,34 +32,34 @@ struct Way {
 }
 
 fn longest(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Option<(Usual, Vec<usize>)> {
-    let ways = ways(own, before);
-    let ends = ways.iter().filter_map(|way| Some((way.usual, way.last?)));
+    let paths = paths(own, before);
+    let ends = paths.iter().filter_map(|path| Some((path.usual, path.last?)));
     let (usual, last) = ends.max_by_key(|(usual, _)| usual.most)?;
     let mut places: Vec<usize> =
-        std::iter::successors(Some(last), |place| ways.get(*place)?.earlier).collect();
+        std::iter::successors(Some(last), |place| paths.get(*place)?.earlier).collect();
     places.reverse();
     Some((usual, places))
 }
 
-fn ways(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Way> {
-    let mut ways: Vec<Option<Way>> = vec![None; own.len()];
+fn paths(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Path> {
+    let mut paths: Vec<Option<Path>> = vec![None; own.len()];
     let mut open: Vec<usize> = (0..own.len()).rev().collect();
     // Each is looked at again after all that it waits for; a plan has no circles.
     while let Some(place) = open.last().copied() {
         let before = before(place);
-        let ahead: Vec<usize> = before.iter().copied().filter(|place| ways[*place].is_none()).collect();
-        if ways[place].is_some() || ahead.is_empty() {
+        let ahead: Vec<usize> = before.iter().copied().filter(|place| paths[*place].is_none()).collect();
+        if paths[place].is_some() || ahead.is_empty() {
             open.pop();
-            let reached = before.into_iter().filter_map(|place| ways[place]);
-            let reached = reached.max_by_key(|way| way.usual.most).unwrap_or_default();
-            ways[place].get_or_insert_with(|| own[place].map_or(reached, |own| reached.and(place, own)));
+            let reached = before.into_iter().filter_map(|place| paths[place]);
+            let reached = reached.max_by_key(|path| path.usual.most).unwrap_or_default();
+            paths[place].get_or_insert_with(|| own[place].map_or(reached, |own| reached.and(place, own)));
         }
         open.extend(ahead);
     }
-    ways.into_iter().map(Option::unwrap_or_default).collect()
+    paths.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-impl Way {
+impl Path {
     fn and(self, place: usize, own: Usual) -> Self {
         let Usual { least, most } = self.usual;
         let usual = Usual { least: least.saturating_add(own.least), most: most.saturating_add(own.most) };

@@ -202,7 +202,7 @@ impl Planner<'_> {
 
     /// Returns true if the pool of a request was bought in a way that needs no request.
     fn is_needless(&self, request: &Value) -> bool {
-        let pool = provisioning::pool_with_ways(request);
+        let pool = provisioning::pool_with_options(request);
         let live = pool.and_then(|pool| self.seen.inputs.world.pools.get(pool));
         live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
     }

@@ -232,7 +232,7 @@ impl Planner<'_> {
             return (Action::Replace, Some(Reason::Requested));
         }
         let stopped = self.seen.inputs.stop_of(&resource.identity).is_some();
-        if let Some(reason) = self.leaves_its_way(resource, live).filter(|_| !stopped) {
+        if let Some(reason) = self.leaves_option(resource, live).filter(|_| !stopped) {
             return (Action::Replace, Some(reason));
         }
         if let Some(trouble) = self.trouble(resource, live).filter(|_| !stopped) {

@@ -188,10 +188,10 @@ impl Planner<'_> {
         for before in self.recorded_hosts() {
             let now = inputs.target.hosts.iter().find(|now| now.name == before.name);
             if let Some(now) = now
-                && way(now) != way(before)
+                && reach_text(now) != reach_text(before)
                 && live.iter().any(|live| lacks(live, &now.name))
             {
-                told.insert((&now.name, way(before), way(now)));
+                told.insert((&now.name, reach_text(before), reach_text(now)));
             }
         }
         let note = |(name, before, now): (&String, String, String)| {
@@ -223,8 +223,8 @@ pub(crate) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>)
 }
 
 /// `ada@10.0.0.7:2222`
-fn way(host: &Host) -> String {
-    let Reach::Ssh { address, user, port, .. } = &host.way else { return host.name.clone() };
+fn reach_text(host: &Host) -> String {
+    let Reach::Ssh { address, user, port, .. } = &host.reach else { return host.name.clone() };
     let user = user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
     format!("{user}{address}{port}")

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::observe::cascade::{Along, Cascade, Way, defines, holds, is_namespace, pods_of_pool};
+use crate::observe::cascade::{
+    Cascade, CascadeEntry, CascadeReason, defines, holds, is_namespace, pods_of_pool,
+};
 use crate::planner::Planner;
 use crate::propose::prune::dask_things;
 use crate::reason::{Holder, Reason};
@@ -131,7 +133,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
-    fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
+    fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.seen.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
@@ -142,7 +144,7 @@ impl<'w> Planner<'w> {
         let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
         // A GKE cluster takes all of it along, and all of it is planned anew or deleted.
         let along = along.iter().filter(|(_, along)| !matches!(along.root, Identity::Cluster(_)));
-        for (thing, Along { root, way }) in along {
+        for (thing, CascadeEntry { root, reason }) in along {
             let Some(live) = inputs.world.find(thing) else { continue };
             let action = action(self, thing);
             let wanted = desired.get(thing).copied();
@@ -151,7 +153,8 @@ impl<'w> Planner<'w> {
                 continue;
             }
             if let Some(resource) = wanted.filter(|_| inputs.mode == Mode::Apply) {
-                let anew = action == Some(Action::Replace) && (*way == Way::Pool || self.is_replaced(root));
+                let anew = action == Some(Action::Replace)
+                    && (*reason == CascadeReason::Pool || self.is_replaced(root));
                 if !anew && !self.with_owner.contains(thing) {
                     self.protected(resource, "delete");
                     kept.entry(root).or_default().push(thing);
@@ -285,7 +288,7 @@ impl<'w> Planner<'w> {
     fn of_others(
         &mut self,
         cascade: &Cascade<'w>,
-        along: &BTreeMap<Identity, Along>,
+        along: &BTreeMap<Identity, CascadeEntry>,
         planned: &mut BTreeSet<Identity>,
     ) {
         let inputs = self.seen.inputs;
@@ -299,15 +302,18 @@ impl<'w> Planner<'w> {
         let gangs = self.own_gangs();
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
-            let Some(Along { way, .. }) = along.get(&identity) else { continue };
+            let Some(CascadeEntry { reason, .. }) = along.get(&identity) else { continue };
             let ours = self.is_ours(object, live) || self.is_of_our_work(&gangs, object, live);
             let ours = ours || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
-            let child = match way {
-                Way::Cluster => {
+            let child = match reason {
+                CascadeReason::Cluster => {
                     live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
                 }
-                Way::Owner => true,
-                Way::Pool | Way::Namespace | Way::Definition | Way::DaskCluster => {
+                CascadeReason::Owner => true,
+                CascadeReason::Pool
+                | CascadeReason::Namespace
+                | CascadeReason::Definition
+                | CascadeReason::DaskCluster => {
                     cascade.has_owner(live, |owner| along.contains_key(owner) || gone.contains(owner))
                 }
             };
@@ -315,21 +321,23 @@ impl<'w> Planner<'w> {
                 continue;
             }
             let namespace = object.namespace.as_deref();
-            match (way, namespace) {
+            match (reason, namespace) {
                 // Cluster-wide things of others are not told from the system's.
-                (Way::Cluster, None) => continue,
-                (Way::Cluster, Some(_)) if system::made(object, live, &inputs.owner.stack) => continue,
-                (Way::Cluster, Some(namespace)) => {
+                (CascadeReason::Cluster, None) => continue,
+                (CascadeReason::Cluster, Some(_)) if system::made(object, live, &inputs.owner.stack) => {
+                    continue;
+                }
+                (CascadeReason::Cluster, Some(namespace)) => {
                     strangers.entry(namespace.to_owned()).or_default().push((object, live));
                     continue;
                 }
                 // Named by themselves.
-                (Way::Owner | Way::DaskCluster, _) => continue,
-                (Way::Pool | Way::Namespace | Way::Definition, _) => {}
+                (CascadeReason::Owner | CascadeReason::DaskCluster, _) => continue,
+                (CascadeReason::Pool | CascadeReason::Namespace | CascadeReason::Definition, _) => {}
             }
-            let with = match way {
-                Way::Definition => Holder::Definition,
-                Way::Pool => Holder::Node,
+            let with = match reason {
+                CascadeReason::Definition => Holder::Definition,
+                CascadeReason::Pool => Holder::Node,
                 _ => Holder::Namespace,
             };
             self.stranger(planned, object, live, with);
@@ -350,7 +358,7 @@ impl<'w> Planner<'w> {
     fn runs_of_jobs(
         &mut self,
         cascade: &Cascade<'w>,
-        along: &BTreeMap<Identity, Along>,
+        along: &BTreeMap<Identity, CascadeEntry>,
         planned: &mut BTreeSet<Identity>,
     ) {
         let world = self.seen.inputs.world;

@@ -161,8 +161,8 @@ impl Planner<'_> {
             } else if matches!(one.identity, Identity::Cluster(_)) {
                 // GKE makes a cluster with one pool. One that is on its way out is made anew.
                 let absent = world.cluster.live().is_none_or(is_going);
-                let pool =
-                    inline_pool(&self.seen.inputs.desired, &self.seen.inputs.ladders).filter(|_| absent);
+                let pool = inline_pool(&self.seen.inputs.desired, &self.seen.inputs.capacity_options)
+                    .filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
                 needs[place].extend(candidates.iter().position(made));
             } else {

@@ -84,7 +84,8 @@ fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
 
 /// Notes a first pool that has GPUs. Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
 fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
-    let Some(pool) = inline_pool(&plan.desired, &plan.ladders).filter(|_| plan.changes.iter().any(is_made))
+    let Some(pool) =
+        inline_pool(&plan.desired, &plan.capacity_options).filter(|_| plan.changes.iter().any(is_made))
     else {
         return;
     };

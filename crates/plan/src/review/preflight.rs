@@ -278,7 +278,7 @@ impl Pool {
         let body = &resource.body;
         let many = u64::try_from(zones.len()).unwrap_or_default();
         let at = |field: &str| resource.origin_of(&FieldPath::keys([field]));
-        let tried = plan.ladders.iter().any(|ladder| ladder.identity == change.identity);
+        let tried = plan.capacity_options.iter().any(|capacity| capacity.identity == change.identity);
         let node = Node::of(body, addresses);
         let pool = Self {
             address: change.address.clone(),

@@ -287,8 +287,8 @@ pub(crate) fn machines_can_be_had(context: &mut Context<'_>) {
         let small = ["a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"].contains(&machine);
         let large = ["a3-ultragpu-", "a4-", "a4x-"].iter().any(|series| machine.starts_with(series));
         let reserved = matches!(pool.reservation, Some(Reservation::Any | Reservation::Named(_)));
-        let way = pool.capacity.iter().any(|way| *way != Capacity::OnDemand);
-        let had = pool.spot || pool.waits_for_machines() || large && reserved || way;
+        let option = pool.capacity.iter().any(|option| *option != Capacity::OnDemand);
+        let had = pool.spot || pool.waits_for_machines() || large && reserved || option;
         if had || !(small || large) {
             continue;
         }

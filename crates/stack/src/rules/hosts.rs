@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rules::Context;
-use crate::rules::ways::{is_host_name, way_is_plain};
+use crate::rules::ssh_hosts::{host_is_plain, is_host_name};
 use crate::{CheckRun, Environment, Replicas, Stack};
 use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 use kinds::dask::job::DaskJob;
@@ -673,7 +673,7 @@ pub(crate) fn hosts_are_there(context: &mut Context<'_>) {
     let mut names: Vec<String> = Vec::new();
     for (index, host) in stack.ssh.iter().flat_map(|ssh| &ssh.hosts).enumerate() {
         let place = FieldPath::keys(["ssh", "hosts"]).index(index);
-        way_is_plain(context, &place, host);
+        host_is_plain(context, &place, host);
         let several = host.all();
         if several.len() > 1 && host.address.is_some() {
             let message = format!("`{}` is several hosts, which cannot have one address", host.name);

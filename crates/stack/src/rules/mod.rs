@@ -15,6 +15,7 @@ use model::source::{Sources, Span};
 mod anti_affinity;
 mod autopilot;
 mod capacity;
+mod capacity_options;
 mod charts;
 mod container;
 mod dask;
@@ -24,7 +25,6 @@ mod gke;
 mod hosts;
 mod jobs;
 mod kueue;
-mod ladder;
 mod machines;
 mod manifests;
 mod names;
@@ -42,8 +42,8 @@ mod secrets;
 mod sections;
 mod services;
 mod slurm;
+mod ssh_hosts;
 mod values;
-mod ways;
 mod workers;
 mod zones;
 
@@ -113,9 +113,9 @@ const RULES: &[Rule] = &[
     capacity::machines_can_be_had,
     queued_pools::pools_wait_well,
     queued_pools::made_pools_wait_well,
-    ladder::ways_set_what_they_need,
-    ladder::ways_are_tried,
-    ladder::ways_have_what_they_need,
+    capacity_options::option_keys,
+    capacity_options::option_order,
+    capacity_options::option_requirements,
     dask::gpus_fit_a_node,
     dask::gpus_fit_the_pool,
     dask::checks_have_gpus,

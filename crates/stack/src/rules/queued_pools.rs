@@ -31,9 +31,9 @@ struct Advice {
 pub(crate) fn pools_wait_well(context: &mut Context<'_>) {
     let cluster = context.stack.cluster.as_ref();
     for (path, pool) in context.pools() {
-        let way = |way: Capacity| pool.capacity.contains(&way);
-        let queued = pool.queued == Some(true) || way(Capacity::Queued);
-        let flex = pool.flex_start == Some(true) || way(Capacity::FlexStart);
+        let option = |option: Capacity| pool.capacity.contains(&option);
+        let queued = pool.queued == Some(true) || option(Capacity::Queued);
+        let flex = pool.flex_start == Some(true) || option(Capacity::FlexStart);
         if !queued && !flex {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Checks of what a stack of `[slurm]` asks of SLURM.
 
 use crate::rules::Context;
-use crate::rules::ways::{is_host_name, way_is_plain};
+use crate::rules::ssh_hosts::{host_is_plain, is_host_name};
 use kinds::slurm::{SlurmKeys, minutes};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -128,7 +128,7 @@ fn asks_for_gpus(directive: &str) -> bool {
 fn login_is_a_host(context: &mut Context<'_>) {
     let Some(login) = context.stack.slurm.as_ref().and_then(|slurm| slurm.login.as_ref()) else { return };
     let place = FieldPath::keys(["slurm", "login"]);
-    way_is_plain(context, &place, login);
+    host_is_plain(context, &place, login);
     let all = login.all();
     if all.len() > 1 {
         let message = format!("`{}` is several login nodes", login.name);

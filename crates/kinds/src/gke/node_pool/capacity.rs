@@ -37,7 +37,7 @@ pub enum Addresses {
 
 /// How the machines of a pool are got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bought {
+enum Purchase {
     OnDemand,
     /// They may come out of a reservation, whose machines have been counted.
     MaybeReserved,
@@ -65,7 +65,7 @@ impl Node {
     pub fn of(pool: &Value, cluster: Addresses) -> Self {
         let config = &pool["config"];
         let machine = text(&config["machineType"]).to_owned();
-        let bought = bought(pool);
+        let purchase = purchase(pool);
         let addresses = match pool["networkConfig"]["enablePrivateNodes"].as_bool() {
             Some(true) => Addresses::Private,
             Some(false) => Addresses::Public,
@@ -79,9 +79,9 @@ impl Node {
             secure_boot: config["shieldedInstanceConfig"]["enableSecureBoot"] == true,
             machine,
         };
-        if bought != Bought::Reserved {
-            node.gpus(config, bought);
-            node.cpus(bought);
+        if purchase != Purchase::Reserved {
+            node.gpus(config, purchase);
+            node.cpus(purchase);
         }
         node.disk(config);
         if addresses != Addresses::Private {
@@ -102,15 +102,15 @@ impl Node {
         self.shares.push(Share { quota: quota.to_owned(), of_spot, amount, certain });
     }
 
-    fn gpus(&mut self, config: &Value, bought: Bought) {
+    fn gpus(&mut self, config: &Value, purchase: Purchase) {
         for gpu in config["accelerators"].as_array().into_iter().flatten() {
             let (kind, count) =
                 (text(&gpu["acceleratorType"]), number(&gpu["acceleratorCount"]).unwrap_or(1));
-            let certain = bought == Bought::OnDemand;
+            let certain = purchase == Purchase::OnDemand;
             match catalog::quota_metric(kind, catalog::Capacity::OnDemand) {
                 Some(quota) => {
                     let of_spot = catalog::quota_metric(kind, catalog::Capacity::Spot);
-                    self.takes(&quota, of_spot.filter(|_| bought == Bought::Spot), count, certain);
+                    self.takes(&quota, of_spot.filter(|_| purchase == Purchase::Spot), count, certain);
                 }
                 None => self.elsewhere.push(format!("the quota of {kind}")),
             }
@@ -120,9 +120,9 @@ impl Node {
         }
     }
 
-    fn cpus(&mut self, bought: Bought) {
+    fn cpus(&mut self, purchase: Purchase) {
         let machine = self.machine.clone();
-        let spot = bought == Bought::Spot;
+        let spot = purchase == Purchase::Spot;
         let Some(vcpus) = catalog::machine(&machine).and_then(|machine| machine.vcpus).map(u64::from) else {
             self.elsewhere.push(format!("the vCPUs of {machine}"));
             return;
@@ -131,12 +131,12 @@ impl Node {
             Some(quota) => {
                 let of_spot = catalog::cpu_quota(&machine, catalog::Capacity::Spot).filter(|_| spot);
                 // Which quota E2 counts against is recalled.
-                let certain = bought == Bought::OnDemand && !machine.starts_with("e2-");
+                let certain = purchase == Purchase::OnDemand && !machine.starts_with("e2-");
                 self.takes(quota, of_spot.map(str::to_owned), vcpus, certain);
             }
             None => self.elsewhere.push(format!("the quota of the vCPUs of {machine}")),
         }
-        self.takes(catalog::GLOBAL_CPU_QUOTA, None, vcpus, bought == Bought::OnDemand);
+        self.takes(catalog::GLOBAL_CPU_QUOTA, None, vcpus, purchase == Purchase::OnDemand);
     }
 
     fn disk(&mut self, config: &Value) {
@@ -153,16 +153,16 @@ impl Node {
     }
 }
 
-fn bought(pool: &Value) -> Bought {
+fn purchase(pool: &Value) -> Purchase {
     let config = &pool["config"];
     let spot = ["spot", "preemptible", "flexStart"].iter().any(|key| config[key] == true);
     if spot || pool["queuedProvisioning"]["enabled"] == true {
-        return Bought::Spot;
+        return Purchase::Spot;
     }
     match text(&config["reservationAffinity"]["consumeReservationType"]) {
-        "SPECIFIC_RESERVATION" => Bought::Reserved,
-        "ANY_RESERVATION" | "ANY_RESERVATION_THEN_FAIL" => Bought::MaybeReserved,
-        _ => Bought::OnDemand,
+        "SPECIFIC_RESERVATION" => Purchase::Reserved,
+        "ANY_RESERVATION" | "ANY_RESERVATION_THEN_FAIL" => Purchase::MaybeReserved,
+        _ => Purchase::OnDemand,
     }
 }
 

@@ -352,7 +352,7 @@ impl NodePool {
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             queued: self.for_requests() != ForRequests::Never,
-            other_ways: self.for_requests() == ForRequests::Perhaps,
+            other_options: self.for_requests() == ForRequests::Perhaps,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `capacity`: the ways to buy the machines of a pool.
+//! `capacity`: the options to buy the machines of a pool.
 
 use crate::Nodes;
 use crate::rules::Context;
@@ -6,21 +6,21 @@ use kinds::gke::node_pool::Capacity;
 use kinds::gke::node_pool::Reservation;
 use model::diag::{Code, Diagnostic};
 
-/// Each way sets what it needs, so nothing else of the section does.
-pub(crate) fn ways_set_what_they_need(context: &mut Context<'_>) {
+/// Each option sets what it needs, so nothing else of the section does.
+pub(crate) fn option_keys(context: &mut Context<'_>) {
     for (path, pool) in context.pools().filter(|(_, pool)| !pool.capacity.is_empty()) {
         let keys = [
             ("spot", pool.spot, "\"spot\""),
             ("flex_start", pool.flex_start.is_some(), "\"flex-start\""),
             ("queued", pool.queued.is_some(), "\"queued\""),
         ];
-        for (key, _, way) in keys.into_iter().filter(|(_, said, _)| *said) {
+        for (key, _, option) in keys.into_iter().filter(|(_, said, _)| *said) {
             let finding = Diagnostic::error(
                 Code::CapacityBeside,
                 format!("`{key}` and `capacity` both say how machines are bought"),
             );
             let finding = finding.at_value(path.key(key), "here").at_value(path.key("capacity"), "and here");
-            context.say(finding.help(format!("remove `{key}`; the way {way} of `capacity` is the same")));
+            context.say(finding.help(format!("remove `{key}`; the way {option} of `capacity` is the same")));
         }
         let named = pool.capacity.contains(&Capacity::Reservation);
         let what = match &pool.reservation {
@@ -39,20 +39,20 @@ pub(crate) fn ways_set_what_they_need(context: &mut Context<'_>) {
     }
 }
 
-/// Each way is listed once, and one that does not wait for machines stands behind none that does.
-pub(crate) fn ways_are_tried(context: &mut Context<'_>) {
+/// Each option is listed once, and one that does not wait for machines stands behind none that does.
+pub(crate) fn option_order(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let at = |place: usize| path.key("capacity").index(place);
-        for (place, way) in pool.capacity.iter().enumerate() {
-            let word = way.word();
+        for (place, option) in pool.capacity.iter().enumerate() {
+            let word = option.word();
             let before = &pool.capacity[..place];
-            if let Some(first) = before.iter().position(|other| other == way) {
+            if let Some(first) = before.iter().position(|other| other == option) {
                 let finding = Diagnostic::error(Code::CapacityOrder, format!("\"{word}\" is tried once"));
                 let finding = finding.at_value(at(first), "first").at_value(at(place), "again");
                 context.say(finding.help("remove one of the two"));
                 continue;
             }
-            let waits = before.iter().position(|other| other.waits()).filter(|_| !way.waits());
+            let waits = before.iter().position(|other| other.waits()).filter(|_| !option.waits());
             if let Some(waiting) = waits {
                 let what =
                     format!("\"{word}\" is never tried: \"{}\" waits for machines", before[waiting].word());
@@ -65,18 +65,18 @@ pub(crate) fn ways_are_tried(context: &mut Context<'_>) {
 }
 
 /// A reservation has a name, and a pool that is to lack machines starts with some.
-pub(crate) fn ways_have_what_they_need(context: &mut Context<'_>) {
+pub(crate) fn option_requirements(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
-        let place = |wanted: fn(Capacity) -> bool| pool.capacity.iter().position(|way| wanted(*way));
+        let place = |wanted: fn(Capacity) -> bool| pool.capacity.iter().position(|option| wanted(*option));
         let at = |place: usize| path.key("capacity").index(place);
-        let reserved = place(|way| way == Capacity::Reservation);
+        let reserved = place(|option| option == Capacity::Reservation);
         if let Some(reserved) = reserved.filter(|_| pool.reservation.is_none()) {
             let what = "the way \"reservation\" needs a reservation";
             let finding = Diagnostic::error(Code::CapacityNeeds, what).at_value(at(reserved), "");
             context.say(finding.help("add `reservation = { name = \"…\" }`"));
         }
         let starts_empty = matches!(pool.size(), Nodes::Fixed(0) | Nodes::Autoscaled { min: 0, .. });
-        if let Some(tried) = place(|way| !way.waits()).filter(|_| starts_empty) {
+        if let Some(tried) = place(|option| !option.waits()).filter(|_| starts_empty) {
             let what = "a pool that starts without nodes tries no ways: the first one always succeeds";
             let finding = Diagnostic::error(Code::CapacityNeeds, what);
             let finding = finding.at_value(path.key("nodes"), "no node at first").at_value(at(tried), "");
@@ -85,7 +85,9 @@ pub(crate) fn ways_have_what_they_need(context: &mut Context<'_>) {
             ));
         }
         let none = matches!(pool.size(), Nodes::Fixed(0));
-        if let Some(waits) = place(Capacity::waits).filter(|_| none && place(|way| !way.waits()).is_none()) {
+        if let Some(waits) =
+            place(Capacity::waits).filter(|_| none && place(|option| !option.waits()).is_none())
+        {
             let what = "machines that are waited for need a number of at least 1";
             let finding = Diagnostic::error(Code::CapacityNeeds, what).at_value(path.key("nodes"), "");
             context.say(finding.at_value(at(waits), "").help("set `nodes = { min = 0, max = 4 }`"));

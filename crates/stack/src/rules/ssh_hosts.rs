@@ -12,7 +12,7 @@ type Row<'a> = (&'a str, &'a Option<String>, fn(&str) -> bool, &'a str);
 
 /// Checks that what `ssh` and its `ProxyCommand` are given holds nothing that a shell reads otherwise. Older ones put it into commands as it is
 /// (CVE-2023-51385).
-pub(crate) fn way_is_plain(context: &mut Context<'_>, place: &FieldPath, host: &SshHost) {
+pub(crate) fn host_is_plain(context: &mut Context<'_>, place: &FieldPath, host: &SshHost) {
     let is_address = |text: &str| is_host_name(text) || text.parse::<IpAddr>().is_ok();
     let rows: [Row<'_>; 3] = [
         (

@@ -1,5 +1,5 @@
-//! The ways to buy the machines of a pool with `capacity`: each is the pool as the file says it, bought that way. GKE changes
-//! none of that on a pool, so the next way is the same pool made anew.
+//! The options to buy the machines of a pool with `capacity`: each is the pool of the file, bought with that option. GKE changes
+//! none of that on a pool, so the next option is the same pool, recreated.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use crate::gke::words::LocationPolicy;
 use crate::json::text;
 use crate::short_forms::Nodes;
 use model::catalog;
-use model::resource::{Cost, Ladder, Way};
+use model::resource::{CapacityOption, CapacityOptions, Cost};
 
 /// How the machines of a wanted or live pool are bought.
-fn way_of(pool: &Value) -> Capacity {
+fn capacity_of(pool: &Value) -> Capacity {
     let config = &pool["config"];
     let reserved = &config["reservationAffinity"]["consumeReservationType"];
     match () {
@@ -24,39 +24,39 @@ fn way_of(pool: &Value) -> Capacity {
     }
 }
 
-/// One way of a section.
-pub(super) struct Bought {
-    pub by: String,
+/// A section with one of its options.
+pub(super) struct PoolOption {
+    pub capacity: String,
     pub zone: Option<String>,
     pub pool: NodePool,
 }
 
-/// The section as its first way has it.
-pub(super) fn first(section: &NodePool) -> Option<NodePool> {
-    bought(section).next().map(|bought| bought.pool)
+/// The section with its first option.
+pub(super) fn first_option(section: &NodePool) -> Option<NodePool> {
+    pool_options(section).next().map(|option| option.pool)
 }
 
-/// Each way; one that does not wait is tried zone by zone, as a pool has the same number of nodes in each of its zones. Where
+/// Each option; one that does not wait is tried zone by zone, as a pool has the same number of nodes in each of its zones. Where
 /// GKE waits, it finds the zone itself.
-pub(super) fn bought(section: &NodePool) -> impl Iterator<Item = Bought> {
+pub(super) fn pool_options(section: &NodePool) -> impl Iterator<Item = PoolOption> {
     section.capacity.iter().flat_map(move |capacity| {
         let zones: Vec<&[String]> = match section.zones.as_slice() {
             zones if capacity.waits() || zones.is_empty() => vec![zones],
             zones => zones.chunks(1).collect(),
         };
         zones.into_iter().map(move |zones| {
-            let pool = by(*capacity, section, zones);
-            let by = match (&pool.reservation, capacity) {
+            let pool = section_for(*capacity, section, zones);
+            let label = match (&pool.reservation, capacity) {
                 (Some(Reservation::Named(name)), Capacity::Reservation) => format!("reservation {name}"),
                 _ => capacity.word().to_owned(),
             };
             let zone = zones.first().filter(|_| !capacity.waits()).cloned();
-            Bought { by, zone, pool }
+            PoolOption { capacity: label, zone, pool }
         })
     })
 }
 
-fn by(capacity: Capacity, section: &NodePool, zones: &[String]) -> NodePool {
+fn section_for(capacity: Capacity, section: &NodePool, zones: &[String]) -> NodePool {
     let mut pool = NodePool { capacity: Vec::new(), zones: zones.to_vec(), ..section.clone() };
     match capacity {
         Capacity::Reservation => {}
@@ -77,22 +77,22 @@ fn by(capacity: Capacity, section: &NodePool, zones: &[String]) -> NodePool {
     pool
 }
 
-/// The way that a live pool was made by.
-pub fn on(ladder: &Ladder, live: &Value) -> Option<usize> {
+/// The option that a live pool was created by.
+pub fn option_of(capacity: &CapacityOptions, live: &Value) -> Option<usize> {
     let zones = |pool: &Value| -> Vec<String> {
         let zones = pool["locations"].as_array().into_iter().flatten();
         let mut zones: Vec<String> = zones.filter_map(Value::as_str).map(str::to_owned).collect();
         zones.sort();
         zones
     };
-    let same = |way: &Way| {
-        let wanted = zones(&way.body);
-        way_of(&way.body) == way_of(live) && (wanted.is_empty() || wanted == zones(live))
+    let same = |option: &CapacityOption| {
+        let wanted = zones(&option.body);
+        capacity_of(&option.body) == capacity_of(live) && (wanted.is_empty() || wanted == zones(live))
     };
-    ladder.ways.iter().position(same)
+    capacity.options.iter().position(same)
 }
 
-/// Returns the hourly cost of a pool's nodes at their minimum and at their maximum, over all ways; `None` where a price is not
+/// Returns the hourly cost of a pool's nodes at their minimum and at their maximum, over all options; `None` where a price is not
 /// known. Flex-start and queued machines have prices of their own, which are no higher than those of machines on demand.
 pub fn hourly(pool: &NodePool) -> Option<Cost> {
     if pool.capacity.is_empty() {
@@ -103,12 +103,12 @@ pub fn hourly(pool: &NodePool) -> Option<Cost> {
         return Some(Cost { least: each * f64::from(least), most: each * f64::from(most) });
     }
     // Spot machines cost less than those on demand, if nobody knows how much.
-    let at_most = |way: &NodePool| {
-        let on_demand = way.spot.then(|| hourly(&NodePool { spot: false, ..way.clone() })).flatten();
+    let at_most = |option: &NodePool| {
+        let on_demand = option.spot.then(|| hourly(&NodePool { spot: false, ..option.clone() })).flatten();
         on_demand.map(|cost| Cost { least: 0.0, ..cost })
     };
     let costs: Option<Vec<Cost>> =
-        bought(pool).map(|bought| hourly(&bought.pool).or_else(|| at_most(&bought.pool))).collect();
+        pool_options(pool).map(|option| hourly(&option.pool).or_else(|| at_most(&option.pool))).collect();
     costs?
         .into_iter()
         .reduce(|one, other| Cost { least: one.least.min(other.least), most: one.most.max(other.most) })
@@ -126,11 +126,11 @@ mod tests {
     }
 
     fn names(text: &str) -> Vec<String> {
-        let name = |bought: Bought| match bought.zone {
-            Some(zone) => format!("{} in {zone}", bought.by),
-            None => bought.by,
+        let name = |option: PoolOption| match option.zone {
+            Some(zone) => format!("{} in {zone}", option.capacity),
+            None => option.capacity,
         };
-        bought(&section(text)).map(name).collect()
+        pool_options(&section(text)).map(name).collect()
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
             "nodes = 2\nreservation = { name = \"r\" }\nzones = [\"a\", \"b\"]\n\
              capacity = [\"reservation\", \"on-demand\", \"spot\", \"queued\"]",
         );
-        let pools: Vec<NodePool> = bought(&section).map(|bought| bought.pool).collect();
+        let pools: Vec<NodePool> = pool_options(&section).map(|option| option.pool).collect();
         assert_eq!(pools[0].reservation, Some(Reservation::Named("r".into())));
         assert_eq!((pools[2].reservation.clone(), pools[2].spot), (None, false));
         assert_eq!((pools[5].reservation.clone(), pools[5].spot), (None, true));
@@ -172,13 +172,18 @@ mod tests {
 
     #[test]
     fn a_live_pool_tells_its_way() {
-        let way = |by: &str, body: Value| Way { by: by.to_owned(), zone: None, body, hourly: None };
-        let ladder = Ladder {
+        let option = |name: &str, body: Value| CapacityOption {
+            capacity: name.to_owned(),
+            zone: None,
+            body,
+            hourly: None,
+        };
+        let capacity = CapacityOptions {
             identity: Identity::Check(model::address::Address::new("x")),
-            ways: vec![
-                way("spot", json!({ "config": { "spot": true }, "locations": ["a"] })),
-                way("spot", json!({ "config": { "spot": true }, "locations": ["b"] })),
-                way("flex-start", json!({ "config": { "flexStart": true } })),
+            options: vec![
+                option("spot", json!({ "config": { "spot": true }, "locations": ["a"] })),
+                option("spot", json!({ "config": { "spot": true }, "locations": ["b"] })),
+                option("flex-start", json!({ "config": { "flexStart": true } })),
             ],
         };
         let live = |config: Value, zones: Value| json!({ "config": config, "locations": zones });
@@ -189,7 +194,7 @@ mod tests {
             (live(json!({}), json!(["a"])), None),
         ];
         for (live, expected) in cases {
-            assert_eq!(on(&ladder, &live), expected, "{live}");
+            assert_eq!(option_of(&capacity, &live), expected, "{live}");
         }
     }
 }
