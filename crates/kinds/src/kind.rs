@@ -22,7 +22,7 @@ pub struct Kind {
     pub compare: Compare,
     pub program: fn(&ChangeContext) -> Vec<Step>,
     /// Finds a fault of a live one that no field shows. One that would be kept is then updated.
-    pub amiss: fn(&ChangeContext) -> Option<Amiss>,
+    pub find_fault: fn(&ChangeContext) -> Option<Fault>,
     /// Workers that the program of a change chooses to go, with what is live of them.
     pub chosen: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
     /// Reads that readiness is judged by.
@@ -75,7 +75,7 @@ impl Kind {
         rank: 0,
         compare: Compare::Action,
         program: |_| Vec::new(),
-        amiss: |_| None,
+        find_fault: |_| None,
         chosen: |_| Vec::new(),
         queries: itself,
         readiness: |_, _| Ok(Readiness::Ready),
@@ -455,14 +455,14 @@ pub struct ChangeContext<'a> {
     /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
     pub released: &'a [String],
     /// The fault that the change mends.
-    pub amiss: Option<&'a Amiss>,
+    pub fault: Option<&'a Fault>,
     /// Seconds that what takes workers away waits at most until they have no work.
     pub when_idle: Option<u32>,
 }
 
 /// Something is as the file says and not as it should be: what others made for it is lost, or too much.
 #[derive(Clone, Debug)]
-pub struct Amiss {
+pub struct Fault {
     /// In words.
     pub why: String,
     /// The steps that mend it, before all else.
@@ -473,7 +473,7 @@ pub struct Amiss {
     pub replaces: bool,
 }
 
-impl Amiss {
+impl Fault {
     /// A state that writing the thing mends, or what its kind does when it is written.
     pub fn of(context: &ChangeContext, why: String) -> Self {
         Self { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false }
@@ -497,7 +497,7 @@ impl<'a> ChangeContext<'a> {
             leaving: false,
             adopting: false,
             released: &[],
-            amiss: None,
+            fault: None,
             when_idle: None,
         }
     }

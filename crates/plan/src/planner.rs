@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::observe::Observed;
 use crate::observe::inputs::Inputs;
 use crate::{Change, Note};
-use kinds::kind::Amiss;
+use kinds::kind::Fault;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::{Identity, Resource};
@@ -50,8 +50,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) gone: BTreeSet<Identity>,
     /// The addresses that the plan is about.
     pub(crate) selected: Selected,
-    /// Reactions to what is amiss with things, by address.
-    pub(crate) amiss: BTreeMap<Address, Amiss>,
+    /// Reactions to what has a fault with things, by address.
+    pub(crate) faults: BTreeMap<Address, Fault>,
 }
 
 impl<'a> Planner<'a> {
@@ -65,7 +65,7 @@ impl<'a> Planner<'a> {
             with_owner: BTreeSet::new(),
             gone: BTreeSet::new(),
             selected: Selected::All,
-            amiss: BTreeMap::new(),
+            faults: BTreeMap::new(),
         }
     }
 }

@@ -29,7 +29,8 @@ pub enum Reason {
         conditions: String,
     },
     /// Objects that others created for it are lost, or too many.
-    Amiss(String),
+    #[serde(rename = "amiss")]
+    Fault(String),
     CreatedWithCluster,
     DeletedWithCluster,
     DeletedWith(Address),
@@ -176,7 +177,7 @@ impl fmt::Display for Reason {
             Self::RecreatedWith(owner) => write!(f, "deleted with {owner}, then recreated"),
             Self::MayHaveRun(why) => write!(f, "it may have run before: {why}"),
             Self::InError { conditions } => write!(f, "its status is ERROR{conditions}"),
-            Self::Amiss(why) => f.write_str(why),
+            Self::Fault(why) => f.write_str(why),
             Self::CreatedWithCluster => f.write_str("created with the cluster"),
             Self::DeletedWithCluster => f.write_str("deleted with the cluster"),
             Self::DeletedWith(holder) => write!(f, "deleted with {holder}"),

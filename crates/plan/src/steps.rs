@@ -166,7 +166,7 @@ impl<'a> Others<'a> {
             leaving: goes_before
                 || change.action == Action::Create
                     && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
-            amiss: self.planner.amiss.get(&change.address).filter(|_| change.action == Action::Update),
+            fault: self.planner.faults.get(&change.address).filter(|_| change.action == Action::Update),
             when_idle: inputs.when_idle,
             ..ChangeContext::of(action, &change.identity, &inputs.owner)
         };

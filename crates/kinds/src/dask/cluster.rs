@@ -63,7 +63,7 @@ pub const KIND: Kind = Kind {
     },
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::DaskCluster, program(context)),
-    amiss: workers::amiss,
+    find_fault: workers::find_fault,
     chosen: workers::chosen,
     queries,
     readiness,

@@ -42,7 +42,7 @@ pub const KIND: Kind = Kind {
     room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::DaskGroup, program(context)),
-    amiss: workers::amiss,
+    find_fault: workers::find_fault,
     chosen: workers::chosen,
     queries,
     readiness,

@@ -13,7 +13,7 @@ use crate::dask::api::{self, GROUP_LABEL};
 use crate::dask::kopf::{scaled_to, waits_before};
 use crate::dask::when_idle;
 use crate::json::{is_going, text};
-use crate::kind::{Amiss, ChangeContext};
+use crate::kind::{ChangeContext, Fault};
 use crate::kubernetes::object::gvk;
 use crate::kubernetes::requests::{delete_call, mend_call, scale_as};
 use crate::kubernetes::workload::deployment_ready;
@@ -27,8 +27,8 @@ type Objects = BTreeMap<ObjectId, Value>;
 /// The steps of a change, with those before them that are about workers.
 pub(crate) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
     let is_wait = |step: &Step| matches!(step, Step::Await(_));
-    let alone = context.amiss.is_some_and(|amiss| amiss.alone);
-    let mut steps: Vec<Step> = context.amiss.map(|amiss| amiss.steps.clone()).unwrap_or_default();
+    let alone = context.fault.is_some_and(|fault| fault.alone);
+    let mut steps: Vec<Step> = context.fault.map(|fault| fault.steps.clone()).unwrap_or_default();
     steps.extend(deletes(&chosen(context)));
     // Nothing of the thing itself differs: it is not written.
     steps.extend(own.into_iter().filter(|step| !alone || is_wait(step)));
@@ -51,7 +51,7 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
 
 /// Finds faults of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
 /// deleted where nothing else of it differs. Children that are lost are recreated.
-pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let (object, inside) = (context.object()?, context.inside?);
     let alone = context.action == Action::Keep;
     let group = group_of(object)?;
@@ -60,7 +60,7 @@ pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
     let why = (!why.is_empty()).then(|| why.join("; "))?;
     let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
-    Some(Amiss { steps, alone, ..Amiss::of(context, why) })
+    Some(Fault { steps, alone, ..Fault::of(context, why) })
 }
 
 /// The group whose number is a cluster's or a group's own.

@@ -8,7 +8,7 @@ use crate::dask::idle::IdleTimeout;
 use crate::dask::replicas::Writer;
 use crate::hosts::{adaptive, api, group, workers};
 use crate::json::{count, text};
-use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, Where};
+use crate::kind::{ChangeContext, Compare, Endpoint, EndpointKind, Fault, Kind, Where};
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::requests::trial_call;
 use crate::scope::Scope;
@@ -50,7 +50,9 @@ pub const KIND: Kind = Kind {
     rank: 60,
     compare: Compare::Kubernetes(effect),
     program,
-    amiss: |context| uncertified(context).or_else(|| workers::amiss(context)).or_else(|| forgotten(context)),
+    find_fault: |context| {
+        uncertified(context).or_else(|| workers::find_fault(context)).or_else(|| forgotten(context))
+    },
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
     about,
@@ -252,7 +254,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 
 /// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: new ones
 /// for a scheduler that runs are a replacement. One that does not run gets new ones when an apply starts it.
-fn uncertified(context: &ChangeContext) -> Option<Amiss> {
+fn uncertified(context: &ChangeContext) -> Option<Fault> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
     let tls = status["scheduler"].get("tls").filter(|_| is_settled)?;
@@ -270,14 +272,14 @@ fn uncertified(context: &ChangeContext) -> Option<Amiss> {
         }
         false => "they get them, and workers there that have others are started again",
     };
-    Some(Amiss { replaces, ..Amiss::of(context, format!("{what}: {then}")) })
+    Some(Fault { replaces, ..Fault::of(context, format!("{what}: {then}")) })
 }
 
 /// Finds that nothing starts the cluster again after a reboot of its hosts, although its spec asks for it.
-fn forgotten(context: &ChangeContext) -> Option<Amiss> {
+fn forgotten(context: &ChangeContext) -> Option<Fault> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";
-    live["status"]["boot"].is_null().then(|| Amiss::of(context, why.to_owned()))
+    live["status"]["boot"].is_null().then(|| Fault::of(context, why.to_owned()))
 }
 
 /// Where the packages stand that workers install.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::hosts::api;
 use crate::hosts::container::Container;
 use crate::json::text;
-use crate::kind::{Amiss, ChangeContext, Compare, Kind, Where};
+use crate::kind::{ChangeContext, Compare, Fault, Kind, Where};
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::requests::object_program;
 use crate::scope::{EnvironmentFacts, Scope};
@@ -44,7 +44,7 @@ pub const KIND: Kind = Kind {
     rank: 55,
     compare: Compare::Kubernetes(effect),
     program: |context| object_program(context, KindId::Environment, Facts::None, DEADLINE),
-    amiss,
+    find_fault,
     readiness: |_, found| Ok(readiness(found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about,
@@ -207,11 +207,11 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 }
 
 /// One that could not be made, or whose Python is gone, is made again.
-fn amiss(context: &ChangeContext) -> Option<Amiss> {
+fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let status = &context.live?["status"];
     let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
     let why = format!("it is not complete: {why}");
-    Some(Amiss::of(context, why))
+    Some(Fault::of(context, why))
 }
 
 /// The cure of hosts that differ.

@@ -16,7 +16,7 @@ pub const KIND: Kind = Kind {
     rank: 61,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::HostGroup),
-    amiss: workers::amiss,
+    find_fault: workers::find_fault,
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
     about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],

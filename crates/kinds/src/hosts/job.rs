@@ -9,7 +9,7 @@ use crate::dask::replicas::Replicas;
 use crate::descriptions::in_parentheses;
 use crate::hosts::{api, cluster, slurm, workers};
 use crate::json::{count, text};
-use crate::kind::{Amiss, ChangeContext, Compare, Endpoint, EndpointKind, Kind, StopEffect, Where};
+use crate::kind::{ChangeContext, Compare, Endpoint, EndpointKind, Fault, Kind, StopEffect, Where};
 use crate::kubernetes::object::{gvk, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::why::Cause;
@@ -28,7 +28,7 @@ pub const KIND: Kind = Kind {
     rank: 63,
     compare: Compare::Kubernetes(effect),
     program,
-    amiss,
+    find_fault,
     readiness: |wait, found| Ok(readiness(wait, found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
@@ -202,7 +202,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
 }
 
 /// Finds processes that nobody takes care of any more, and workers that ended while the program goes on.
-fn amiss(context: &ChangeContext) -> Option<Amiss> {
+fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let workers = &status["workers"];
@@ -225,7 +225,7 @@ fn amiss(context: &ChangeContext) -> Option<Amiss> {
         }
         State::Runs => return None,
     };
-    Some(Amiss::of(context, why))
+    Some(Fault::of(context, why))
 }
 
 fn readiness(wait: &Await, live: &Value) -> Readiness {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_care_of_is_amiss() {
+    fn what_nobody_takes_care_of_is_a_fault() {
         let identity = api::identity(&api::job(), "j");
         let owner = model::resource::Owner::default();
         for (status, expect) in [
@@ -457,7 +457,7 @@ mod tests {
             let live = json!({ "spec": { "worker": { "replicas": 2 } }, "status": status });
             let context =
                 ChangeContext { live: Some(&live), ..ChangeContext::of(Action::Keep, &identity, &owner) };
-            let why = amiss(&context).map(|amiss| amiss.why);
+            let why = find_fault(&context).map(|fault| fault.why);
             assert_eq!(why.is_some(), expect.is_some(), "{status}");
             assert!(why.unwrap_or_default().contains(expect.unwrap_or_default()), "{status}");
         }
@@ -467,7 +467,7 @@ mod tests {
         } });
         let context =
             ChangeContext { live: Some(&ended), ..ChangeContext::of(Action::Keep, &identity, &owner) };
-        assert!(amiss(&context).is_none(), "what has ended is left alone");
+        assert!(find_fault(&context).is_none(), "what has ended is left alone");
     }
 
     #[test]

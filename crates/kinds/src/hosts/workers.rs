@@ -10,7 +10,7 @@ use crate::hosts::adaptive::{self, Bounds};
 use crate::hosts::api;
 use crate::hosts::slurm;
 use crate::json::{count, text};
-use crate::kind::{Amiss, ChangeContext};
+use crate::kind::{ChangeContext, Fault};
 use crate::kubernetes::equality::quantity;
 use crate::kubernetes::requests::object_program;
 use crate::kubernetes::why::Cause;
@@ -208,7 +208,7 @@ pub(crate) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
 }
 
 /// Processes that ended are started again.
-pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let (wanted, running) =
@@ -222,7 +222,7 @@ pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
         "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
     } else if let Some(why) = status["plugin"].as_str() {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
-    } else if let Some(why) = adapts.then(|| adaptive::amiss(status)).flatten() {
+    } else if let Some(why) = adapts.then(|| adaptive::fault(status)).flatten() {
         why
     } else if running < wanted {
         let how = in_parentheses(&slurm::ended(&status["queue"]));
@@ -242,7 +242,7 @@ pub(crate) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     } else {
         return None;
     };
-    Some(Amiss::of(context, why))
+    Some(Fault::of(context, why))
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_amiss() {
+    fn what_ended_is_a_fault() {
         let identity = Identity::Object(ObjectId { gvk: api::cluster(), namespace: None, name: "c".into() });
         let owner = model::resource::Owner::default();
         for (status, expect) in [
@@ -499,7 +499,7 @@ mod tests {
             let live = live(&status);
             let context =
                 ChangeContext { live: Some(&live), ..ChangeContext::of(Action::Keep, &identity, &owner) };
-            let why = amiss(&context).map(|amiss| amiss.why);
+            let why = find_fault(&context).map(|fault| fault.why);
             assert_eq!(why.is_some(), expect.is_some(), "{status}");
             assert!(why.unwrap_or_default().starts_with(expect.unwrap_or_default()), "{status}");
         }

@@ -24,7 +24,7 @@ use crate::reason::Users;
 use crate::{Action, Change};
 use kinds::gke;
 use kinds::gke::compare::{Compared, Relied};
-use kinds::kind::{Amiss, ChangeContext, Compare, Kind};
+use kinds::kind::{ChangeContext, Compare, Fault, Kind};
 use kinds::kubernetes::object::kind_of;
 use kinds::kubernetes::{check, marks};
 use model::address::{Address, FieldPath};
@@ -116,15 +116,15 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Returns what is amiss with a thing, whatever its fields say.
-    pub(crate) fn looked_over(
+    /// Returns the fault of a live thing that its fields do not show.
+    pub(crate) fn find_fault(
         &self,
         resource: &Resource,
         kind: &Kind,
         live: &Value,
         action: Action,
-    ) -> Option<Amiss> {
-        (kind.amiss)(&ChangeContext {
+    ) -> Option<Fault> {
+        (kind.find_fault)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
             inside: self.inputs.world.inside.live(),

@@ -163,12 +163,12 @@ impl Planner<'_> {
             action = Action::Update;
         }
         if matches!(action, Action::Keep | Action::Update)
-            && let Some(amiss) = self.seen.looked_over(resource, kind, live, action)
-            && !(amiss.replaces && resource.protect)
+            && let Some(fault) = self.seen.find_fault(resource, kind, live, action)
+            && !(fault.replaces && resource.protect)
         {
-            action = if amiss.replaces { Action::Replace } else { Action::Update };
-            reasons.push(Reason::Amiss(amiss.why.clone()));
-            self.amiss.insert(resource.address.clone(), amiss);
+            action = if fault.replaces { Action::Replace } else { Action::Update };
+            reasons.push(Reason::Fault(fault.why.clone()));
+            self.faults.insert(resource.address.clone(), fault);
         }
         if taken.is_some() && reasons.is_empty() {
             reasons.push(Reason::WouldBeAdopted);
