@@ -349,7 +349,8 @@ mod tests {
 
     #[test]
     fn sections_have_one_line_and_the_gravest_state() {
-        let waits = Progress { what: "1 of 3 workers ready".to_owned(), held_up: Some("no node".to_owned()) };
+        let waits =
+            Progress { what: "1 of 3 workers ready".to_owned(), blocked_by: Some("no node".to_owned()) };
         let mut workers = row("dask_cluster.d", State::Waiting(waits), "Running");
         let pending = |pod: &str| Pending {
             namespace: "n".to_owned(),

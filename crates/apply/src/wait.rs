@@ -443,7 +443,7 @@ fn going(live: &Value) -> Readiness {
 /// Describes what keeps a thing from being gone.
 fn kept_by(live: &Value) -> String {
     if let Some(held) =
-        kinds::kubernetes::namespace_deletion::held(live).filter(|_| live["kind"] == "Namespace")
+        kinds::kubernetes::namespace_deletion::blocked_by(live).filter(|_| live["kind"] == "Namespace")
     {
         return format!("not yet deleted: {held}");
     }

@@ -30,7 +30,7 @@ pub struct Kind {
     /// Judges readiness by what the queries found.
     pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
     /// The condition for the server to remove one that is deleted.
-    pub held: Held,
+    pub deletion_blocker: DeletionBlocker,
     /// The room that one leaves to others when it is deleted.
     pub room: Room,
     /// True if its workers hand over what they hold to others of their Dask cluster when they stop.
@@ -79,7 +79,7 @@ impl Kind {
         chosen: |_| Vec::new(),
         queries: itself,
         readiness: |_, _| Ok(Readiness::Ready),
-        held: Held::Free,
+        deletion_blocker: DeletionBlocker::Nothing,
         room: Room::Nothing,
         hands_over: false,
         beside: Vec::new,
@@ -269,13 +269,13 @@ impl<'a> Found<'a> {
 
 /// Conditions for the server to remove a deleted thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum DeletionBlocker {
     /// Nothing.
-    Free,
+    Nothing,
     /// The Dask operator takes a finalizer away, of the thing or of its cluster.
-    ByOperator,
+    Operator,
     /// Things in it, of its kind or beside it are deleted first, and may wait for the operator.
-    ByOthers,
+    Contents,
 }
 
 /// Room that a thing in Kubernetes leaves to others when it is deleted, so that they wait for that.

@@ -9,27 +9,28 @@ use crate::observe::cascade::is_namespace;
 use crate::order::relations::{is_custom, serving};
 use crate::planner::Planner;
 use crate::{Action, Change};
-use kinds::kind::Held;
+use kinds::kind::DeletionBlocker;
 use kinds::kubernetes::manifest::pod_specs;
 use model::address::FieldPath;
 use model::resource::{Identity, ObjectId, World};
 
 impl Planner<'_> {
     /// Returns the deleted things that need an operator to be deleted, when no Dask operator is left.
-    pub(crate) fn held_up(&self) -> BTreeSet<Identity> {
+    pub(crate) fn blocked_deletions(&self) -> BTreeSet<Identity> {
         let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
-        let held = |change: &Change| kinds::of(change.kind).held;
-        if operator_runs(self.seen.inputs.world) || !deleted().any(|change| held(change) == Held::ByOperator)
+        let blocker = |change: &Change| kinds::of(change.kind).deletion_blocker;
+        if operator_runs(self.seen.inputs.world)
+            || !deleted().any(|change| blocker(change) == DeletionBlocker::Operator)
         {
             return BTreeSet::new();
         }
-        let held_up = deleted().filter(|change| held(change) != Held::Free);
-        held_up.map(|change| change.identity.clone()).collect()
+        let blocked = deleted().filter(|change| blocker(change) != DeletionBlocker::Nothing);
+        blocked.map(|change| change.identity.clone()).collect()
     }
 
     /// Definitions, and the controllers of custom kinds with their rights and namespaces: without them objects that wait for
     /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
-    pub(crate) fn goes_with_cluster(&self) -> BTreeSet<Identity> {
+    pub(crate) fn deleted_with_cluster(&self) -> BTreeSet<Identity> {
         let world = self.seen.inputs.world;
         let sections = serving(&self.changes, world);
         let deleted = |change: &&Change| change.action == Action::Delete && !change.foreign;

@@ -99,8 +99,8 @@ impl<'a> Others<'a> {
         let cluster_goes = is([Action::Delete, Action::Replace]);
         let mut with_cluster = BTreeSet::new();
         if cluster_goes {
-            with_cluster = planner.goes_with_cluster();
-            with_cluster.extend(planner.held_up());
+            with_cluster = planner.deleted_with_cluster();
+            with_cluster.extend(planner.blocked_deletions());
         }
         let inline = inline_pool(desired, &planner.seen.inputs.capacity_options)
             .filter(|_| is([Action::Create, Action::Replace]));

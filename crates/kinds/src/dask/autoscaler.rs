@@ -7,7 +7,7 @@ use crate::dask::kopf::is_handled;
 use crate::descriptions::range;
 use crate::json::text;
 use crate::kind::{
-    Compare, Found, Held, Kind, Neighbor, Queries, Room, StopEffect, Unasked, address_in, itself,
+    Compare, DeletionBlocker, Found, Kind, Neighbor, Queries, Room, StopEffect, Unasked, address_in, itself,
 };
 use crate::kubernetes::object::made;
 use crate::kubernetes::requests::object_program;
@@ -23,7 +23,7 @@ const DEADLINE: u32 = 300;
 
 pub const KIND: Kind = Kind {
     rank: 62,
-    held: Held::ByOperator,
+    deletion_blocker: DeletionBlocker::Operator,
     room: Room::Number,
     compare: Compare::Kubernetes(effect),
     program: |context| {

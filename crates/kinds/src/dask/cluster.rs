@@ -24,7 +24,8 @@ use crate::descriptions::{image, with_gpus, workers};
 use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, Found, Held, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked, itself,
+    ChangeContext, Compare, DeletionBlocker, Found, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked,
+    itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -50,7 +51,7 @@ const DEADLINE: u32 = 1800;
 
 pub const KIND: Kind = Kind {
     rank: 60,
-    held: Held::ByOperator,
+    deletion_blocker: DeletionBlocker::Operator,
     room: Room::Nodes,
     // Whose number of workers counts, what others attached, and what the operator made.
     beside: || {
@@ -524,7 +525,7 @@ struct Related<'a> {
     workers: &'a Value,
     pods: &'a Value,
     registered: Option<Registered>,
-    held: Option<workload::Held>,
+    waiting: Option<workload::WaitReason>,
     autoscalers: Option<&'a Value>,
 }
 
@@ -539,7 +540,7 @@ impl<'a> Related<'a> {
             workers: found.get(Part::Workers)?,
             pods,
             registered: found.find(Neighbor::Counts).map(|counts| Registered::of(pods, counts)),
-            held: workload::held(found, wait.gang(), pods),
+            waiting: workload::wait_reason(found, wait.gang(), pods),
             autoscalers: found.find(Neighbor::Autoscalers),
         })
     }
@@ -555,7 +556,7 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
 fn ready(wait: &Await, related: Related<'_>) -> Readiness {
-    let Related { cluster, scheduler, service, group, workers, pods, registered, held, autoscalers } =
+    let Related { cluster, scheduler, service, group, workers, pods, registered, waiting, autoscalers } =
         related;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
@@ -571,8 +572,8 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
-    if let Some(held) = held {
-        return held.readiness();
+    if let Some(waiting) = waiting {
+        return waiting.readiness();
     }
     match deployment_ready(scheduler) {
         Readiness::Ready | Readiness::Impaired(_) => {}
@@ -602,7 +603,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
 fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
-    let Related { cluster, scheduler, service, group, workers, pods, registered, held, autoscalers: _ } =
+    let Related { cluster, scheduler, service, group, workers, pods, registered, waiting, autoscalers: _ } =
         Related::of(wait, found)?;
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
@@ -623,9 +624,9 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         ("scheduler_ready", json!(scheduler)),
     ];
     facts.extend(tally.facts());
-    if let Some(held) = held {
-        facts.extend(held.facts());
-        let line = format!("{}; {}", held.line(), tally.line(scheduler));
+    if let Some(waiting) = waiting {
+        facts.extend(waiting.facts());
+        let line = format!("{}; {}", waiting.line(), tally.line(scheduler));
         return Ok(StatusLine { line, facts, ..StatusLine::default() });
     }
     let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();

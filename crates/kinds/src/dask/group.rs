@@ -17,7 +17,7 @@ use crate::dask::{scale, workers};
 use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, Found, Held, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked,
+    ChangeContext, Compare, DeletionBlocker, Found, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked,
     address_in, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
@@ -38,7 +38,7 @@ const DEADLINE: u32 = 1800;
 
 pub const KIND: Kind = Kind {
     rank: 61,
-    held: Held::ByOthers,
+    deletion_blocker: DeletionBlocker::Contents,
     room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::DaskGroup, program(context)),
@@ -312,15 +312,15 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let registered = registered_of(found);
     let (settled, autoscalers) = (true, found.find(Neighbor::Autoscalers));
     let workers = Workers { wait, group, name, workers, pods, registered, settled, autoscalers };
-    let held = workload::held(found, wait.gang(), pods);
-    Ok(ready(wait, group, pods, (workers, held)))
+    let waiting = workload::wait_reason(found, wait.gang(), pods);
+    Ok(ready(wait, group, pods, (workers, waiting)))
 }
 
 fn ready(
     wait: &Await,
     group: &Value,
     pods: &Value,
-    (workers, held): (Workers, Option<workload::Held>),
+    (workers, waiting): (Workers, Option<workload::WaitReason>),
 ) -> Readiness {
     if !group.is_object() {
         return Readiness::progressing("not created yet");
@@ -341,8 +341,8 @@ fn ready(
     if is_handled(group) == Some(false) {
         return Readiness::Unhandled(UNSEEN.into());
     }
-    match held {
-        Some(held) => held.readiness(),
+    match waiting {
+        Some(waiting) => waiting.readiness(),
         None => workers.ready(),
     }
 }
@@ -358,9 +358,9 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let tally = Tally::of(wait, group, &workers, pods, registered_of(found));
     let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
     facts.extend(tally.facts());
-    if let Some(held) = workload::held(found, wait.gang(), pods) {
-        facts.extend(held.facts());
-        let line = format!("{}; {}", held.line(), tally.line(true));
+    if let Some(waiting) = workload::wait_reason(found, wait.gang(), pods) {
+        facts.extend(waiting.facts());
+        let line = format!("{}; {}", waiting.line(), tally.line(true));
         return Ok(StatusLine { line, facts, ..StatusLine::default() });
     }
     let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();

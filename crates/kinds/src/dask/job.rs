@@ -15,7 +15,7 @@ use crate::descriptions::{counted, image, workers};
 use crate::env::{self, Needed};
 use crate::json::{is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, Found, Held, Kind, Part, Queries, Room, StopEffect, Unasked, itself,
+    ChangeContext, Compare, DeletionBlocker, Found, Kind, Part, Queries, Room, StopEffect, Unasked, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -40,7 +40,7 @@ const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
 
 pub const KIND: Kind = Kind {
     rank: 63,
-    held: Held::ByOperator,
+    deletion_blocker: DeletionBlocker::Operator,
     room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::DaskJob, program(context)),
@@ -400,14 +400,14 @@ fn queries(wait: &Await) -> Queries {
 /// The operator's own words for the states of a job. Source: as above.
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
-    Ok(followed(wait, job, (runner, pods), workload::held(found, wait.gang(), pods)))
+    Ok(followed(wait, job, (runner, pods), workload::wait_reason(found, wait.gang(), pods)))
 }
 
 fn followed(
     wait: &Await,
     job: &Value,
     (runner, pods): (&Value, &Value),
-    held: Option<workload::Held>,
+    waiting: Option<workload::WaitReason>,
 ) -> Readiness {
     if !job.is_object() {
         return Readiness::progressing("not created yet");
@@ -424,8 +424,8 @@ fn followed(
         _ => {}
     }
     // The operator calls a job created, and running, while all of its pods are held back.
-    if let Some(held) = held.filter(|_| status != "Failed") {
-        return held.readiness();
+    if let Some(waiting) = waiting.filter(|_| status != "Failed") {
+        return waiting.readiness();
     }
     if !to_the_end {
         return Readiness::Ready;
@@ -461,11 +461,15 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let beside =
         workers.map(|workers| format!(", {} requested", counted(workers, "worker"))).unwrap_or_default();
     let gpus = gpus(PodState::each(pods));
-    let held = workload::held(found, wait.gang(), pods);
-    if let Some(held) = held {
-        let [why, since] = held.facts();
+    let waiting = workload::wait_reason(found, wait.gang(), pods);
+    if let Some(waiting) = waiting {
+        let [why, since] = waiting.facts();
         let phase = ("phase", job["status"]["jobStatus"].clone());
-        return Ok(StatusLine { line: held.line(), facts: vec![phase, why, since], ..StatusLine::default() });
+        return Ok(StatusLine {
+            line: waiting.line(),
+            facts: vec![phase, why, since],
+            ..StatusLine::default()
+        });
     }
     let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
     Ok(StatusLine {

@@ -292,8 +292,8 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         | Readiness::Unhandled(what)
         | Readiness::Stalled(what)
         | Readiness::Failed(what) => {
-            let held_up = pending(pods).into_iter().find_map(|pending| pending.why);
-            Readiness::Progressing(Progress { what, held_up })
+            let blocked_by = pending(pods).into_iter().find_map(|pending| pending.why);
+            Readiness::Progressing(Progress { what, blocked_by })
         }
     })
 }

@@ -288,5 +288,5 @@ fn last_writer(group: &Value) -> Option<&str> {
 pub(crate) fn with_pods(what: impl Into<String>, pods: &Value, component: &str) -> Progress {
     let mut own =
         PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());
-    Progress { what: what.into(), held_up: own.find_map(why) }
+    Progress { what: what.into(), blocked_by: own.find_map(why) }
 }

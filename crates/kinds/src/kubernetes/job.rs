@@ -351,10 +351,10 @@ fn queries(wait: &Await) -> Queries {
 
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let job = found.itself();
-    let held = held_back(job, workload::held_job(found, job));
+    let waiting = held_back(job, workload::job_wait_reason(found, job));
     Ok(match wait.facts {
-        Facts::Job { to_the_end, .. } => followed(job, found.get(Part::Pods)?, to_the_end, held),
-        _ => ready(wait, job, held),
+        Facts::Job { to_the_end, .. } => followed(job, found.get(Part::Pods)?, to_the_end, waiting),
+        _ => ready(wait, job, waiting),
     })
 }
 
@@ -362,14 +362,14 @@ fn holds<'v>(job: &'v Value, kind: &str) -> Option<&'v Value> {
     condition(job, kind).filter(|found| found["status"] == "True")
 }
 
-/// Why a Job does not start, where somebody holds it back; `held` is what Kueue says of it.
-fn held_back(job: &Value, held: Option<workload::Held>) -> Option<Readiness> {
+/// Why a Job does not start, where somebody holds it back; `waiting` is what Kueue says of it.
+fn held_back(job: &Value, waiting: Option<workload::WaitReason>) -> Option<Readiness> {
     if job["spec"]["suspend"] != true {
         return None;
     }
     let queue = text(&job["metadata"]["labels"][QUEUE_LABEL]);
-    if let Some(held) = held.filter(|_| !queue.is_empty()) {
-        return Some(held.readiness());
+    if let Some(waiting) = waiting.filter(|_| !queue.is_empty()) {
+        return Some(waiting.readiness());
     }
     let since = holds(job, "Suspended").map_or(&Value::Null, |suspended| &suspended["lastTransitionTime"]);
     Some(match queue {
@@ -382,7 +382,7 @@ fn held_back(job: &Value, held: Option<workload::Held>) -> Option<Readiness> {
 }
 
 /// Of a manifest or a chart: ready when it has ended well.
-fn ready(wait: &Await, job: &Value, held: Option<Readiness>) -> Readiness {
+fn ready(wait: &Await, job: &Value, waiting: Option<Readiness>) -> Readiness {
     if !job.is_object() {
         return Readiness::progressing("not created yet");
     }
@@ -392,7 +392,7 @@ fn ready(wait: &Await, job: &Value, held: Option<Readiness>) -> Readiness {
     if let Some(failed) = holds(job, "Failed") {
         return Readiness::Failed(format!("{}: {}", text(&failed["reason"]), text(&failed["message"])));
     }
-    match held {
+    match waiting {
         // It is as it is wanted, and does nothing: no apply waits for it, and nobody calls it ready.
         Some(Readiness::Progressing(_)) if wait.facts == Facts::Suspended => {
             let what =
@@ -402,13 +402,13 @@ fn ready(wait: &Await, job: &Value, held: Option<Readiness>) -> Readiness {
                 Until::Still | Until::Gone | Until::Idle | Until::Handled => Readiness::progressing(what),
             }
         }
-        Some(held) => held,
+        Some(waiting) => waiting,
         None => Readiness::progressing(finished(job)),
     }
 }
 
 /// Of a section: ready when it has begun, or when it has ended well.
-fn followed(job: &Value, pods: &Value, to_the_end: bool, held: Option<Readiness>) -> Readiness {
+fn followed(job: &Value, pods: &Value, to_the_end: bool, waiting: Option<Readiness>) -> Readiness {
     if !job.is_object() {
         return Readiness::progressing("not created yet");
     }
@@ -418,8 +418,8 @@ fn followed(job: &Value, pods: &Value, to_the_end: bool, held: Option<Readiness>
     if let Some(failed) = holds(job, "Failed") {
         return if to_the_end { Readiness::Failed(why_failed(failed, pods)) } else { Readiness::Ready };
     }
-    if let Some(held) = held {
-        return held;
+    if let Some(waiting) = waiting {
+        return waiting;
     }
     let status = &job["status"];
     let begun = ["active", "succeeded", "failed"].iter().any(|field| count(&status[*field]) > 0);
@@ -432,8 +432,8 @@ fn followed(job: &Value, pods: &Value, to_the_end: bool, held: Option<Readiness>
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
-    let held_up = PodState::each(pods).filter(|pod| !pod.is_ready()).find_map(pods::why);
-    Readiness::Progressing(Progress { what: finished(job), held_up })
+    let blocked_by = PodState::each(pods).filter(|pod| !pod.is_ready()).find_map(pods::why);
+    Readiness::Progressing(Progress { what: finished(job), blocked_by })
 }
 
 fn why_failed(failed: &Value, pods: &Value) -> String {
@@ -458,7 +458,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         return Ok(StatusLine::default());
     }
     let (pods, status) = (found.get(Part::Pods)?, &job["status"]);
-    let held_by_kueue = workload::held_job(found, job).filter(|_| job["spec"]["suspend"] == true);
+    let held_by_kueue = workload::job_wait_reason(found, job).filter(|_| job["spec"]["suspend"] == true);
     let phase = match (holds(job, "Complete"), holds(job, "Failed"), job["spec"]["suspend"] == true) {
         (Some(_), _, _) => "complete",
         (None, Some(_), _) => "failed",
@@ -466,7 +466,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         (None, None, false) if count(&status["active"]) > 0 => "running",
         (None, None, false) => "not started",
     };
-    let held = gpus(PodState::each(pods));
+    let waiting = gpus(PodState::each(pods));
     let runs = (phase == "running").then(|| format!(", {} pods active", count(&status["active"])));
     let mut facts = vec![
         ("phase", json!(phase)),
@@ -475,15 +475,15 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         ("failed", json!(count(&status["failed"]))),
         ("started", status["startTime"].clone()),
         ("ended", status["completionTime"].clone()),
-        ("gpus", json!(held)),
+        ("gpus", json!(waiting)),
     ];
-    if let Some(held) = held_by_kueue {
-        facts.extend(held.facts());
-        let line = format!("{phase}; {}", held.line());
+    if let Some(waiting) = held_by_kueue {
+        facts.extend(waiting.facts());
+        let line = format!("{phase}; {}", waiting.line());
         return Ok(StatusLine { line, facts, ..StatusLine::default() });
     }
     Ok(StatusLine {
-        line: format!("{phase}; {}{}{}", finished(job), runs.unwrap_or_default(), gpus_held(held)),
+        line: format!("{phase}; {}{}{}", finished(job), runs.unwrap_or_default(), gpus_held(waiting)),
         facts,
         // Pods that failed stay as they are.
         pending: if phase == "failed" || phase == "complete" { Vec::new() } else { pending(pods) },

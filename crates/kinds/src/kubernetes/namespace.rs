@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::text;
-use crate::kind::{Compare, Held, Kind};
+use crate::kind::{Compare, DeletionBlocker, Kind};
 use crate::kubernetes::namespace_deletion;
 use crate::kubernetes::object::{gvk, unmarked};
 use crate::kubernetes::requests::object_program;
@@ -21,7 +21,7 @@ const DEADLINE: u32 = 300;
 
 pub const KIND: Kind = Kind {
     rank: 20,
-    held: Held::ByOthers,
+    deletion_blocker: DeletionBlocker::Contents,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |context| object_program(context, KindId::Namespace, Facts::None, DEADLINE),
     readiness: |_, found| Ok(readiness(found.itself())),
@@ -118,7 +118,8 @@ fn readiness(namespace: &Value) -> Readiness {
     match text(&namespace["status"]["phase"]) {
         "Active" => Readiness::Ready,
         "Terminating" => {
-            let held = namespace_deletion::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
+            let held =
+                namespace_deletion::blocked_by(namespace).map(|why| format!(": {why}")).unwrap_or_default();
             Readiness::Failed(format!(
                 "it is being deleted; wait until it is deleted, then apply again{held}"
             ))

@@ -7,7 +7,7 @@ use crate::json::text;
 
 /// Returns the reason why a namespace that is being deleted waits, with the commands that inspect or fix it; `None` where its
 /// controller names nothing.
-pub fn held(namespace: &Value) -> Option<String> {
+pub fn blocked_by(namespace: &Value) -> Option<String> {
     let name = text(&namespace["metadata"]["name"]);
     let conditions = namespace["status"]["conditions"].as_array()?;
     let said = |kind: &str| {
@@ -185,7 +185,7 @@ mod tests {
             ),
         ] {
             let live = json!({"metadata": {"name": "team"}, "status": {"phase": "Terminating", "conditions": conditions}});
-            let said = held(&live);
+            let said = blocked_by(&live);
             match expect {
                 None => assert_eq!(said, None),
                 Some(parts) => {

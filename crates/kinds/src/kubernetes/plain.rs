@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::json::text;
-use crate::kind::{ChangeContext, Compare, Held, Kind, Where, address_in, unnamed};
+use crate::kind::{ChangeContext, Compare, DeletionBlocker, Kind, Where, address_in, unnamed};
 use crate::kubernetes::object::{condition, object_schema};
 use crate::kubernetes::requests::object_program;
 use crate::kubernetes::{conditions, endpoint, pods};
@@ -62,7 +62,7 @@ pub const SERVICE: Kind = Kind {
 /// CustomResourceDefinitions.
 pub const DEFINITION: Kind = Kind {
     rank: 25,
-    held: Held::ByOthers,
+    deletion_blocker: DeletionBlocker::Contents,
     compare: Compare::Kubernetes(definition_effect),
     program: definition_program,
     readiness: |_, found| Ok(definition_ready(found.itself())),

@@ -29,12 +29,12 @@ pub enum Readiness {
 pub struct Progress {
     pub what: String,
     /// The reason that the first of its pods that is not ready reports.
-    pub held_up: Option<String>,
+    pub blocked_by: Option<String>,
 }
 
 impl<S: Into<String>> From<S> for Progress {
     fn from(what: S) -> Self {
-        Self { what: what.into(), held_up: None }
+        Self { what: what.into(), blocked_by: None }
     }
 }
 
@@ -42,7 +42,7 @@ impl<S: Into<String>> From<S> for Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        self.held_up.iter().try_for_each(|why| write!(f, "; {why}"))
+        self.blocked_by.iter().try_for_each(|why| write!(f, "; {why}"))
     }
 }
 

@@ -26,14 +26,14 @@ pub(crate) struct Owned<'a> {
     live: &'a Value,
     pub(crate) address: Address,
     kind: KindId,
-    hold: Hold,
+    claim: Claim,
     /// Why it stays although nobody here wants it any more.
     stays: Option<Reason>,
 }
 
 /// The stack's hold on a live thing.
 #[derive(Debug, PartialEq)]
-enum Hold {
+enum Claim {
     /// It is this stack's alone.
     Sole,
     /// Other stacks, by their field managers, use it too: its kind may have several.
@@ -41,7 +41,7 @@ enum Hold {
     /// Only one stack can have its kind, and other ones have applied it: none of them has ended the hold of the others.
     Contested,
     /// The file says that it is managed elsewhere.
-    HandedOver,
+    Released,
     /// The record and a label name this stack, and nobody has applied it: others removed the field manager.
     Unmarked,
 }
@@ -49,7 +49,7 @@ enum Hold {
 impl Owned<'_> {
     /// Returns true if it is deleted or released.
     pub(crate) fn goes(&self) -> bool {
-        self.stays.is_none() && self.hold != Hold::HandedOver
+        self.stays.is_none() && self.claim != Claim::Released
     }
 }
 
@@ -64,7 +64,7 @@ impl<'a> Planner<'a> {
         let desired = self.seen.inputs.desired.iter();
         let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
         for mut owned in owned {
-            if owned.hold == Hold::HandedOver {
+            if owned.claim == Claim::Released {
                 self.hand_over(owned);
                 continue;
             }
@@ -95,7 +95,7 @@ impl<'a> Planner<'a> {
         self.notes.extend(note);
         self.notes.extend(self.left_behind());
         for owned in owned {
-            if owned.hold == Hold::HandedOver {
+            if owned.claim == Claim::Released {
                 self.hand_over(owned);
                 continue;
             }
@@ -111,18 +111,18 @@ impl<'a> Planner<'a> {
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
     fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
-        let Owned { identity, live, address, kind, hold, stays } = owned;
+        let Owned { identity, live, address, kind, claim, stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
             return Change { action: Action::Keep, before: Packed::default(), ..gone(stays) };
         }
         let users = self.seen.users_of(&identity);
-        let shared = match hold {
-            Hold::Shared(shared) => shared,
-            Hold::Sole | Hold::HandedOver => return gone(reason),
-            Hold::Contested => return gone(Some(Reason::Contested(users))),
-            Hold::Unmarked => return gone(Some(Reason::Unmarked)),
+        let shared = match claim {
+            Claim::Shared(shared) => shared,
+            Claim::Sole | Claim::Released => return gone(reason),
+            Claim::Contested => return gone(Some(Reason::Contested(users))),
+            Claim::Unmarked => return gone(Some(Reason::Unmarked)),
         };
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             let with = Holder::Cluster;
@@ -198,17 +198,17 @@ impl<'a> Planner<'a> {
                 // The agent of a host keeps the field managers as they are.
                 if !matches!(identity, Identity::Object(_)) || is_in_kubernetes(&identity) {
                     let (address, kind) = (theirs.resource.address.clone(), theirs.resource.kind);
-                    owned.push(Owned { identity, live, address, kind, hold: Hold::HandedOver, stays: None });
+                    owned.push(Owned { identity, live, address, kind, claim: Claim::Released, stays: None });
                 }
                 return;
             }
             let (address, kind) = known.find(&identity);
-            let hold = match &identity {
-                _ if users.is_empty() => Hold::Sole,
-                _ if kinds::of(kind).shared => Hold::Shared(users),
-                _ => Hold::Contested,
+            let claim = match &identity {
+                _ if users.is_empty() => Claim::Sole,
+                _ if kinds::of(kind).shared => Claim::Shared(users),
+                _ => Claim::Contested,
             };
-            let alone = !matches!(hold, Hold::Shared(_));
+            let alone = !matches!(claim, Claim::Shared(_));
             let operator = alone && address.section() == kinds::scope::DASK_OPERATOR;
             let is_home = |object: &ObjectId| is_namespace(object) && homes.contains(object.name.as_str());
             let home = alone && identity.object().is_some_and(is_home);
@@ -220,7 +220,7 @@ impl<'a> Planner<'a> {
                 true => Reason::OperatorNeeded { by },
                 false => Reason::HoldsNeededOperator { by },
             });
-            owned.push(Owned { identity, live, address, kind, hold, stays });
+            owned.push(Owned { identity, live, address, kind, claim, stays });
         };
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
             && (self.cluster_goes()
@@ -273,7 +273,7 @@ impl<'a> Planner<'a> {
             }
             let (address, kind) = self.seen.known.find(&entry.identity);
             let identity = entry.identity.clone();
-            Some(Owned { identity, live, address, kind, hold: Hold::Unmarked, stays: None })
+            Some(Owned { identity, live, address, kind, claim: Claim::Unmarked, stays: None })
         })
     }
 

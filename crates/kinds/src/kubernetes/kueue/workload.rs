@@ -39,7 +39,7 @@ fn holds<'v>(workload: &'v Value, kind: &str) -> Option<&'v Value> {
 }
 
 impl<'v> Around<'v> {
-    fn of(found: &'v Found<'_>) -> Self {
+    fn from_found(found: &'v Found<'_>) -> Self {
         let read = |neighbor: Neighbor| found.find(neighbor).unwrap_or(&Value::Null);
         Self { others: read(Neighbor::Workloads), requests: read(Neighbor::Requests) }
     }
@@ -101,14 +101,14 @@ pub fn beside(queries: &mut Queries, object: &ObjectId) {
 }
 
 /// Returns the reason why a Job is held back, by its own Workload among those found; `None` when there is none, or nothing does.
-pub fn held_job(found: &Found, job: &Value) -> Option<Held> {
+pub fn job_wait_reason(found: &Found, job: &Value) -> Option<WaitReason> {
     let uid = job["metadata"]["uid"].as_str()?;
     let owned = |workload: &&Value| {
         let owners = workload["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         owners.into_iter().any(|owner| owner["uid"] == uid)
     };
-    let around = Around::of(found);
-    of(items(around.others).find(owned)?, "", &Value::Null, around)
+    let around = Around::from_found(found);
+    reason_of(items(around.others).find(owned)?, "", &Value::Null, around)
 }
 
 /// Returns true if a thing waits in a queue, so that its Workload is read.
@@ -119,22 +119,22 @@ pub fn waits(resource: &Resource) -> bool {
 
 /// A gang that Kueue has not let go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct WaitReason {
     /// The reason why it waits, or why it will not start.
     pub why: String,
     /// Since when, as Kubernetes writes times.
     pub since: Option<String>,
     /// True if waiting alone changes nothing.
-    pub for_good: bool,
+    pub permanent: bool,
 }
 
-impl Held {
+impl WaitReason {
     fn waits(why: impl Into<String>) -> Self {
-        Self { why: why.into(), since: None, for_good: false }
+        Self { why: why.into(), since: None, permanent: false }
     }
 
     fn never(why: impl Into<String>) -> Self {
-        Self { for_good: true, ..Self::waits(why) }
+        Self { permanent: true, ..Self::waits(why) }
     }
 
     fn since(self, told: &Value) -> Self {
@@ -144,7 +144,7 @@ impl Held {
 
     /// As an answer to whether its thing is ready.
     pub fn readiness(&self) -> Readiness {
-        match self.for_good {
+        match self.permanent {
             true => Readiness::Failed(self.line()),
             false => Readiness::Queued(Queued { what: self.why.clone(), since: self.since.clone() }),
         }
@@ -165,11 +165,11 @@ impl Held {
 }
 
 /// Returns the reason why a gang is held back; `None` when nothing holds it, or when there is no gang.
-pub fn held(found: &Found, gang: Option<&str>, pods: &Value) -> Option<Held> {
-    of(found.find(Part::Workload)?, gang?, pods, Around::of(found))
+pub fn wait_reason(found: &Found, gang: Option<&str>, pods: &Value) -> Option<WaitReason> {
+    reason_of(found.find(Part::Workload)?, gang?, pods, Around::from_found(found))
 }
 
-fn of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<Held> {
+fn reason_of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<WaitReason> {
     if !workload.is_object() {
         return incomplete(gang, pods);
     }
@@ -186,19 +186,19 @@ fn of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<
     let queue = text(&workload["spec"]["queueName"]);
     if let Some(reserved) = holds("QuotaReserved") {
         return Some(unchecked(workload, queue, around.request(workload)).unwrap_or_else(|| {
-            Held::waits(format!("queue {queue} has reserved its quota, and it is about to start"))
+            WaitReason::waits(format!("queue {queue} has reserved its quota, and it is about to start"))
                 .since(reserved)
         }));
     }
     let Some(told) = condition(workload, "QuotaReserved") else {
-        return Some(Held::waits(format!("waits in queue {queue}: Kueue has not looked at it yet")));
+        return Some(WaitReason::waits(format!("waits in queue {queue}: Kueue has not looked at it yet")));
     };
     let message = text(&told["message"]);
     // More than the queue has at all, even when nothing else runs in it.
     if message.contains("> maximum capacity") {
         let why =
             format!("it can never start in queue {queue}: {message}; lower its number or raise the quota");
-        return Some(Held::never(why).since(told));
+        return Some(WaitReason::never(why).since(told));
     }
     let next = match message {
         message if message.contains("doesn't exist") => {
@@ -212,25 +212,25 @@ fn of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<
         1 => ", behind 1 other".to_owned(),
         many => format!(", behind {many} others"),
     };
-    Some(Held::waits(format!("waits in queue {queue}{before}: {message}{next}")).since(told))
+    Some(WaitReason::waits(format!("waits in queue {queue}{before}: {message}{next}")).since(told))
 }
 
 /// Returns why a gang without a Workload waits: not all of its pods are there, or Kueue does not look at them.
-fn incomplete(gang: &str, pods: &Value) -> Option<Held> {
+fn incomplete(gang: &str, pods: &Value) -> Option<WaitReason> {
     let own: Vec<&Value> =
         pods["items"].as_array().into_iter().flatten().filter(|pod| is_of(pod, gang)).collect();
     let first = own.first()?;
     let gated = own.iter().filter(|pod| is_gated(pod)).count();
     if gated > 0 {
         let all = text(&first["metadata"]["annotations"][COUNT]);
-        return Some(Held::waits(format!(
+        return Some(WaitReason::waits(format!(
             "Kueue waits for all pods of the gang: {gated} of {all} are there"
         )));
     }
     if own.iter().any(|pod| !pod["metadata"]["labels"][MANAGED].is_null()) {
         return None;
     }
-    Some(Held::never(
+    Some(WaitReason::never(
         "Kueue does not hold back its pods, so they start one by one: `pod` must be among `integrations.frameworks` \
          of Kueue's configuration",
     ))
@@ -248,7 +248,7 @@ pub fn is_gated(pod: &Value) -> bool {
 }
 
 /// One that was given up, or that somebody parked.
-fn inactive(workload: &Value, request: Option<&Value>) -> Held {
+fn inactive(workload: &Value, request: Option<&Value>) -> WaitReason {
     let (namespace, name) = (text(&workload["metadata"]["namespace"]), text(&workload["metadata"]["name"]));
     let told = condition(workload, "Evicted").unwrap_or(&Value::Null);
     // What Kueue itself deactivates has one of these reasons. A Workload that somebody parks keeps what it was evicted for
@@ -259,7 +259,7 @@ fn inactive(workload: &Value, request: Option<&Value>) -> Held {
             "Deactivated" => text(&told["message"]),
             _ => "`spec.active` of its Workload is false",
         };
-        return Held::never(format!(
+        return WaitReason::never(format!(
             "it is parked: {message}; to let it go on: kubectl -n {namespace} patch workload {name} --type merge \
              -p '{{\"spec\":{{\"active\":true}}}}'"
         ))
@@ -270,14 +270,14 @@ fn inactive(workload: &Value, request: Option<&Value>) -> Held {
     let cause = request.and_then(request_stage::has_ended);
     let cause = cause.map(|cause| format!("; its request for nodes {cause}")).unwrap_or_default();
     // Reactivating one that a check has rejected does nothing in 0.15.0: the Workload must be made anew.
-    Held::never(format!(
+    WaitReason::never(format!(
         "Kueue has given it up: {message}{cause}; to try again: kubectl -n {namespace} delete workload {name}"
     ))
     .since(evicted)
 }
 
 /// Returns the wait for the first admission check that has not passed, with its message.
-fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<Held> {
+fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<WaitReason> {
     let checks = workload["status"]["admissionChecks"].as_array()?;
     let check = checks.iter().find(|check| check["state"] != "Ready")?;
     let name = text(&check["name"]);
@@ -296,7 +296,7 @@ fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<H
         ("Retry", None) => format!("queue {queue} tries again{tries}: {message}"),
         _ => format!("waits for capacity, with the quota of queue {queue} (check {name}{tries}): {message}"),
     };
-    Some(Held::waits(why).since(check))
+    Some(WaitReason::waits(why).since(check))
 }
 
 #[cfg(test)]
@@ -329,7 +329,7 @@ mod tests {
             elsewhere,
         ] });
         let none = json!({ "items": [] });
-        let line = |own: &Value| of(own, "g", &none, Around { others: &others, ..ALONE }).unwrap().why;
+        let line = |own: &Value| reason_of(own, "g", &none, Around { others: &others, ..ALONE }).unwrap().why;
         assert_eq!(line(&own), "waits in queue gpus, behind 2 others: no room");
         own["spec"]["priority"] = json!(5);
         assert_eq!(line(&own), "waits in queue gpus, behind 1 other: no room");
@@ -360,7 +360,7 @@ mod tests {
             request("g-dws-10", "Failed", "QuotaExceeded", "Quota 'NVIDIA_A100_GPUS' exceeded."),
         ] });
         let around = Around { requests: &requests, ..ALONE };
-        let why = of(&given_up, "g", &none, around).unwrap().why;
+        let why = reason_of(&given_up, "g", &none, around).unwrap().why;
         assert!(why.contains(rejected), "{why}");
         assert!(
             why.contains(
@@ -373,7 +373,7 @@ mod tests {
             json!([{ "name": "dws", "state": "Pending", "message": "Quota exceeded." }]);
         let requests =
             json!({ "items": [request("g-dws-1", "Provisioned", "QuotaExceeded", "Quota exceeded.")] });
-        let why = of(&waits, "g", &none, Around { requests: &requests, ..ALONE }).unwrap().why;
+        let why = reason_of(&waits, "g", &none, Around { requests: &requests, ..ALONE }).unwrap().why;
         assert!(why.ends_with("(check dws): a quota of the project is too small: Quota exceeded."), "{why}");
     }
 
@@ -383,7 +383,7 @@ mod tests {
         let drained = [("Evicted", "True", "ClusterQueueStopped", "The ClusterQueue is stopped")];
         for conditions in [&drained[..], &[]] {
             let parked = workload(conditions, json!({ "spec": { "active": false } }));
-            let why = of(&parked, "g", &none, ALONE).unwrap().why;
+            let why = reason_of(&parked, "g", &none, ALONE).unwrap().why;
             assert!(why.starts_with("it is parked: ") && why.contains("patch workload"), "{why}");
         }
     }
@@ -496,19 +496,19 @@ mod tests {
             ),
             (workload(&[("Finished", "True", "Succeeded", "")], json!({})), None),
         ] {
-            let found = of(&workload, "g", &none, ALONE).map(|held| (held.line(), held.for_good));
+            let found = reason_of(&workload, "g", &none, ALONE).map(|held| (held.line(), held.permanent));
             assert_eq!(found, expect, "{workload}");
         }
         let mut checked = workload(&[reserved], json!({}));
         checked["status"]["admissionChecks"] = check("Pending", "no GPUs today");
-        let found = of(&checked, "g", &none, ALONE).map(|held| held.line());
+        let found = reason_of(&checked, "g", &none, ALONE).map(|held| held.line());
         let expect = "waits for capacity, with the quota of queue gpus (check dws): no GPUs today";
         assert_eq!(found, Some(format!("{expect} (since {SINCE})")));
         let mut retried = workload(&[reserved], json!({}));
         retried["status"]["admissionChecks"] = check("Retry", "Retrying after failure: none");
         retried["status"]["admissionChecks"][0]["retryCount"] = json!(2);
         retried["status"]["requeueState"]["requeueAt"] = json!("2026-01-01T00:01:00Z");
-        let found = of(&retried, "g", &none, ALONE).map(|held| held.line());
+        let found = reason_of(&retried, "g", &none, ALONE).map(|held| held.line());
         let expect =
             "queue gpus tries again at 2026-01-01T00:01:00Z, 2 tries failed: Retrying after failure: none";
         assert_eq!(found, Some(format!("{expect} (since {SINCE})")));
@@ -524,22 +524,22 @@ mod tests {
         own["metadata"]["ownerReferences"] = json!([{ "kind": "Job", "uid": "u" }]);
         let other = workload(&[("QuotaReserved", "False", "Pending", "none")], json!({}));
         let list = json!({ "items": [other, own] });
-        let found = |list: &Value| held_job(&Found::of([(Neighbor::Workloads, list)]), &job);
+        let found = |list: &Value| job_wait_reason(&Found::of([(Neighbor::Workloads, list)]), &job);
         let held = found(&list).unwrap();
-        assert!(held.for_good && held.why.contains("delete workload g"), "{held:?}");
+        assert!(held.permanent && held.why.contains("delete workload g"), "{held:?}");
         assert_eq!(found(&json!({ "items": [other] })), None);
-        assert_eq!(held_job(&Found::of::<Part>([]), &job), None, "it was not asked for");
+        assert_eq!(job_wait_reason(&Found::of::<Part>([]), &job), None, "it was not asked for");
     }
 
     #[test]
     fn before_there_is_a_workload_pods_tell() {
-        let of = |pods: Vec<Value>| of(&Value::Null, "g", &json!({ "items": pods }), ALONE);
+        let of = |pods: Vec<Value>| reason_of(&Value::Null, "g", &json!({ "items": pods }), ALONE);
         assert_eq!(of(vec![]), None, "nothing is there yet");
         let found = of(vec![pod(true, true), pod(true, true)]).map(|held| held.line());
         assert_eq!(found.as_deref(), Some("Kueue waits for all pods of the gang: 2 of 3 are there"));
         assert_eq!(of(vec![pod(false, true)]), None, "it was let go, and its Workload was deleted");
         let ignored = of(vec![pod(false, false)]).unwrap();
-        assert!(ignored.for_good && ignored.why.contains("`pod` must be among"), "{ignored:?}");
+        assert!(ignored.permanent && ignored.why.contains("`pod` must be among"), "{ignored:?}");
         let mut other = pod(true, true);
         other["metadata"]["labels"][GROUP] = json!("another");
         assert_eq!(of(vec![other]), None);

@@ -423,7 +423,7 @@ fn workloads(run: &mut Run<'_>, active: &[String]) {
         }
     }
     waiting.sort_by_key(|workload| (text(workload, "/metadata/creationTimestamp"), name(workload)));
-    let mut held_up: Vec<String> = Vec::new();
+    let mut blocked_by: Vec<String> = Vec::new();
     for workload in waiting {
         let local_name = text(workload, "/spec/queueName");
         let Some(local) = run.get(GROUP, "localqueues", namespace(workload), local_name) else {
@@ -437,14 +437,14 @@ fn workloads(run: &mut Run<'_>, active: &[String]) {
             continue;
         };
         // The head of a strict queue is the only one that is looked at.
-        if held_up.iter().any(|held| held == queue_name) {
+        if blocked_by.iter().any(|held| held == queue_name) {
             continue;
         }
         match quotas.assign(run, queue, workload) {
             Ok(sets) => reserve(run, queue, workload, &sets),
             Err(message) => {
                 if text(queue, "/spec/queueingStrategy") == "StrictFIFO" {
-                    held_up.push(queue_name.to_owned());
+                    blocked_by.push(queue_name.to_owned());
                 }
                 wait(run, workload, ("Pending", &message));
             }
