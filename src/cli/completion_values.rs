@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 
 use model::diag::Code;
-use plan::Verb;
+use plan::ApprovalVerb;
 use stack::ready::READY;
 
 /// Words that completion offers.
@@ -44,7 +44,7 @@ pub fn addresses() -> ArgValueCompleter {
 /// Offers what `--allow` takes.
 pub fn consents() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
-        Verb::ALL.iter().flat_map(|verb| sections(typed, &format!("{}:", verb.as_str()))).collect()
+        ApprovalVerb::ALL.iter().flat_map(|verb| sections(typed, &format!("{}:", verb.as_str()))).collect()
     })
 }
 

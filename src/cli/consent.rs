@@ -8,17 +8,17 @@ use crate::report::human::plan_text::{approval_needed, consent_text};
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::source::Sources;
-use plan::{Consent, Mode, Plan, Verb};
+use plan::{Approval, ApprovalVerb, Mode, Plan};
 
 /// Parses `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS` or `update:ADDRESS`.
-pub fn parse(text: &str) -> Result<Consent, String> {
+pub fn parse(text: &str) -> Result<Approval, String> {
     let form = "it has the form replace:ADDRESS, delete:ADDRESS, take:ADDRESS or update:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
-    let verb = Verb::ALL.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
+    let verb = ApprovalVerb::ALL.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
     if address.is_empty() {
         Err(form.to_owned())
     } else {
-        Ok(Consent { verb, address: Address::new(address) })
+        Ok(Approval { verb, address: Address::new(address) })
     }
 }
 
@@ -44,15 +44,15 @@ pub enum Came {
 #[derive(Debug, PartialEq, Eq)]
 struct Questions {
     whole: Whole,
-    each: Vec<Consent>,
+    each: Vec<Approval>,
 }
 
 /// Gets the consent that a plan needs, or refuses.
 ///
 /// # Errors
 /// Consent was not given; what to give.
-pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Result<Came, Failure> {
-    let questions = Questions { whole, each: plan.missing_consents(allowed) };
+pub fn get(plan: &Plan, allowed: &[Approval], whole: Whole, format: Format) -> Result<Came, Failure> {
+    let questions = Questions { whole, each: plan.missing_approvals(allowed) };
     if questions.whole == Whole::Given && questions.each.is_empty() {
         return Ok(Came::Given);
     }
@@ -67,12 +67,13 @@ pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Re
 /// Returns an error for each thing, not managed by this stack, that the plan would adopt without approval: the plan is
 /// refused as it stands.
 pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
-    let missing = plan.missing_consents(&[]);
-    let taken = plan.changes.iter().filter_map(|change| Some((change, change.taken.as_ref()?)));
+    let missing = plan.missing_approvals(&[]);
+    let taken = plan.changes.iter().filter_map(|change| Some((change, change.adopted.as_ref()?)));
     let told = taken.filter_map(|(change, taken)| {
         let section = Address::new(change.address.section());
-        let wants = |consent: &&Consent| {
-            consent.verb == Verb::Take && (consent.address == change.address || consent.address == section)
+        let wants = |consent: &&Approval| {
+            consent.verb == ApprovalVerb::Adopt
+                && (consent.address == change.address || consent.address == section)
         };
         let consent = missing.iter().find(wants)?;
         let span = sources.span(&change.origin);
@@ -99,7 +100,8 @@ fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
         each => approval_needed(each),
     };
     let what = format!("{needed}, but stdin is not a terminal; nothing was done");
-    Diagnostic::error(Code::Consent, what).help(format!("review the plan, then give {}", flags.join(" ")))
+    Diagnostic::error(Code::ApprovalRequired, what)
+        .help(format!("review the plan, then give {}", flags.join(" ")))
 }
 
 fn ask(
@@ -129,10 +131,10 @@ fn ask(
     }
     for consent in each {
         let verb = match consent.verb {
-            Verb::Replace => "replace",
-            Verb::Delete => "delete",
-            Verb::Take => "adopt",
-            Verb::Update => "update",
+            ApprovalVerb::Replace => "replace",
+            ApprovalVerb::Delete => "delete",
+            ApprovalVerb::Adopt => "adopt",
+            ApprovalVerb::Update => "update",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
         // As `--allow` takes it, too.
@@ -142,7 +144,7 @@ fn ask(
     Ok(())
 }
 
-fn named(consents: &[Consent]) -> String {
+fn named(consents: &[Approval]) -> String {
     model::diag::listed(consents.iter().map(|consent| consent.address.as_str()), "and")
 }
 
@@ -152,8 +154,9 @@ fn agreed(
     answers: &mut dyn BufRead,
     screen: &mut dyn io::Write,
 ) -> Result<(), Failure> {
-    let cannot =
-        |error: io::Error| Diagnostic::error(Code::Consent, format!("cannot read the answer: {error}"));
+    let cannot = |error: io::Error| {
+        Diagnostic::error(Code::ApprovalRequired, format!("cannot read the answer: {error}"))
+    };
     screen.write_all(question.as_bytes()).and_then(|()| screen.flush()).map_err(cannot)?;
     let mut answer = String::new();
     let read = answers.read_line(&mut answer).map_err(cannot)?;
@@ -164,7 +167,7 @@ fn agreed(
     if expected.iter().any(|expected| answer.trim() == expected) {
         return Ok(());
     }
-    Err(Diagnostic::error(Code::Consent, "not approved; nothing was done").into())
+    Err(Diagnostic::error(Code::ApprovalRequired, "not approved; nothing was done").into())
 }
 
 #[cfg(test)]

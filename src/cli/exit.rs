@@ -66,7 +66,7 @@ impl Exit {
 
     fn of_code(code: Code) -> Self {
         match code {
-            Code::Consent
+            Code::ApprovalRequired
             | Code::Protected
             | Code::GoesAlong
             | Code::NotOurs
@@ -134,9 +134,9 @@ mod tests {
         let error = |code| Diagnostic::error(code, "x");
         let table = [
             (vec![], Exit::Done),
-            (vec![Diagnostic::warning(Code::Consent, "x")], Exit::Done),
-            (vec![error(Code::Consent), error(Code::Protected)], Exit::Refused),
-            (vec![error(Code::Consent), error(Code::Syntax)], Exit::Error),
+            (vec![Diagnostic::warning(Code::ApprovalRequired, "x")], Exit::Done),
+            (vec![error(Code::ApprovalRequired), error(Code::Protected)], Exit::Refused),
+            (vec![error(Code::ApprovalRequired), error(Code::Syntax)], Exit::Error),
             (vec![error(Code::Stale)], Exit::Stale),
         ];
         for (diagnostics, exit) in table {

@@ -23,7 +23,7 @@ use model::secrets::given::{Given, VARIABLE};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::Wish;
-use plan::{Consent, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::{Sandbox, SandboxError};
 use stack::charts::Render;
 use stack::disk::{Fence, Trust};
@@ -44,7 +44,7 @@ pub struct Session {
 pub struct Ask<'a> {
     pub mode: Mode,
     /// Consents given, as they were typed.
-    pub allowed: &'a [Consent],
+    pub allowed: &'a [Approval],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
     /// True if resources with several ways to get capacity start with the first way again.
@@ -343,7 +343,7 @@ impl Session {
         replace.extend(requests);
         let mut inputs = Inputs {
             offline: reading == Reading::Nothing,
-            allowed: allowed.to_vec(),
+            approved: allowed.to_vec(),
             replace,
             retry_capacity: *retry_capacity,
             selection: selection.clone(),

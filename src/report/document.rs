@@ -251,8 +251,8 @@ fn extra(plan: &Plan) -> PlanExtra {
         hourly_minimum: plan.cost().map(|cost| cost.least),
         usual_seconds: plan.critical_path().map(|path| path.usual),
         unpriced: plan.unpriced(),
-        consents_needed: plan.missing_consents(&[]).iter().map(consent_text).collect(),
-        consents_given: plan.allowed.iter().map(consent_text).collect(),
+        consents_needed: plan.missing_approvals(&[]).iter().map(consent_text).collect(),
+        consents_given: plan.approved.iter().map(consent_text).collect(),
         notes: plan.notes.iter().map(note).collect(),
     }
 }
@@ -331,7 +331,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
             reason: change.why(),
             foreign: change.foreign,
             usual_seconds: change.usual,
-            taken_from: change.taken.as_ref().map(|taken| taken.from.clone()),
+            taken_from: change.adopted.as_ref().map(|taken| taken.from.clone()),
         },
     }
 }

@@ -300,7 +300,7 @@ fn plan_summary(plan: &Plan) -> Body {
         hourly_minimum: plan.cost().map(|cost| cost.least),
         usual_seconds: plan.critical_path().map(|path| path.usual),
         unpriced: plan.unpriced(),
-        consents: plan.missing_consents(&[]).iter().map(consent_text).collect(),
+        consents: plan.missing_approvals(&[]).iter().map(consent_text).collect(),
         outcomes: Vec::new(),
         elapsed_seconds: None,
         interrupted: None,

@@ -371,7 +371,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
 
         let second = checked(next);
         let plan = bench.plan(&second, Mode::Apply).await.unwrap();
-        assert_eq!(plan.missing_consents(&[]), [], "nothing of anybody is in it");
+        assert_eq!(plan.missing_approvals(&[]), [], "nothing of anybody is in it");
         let ended = bench.apply(&second, &plan, Vec::new(), None).await;
         assert!(bench.try_kubernetes(&second, look()).await.is_err(), "{next:?}");
         // It holds the GPU that the next run asks for, so it goes before.

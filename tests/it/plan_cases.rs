@@ -18,7 +18,7 @@ use model::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen
 use model::schema::{List, Schema};
 use model::secrets::given::Given;
 use model::source::{Sources, Span};
-use plan::{Action, Consent, Inputs, Mode, Plan, Selection, StopRequest, Verb, drift, plan};
+use plan::{Action, Approval, ApprovalVerb, Inputs, Mode, Plan, Selection, StopRequest, drift, plan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stack::disk::Trust;
@@ -330,15 +330,15 @@ fn share(world: &mut World, manager: &str, instead: bool) {
     }
 }
 
-fn consent(text: &str) -> Consent {
+fn consent(text: &str) -> Approval {
     let (verb, address) = text.split_once(':').unwrap();
     let verb = match verb {
-        "delete" => Verb::Delete,
-        "take" => Verb::Take,
-        "update" => Verb::Update,
-        _ => Verb::Replace,
+        "delete" => ApprovalVerb::Delete,
+        "take" => ApprovalVerb::Adopt,
+        "update" => ApprovalVerb::Update,
+        _ => ApprovalVerb::Replace,
     };
-    Consent { verb, address: Address::new(address) }
+    Approval { verb, address: Address::new(address) }
 }
 
 fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
@@ -350,7 +350,7 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         assert!(label.is_string(), "{} has no label", object.address);
     }
     let mut inputs = Inputs {
-        allowed: asked.allow.iter().map(|text| consent(text)).collect(),
+        approved: asked.allow.iter().map(|text| consent(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection {
             targets: asked.stop.clone().unwrap_or_else(|| asked.target.clone()),
@@ -536,7 +536,7 @@ fn case((folder, made): &(PathBuf, Option<Planned>)) -> Result<(), String> {
             golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked))
         }
         Some((Ok(plan), sources)) => {
-            let missing = plan.missing_consents(&[]);
+            let missing = plan.missing_approvals(&[]);
             let consents: String =
                 missing.iter().map(|c| format!("needs consent: {:?} {}\n", c.verb, c.address)).collect();
             golden(&folder.join("plan.txt"), &format!("{}{consents}", shown(plan, sources)))

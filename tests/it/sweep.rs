@@ -293,7 +293,7 @@ impl Scenario {
     async fn again(&self, bench: &Bench, first: &Plan) -> Result<(bool, bool), String> {
         let Self { stack, mode, .. } = self;
         let plan = bench.plan(stack, *mode).await.map_err(|why| format!("no second plan: {why}"))?;
-        let more = plan.missing_consents(&first.allowed);
+        let more = plan.missing_approvals(&first.approved);
         if plan.is_empty() {
             return Ok((false, false));
         }
@@ -343,7 +343,7 @@ impl Scenario {
 
 /// With all consents that it needs.
 fn agreed(mut plan: Plan) -> Plan {
-    plan.allowed = plan.missing_consents(&[]);
+    plan.approved = plan.missing_approvals(&[]);
     plan
 }
 

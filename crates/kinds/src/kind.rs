@@ -450,7 +450,7 @@ pub struct ChangeContext<'a> {
     pub nodes: Option<u32>,
     /// True if something of the same name is being deleted, or is deleted with its owner, and must be gone first.
     pub leaving: bool,
-    /// True if it, or a field of it, is adopted from another tool, with consent.
+    /// True if it, or a field of it, is adopted from another tool, with approval.
     pub adopting: bool,
     /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
     pub released: &'a [String],

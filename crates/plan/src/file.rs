@@ -120,7 +120,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         external,
         capacity_options,
         hourly,
-        allowed,
+        approved,
         partial,
         retarget,
         replace,
@@ -139,7 +139,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         hourly,
     };
     Inputs {
-        allowed: allowed.clone(),
+        approved: approved.clone(),
         selection: partial.as_ref().map(|partial| partial.selection.clone()).unwrap_or_default(),
         retarget: *retarget,
         replace: replace.clone(),

@@ -71,12 +71,12 @@ pub struct Change {
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// True if others created or use it, so that also `destroy` needs consent to it by address.
+    /// True if others created or use it, so that also `destroy` needs approval by address.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub foreign: bool,
     /// From whom it, or fields of it, would be taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<Adopted>,
+    #[serde(rename = "taken", default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
     /// The live state of something that is deleted or released, without secrets.
     #[serde(default, skip_serializing_if = "Packed::is_null")]
     pub before: Packed,
@@ -108,7 +108,7 @@ impl Change {
             follows: Vec::new(),
             fingerprint: None,
             foreign: false,
-            taken: None,
+            adopted: None,
             before: Packed::default(),
             usual: None,
         }
@@ -182,59 +182,60 @@ impl Note {
     }
 }
 
-/// A consent that a plan needs beyond `yes`.
+/// An approval that a plan needs beyond `yes`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Consent {
+pub struct Approval {
     /// `replace`, `delete`, `take` or `update`.
-    pub verb: Verb,
+    pub verb: ApprovalVerb,
     pub address: Address,
 }
 
-/// The word in place of an address in a consent to delete what nobody can look at: `delete:unseen`.
+/// The word in place of an address in an approval to delete what nobody can look at: `delete:unseen`.
 pub const UNSEEN: &str = "unseen";
 
-impl Consent {
-    /// Returns true for a consent to delete a GKE cluster with whatever is in it, although that cannot be read.
-    pub fn is_to_unseen(&self) -> bool {
-        self.verb == Verb::Delete && self.address.as_str() == UNSEEN
+impl Approval {
+    /// Returns true for an approval to delete a GKE cluster with whatever is in it, although that cannot be read.
+    pub fn is_for_unseen(&self) -> bool {
+        self.verb == ApprovalVerb::Delete && self.address.as_str() == UNSEEN
     }
 }
 
-/// Kinds of actions that need consent.
+/// Kinds of actions that need approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verb {
-    /// Deleting and making anew.
+pub enum ApprovalVerb {
+    /// Deleting and recreating.
     Replace,
     Delete,
-    /// Taking over what others made or apply.
-    Take,
+    /// Adopting what others created or apply.
+    #[serde(rename = "take")]
+    Adopt,
     /// Changing something although nobody knows what that does to it.
     Update,
 }
 
-impl Verb {
-    pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Take, Self::Update];
+impl ApprovalVerb {
+    pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Adopt, Self::Update];
 
     /// As `--allow` takes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Replace => "replace",
             Self::Delete => "delete",
-            Self::Take => "take",
+            Self::Adopt => "take",
             Self::Update => "update",
         }
     }
 }
 
-/// A consent that a change needs, and the one that gives it for its whole section.
-struct Needed {
-    own: Consent,
-    section: Option<Consent>,
+/// An approval that a change needs, and the one that gives it for its whole section.
+struct NeededApproval {
+    own: Approval,
+    section: Option<Approval>,
 }
 
-impl Needed {
-    fn is_given(&self, given: &Consent) -> bool {
+impl NeededApproval {
+    fn is_given(&self, given: &Approval) -> bool {
         *given == self.own || self.section.as_ref() == Some(given)
     }
 }
@@ -281,9 +282,9 @@ pub struct Plan {
     pub notes: Vec<Note>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hourly: Option<Hourly>,
-    /// Consents given when the plan was made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allowed: Vec<Consent>,
+    /// Approvals given when the plan was made.
+    #[serde(rename = "allowed", default, skip_serializing_if = "Vec::is_empty")]
+    pub approved: Vec<Approval>,
     /// The limits of the plan; `None` for the whole stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
@@ -340,17 +341,17 @@ impl Change {
 
     /// Returns true if there is more to say than its fields.
     pub fn has_reason(&self) -> bool {
-        self.taken.is_some() || !self.reasons.is_empty()
+        self.adopted.is_some() || !self.reasons.is_empty()
     }
 
     /// From whom it would be taken, and its reasons, as one text.
     pub fn why(&self) -> Option<String> {
-        let taken = self.taken.as_ref().map(|taken| match taken.fields.as_slice() {
-            [] => format!("it {taken}"),
-            _ => taken.to_string(),
+        let adopted = self.adopted.as_ref().map(|adopted| match adopted.fields.as_slice() {
+            [] => format!("it {adopted}"),
+            _ => adopted.to_string(),
         });
         let words: Vec<String> =
-            taken.into_iter().chain(self.reasons.iter().map(Reason::to_string)).collect();
+            adopted.into_iter().chain(self.reasons.iter().map(Reason::to_string)).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 }
@@ -435,36 +436,36 @@ impl Plan {
         counts
     }
 
-    /// Consents that are needed and were not given: one for each address, and one for several objects of one
-    /// section. A section's consent does not hold for what others have in it.
-    pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
-        let given: Vec<Consent> =
-            allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
+    /// Approvals that are needed and were not given: one for each address, and one for several objects of one
+    /// section. A section's approval does not hold for what others have in it.
+    pub fn missing_approvals(&self, allowed: &[Approval]) -> Vec<Approval> {
+        let given: Vec<Approval> =
+            allowed.iter().chain(&self.approved).map(|given| self.meant(given)).collect();
         let own = self.sections();
-        let missing: Vec<Needed> = self
+        let missing: Vec<NeededApproval> = self
             .changes
             .iter()
-            .flat_map(|change| self.consents_of(change, &own))
-            .chain(self.consent_to_unseen())
+            .flat_map(|change| self.approvals_of(change, &own))
+            .chain(self.approval_for_unseen())
             .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
             .collect();
-        let mut counts: BTreeMap<&Consent, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<&Approval, usize> = BTreeMap::new();
         for section in missing.iter().filter_map(|needed| needed.section.as_ref()) {
             *counts.entry(section).or_default() += 1;
         }
-        let consents = missing.iter().map(|needed| match &needed.section {
+        let approvals = missing.iter().map(|needed| match &needed.section {
             Some(section) if counts.get(section).is_some_and(|count| *count > 1) => section,
             Some(_) | None => &needed.own,
         });
         let mut known = BTreeSet::new();
-        consents.filter(|consent| known.insert(*consent)).cloned().collect()
+        approvals.filter(|approval| known.insert(*approval)).cloned().collect()
     }
 
-    /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
-    fn consent_to_unseen(&self) -> Option<Needed> {
+    /// The approval to let things go along that nobody could look at: `delete:others.unseen`.
+    fn approval_for_unseen(&self) -> Option<NeededApproval> {
         let unseen = self.notes.iter().any(|note| note.code == Code::OthersUnseen.as_str());
-        let own = Consent { verb: Verb::Delete, address: Address::new("others.unseen") };
-        unseen.then_some(Needed { own, section: None })
+        let own = Approval { verb: ApprovalVerb::Delete, address: Address::new("others.unseen") };
+        unseen.then_some(NeededApproval { own, section: None })
     }
 
     /// Sections in which something is ours.
@@ -472,25 +473,27 @@ impl Plan {
         self.changes.iter().filter(|change| !change.foreign).map(|change| change.address.section()).collect()
     }
 
-    /// The consents that a change needs; `own` are the sections in which something is ours.
-    fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
+    /// The approvals that a change needs; `own` are the sections in which something is ours.
+    fn approvals_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<NeededApproval> {
         let doubtful = change.reasons.iter().any(Reason::doubts_the_owner);
         let whole = self.mode == Mode::Destroy && !change.foreign && !doubtful && !self.outlives(change);
-        // `stop` asks for that, and its `yes` is the consent.
+        // `stop` asks for that, and its `yes` is the approval.
         let stopped = self.stop_state.is_stop() && change.stops();
         let left = change.reasons.iter().any(Reason::goes_with_its_work);
         let consented =
             whole || stopped || left || kinds::kubernetes::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
             Action::Replace if change.reasons.iter().any(Reason::takes_nothing) => None,
-            Action::Replace => Some(Verb::Replace),
-            Action::Delete if !consented => Some(Verb::Delete),
+            Action::Replace => Some(ApprovalVerb::Replace),
+            Action::Delete if !consented => Some(ApprovalVerb::Delete),
             Action::Update
                 if change.fields.iter().any(|field| field.effect == model::resource::Effect::Unknown) =>
             {
-                Some(Verb::Update)
+                Some(ApprovalVerb::Update)
             }
-            Action::Update | Action::Forget if self.moves_pods_for_marks(change) => Some(Verb::Update),
+            Action::Update | Action::Forget if self.moves_pods_for_marks(change) => {
+                Some(ApprovalVerb::Update)
+            }
             Action::Delete
             | Action::Keep
             | Action::Create
@@ -498,25 +501,25 @@ impl Plan {
             | Action::Forget
             | Action::Run => None,
         };
-        let take = change.taken.is_some().then_some(Verb::Take);
+        let adopt = change.adopted.is_some().then_some(ApprovalVerb::Adopt);
         let section = Address::new(change.address.section());
         // What others have is consented to as a section only where nothing of ours is in it.
         let mixed = change.foreign && own.contains(section.as_str());
-        let needed = |verb| Needed {
-            own: Consent { verb, address: change.address.clone() },
-            section: (!mixed).then(|| Consent { verb, address: section.clone() }),
+        let needed = |verb| NeededApproval {
+            own: Approval { verb, address: change.address.clone() },
+            section: (!mixed).then(|| Approval { verb, address: section.clone() }),
         };
-        verb.into_iter().chain(take).map(needed).collect()
+        verb.into_iter().chain(adopt).map(needed).collect()
     }
 
     /// Returns true where a pool with Pods changes hands: that is about labels, and GKE may recreate its nodes for them.
     fn moves_pods_for_marks(&self, change: &Change) -> bool {
-        let changes_hands = change.action == Action::Forget || change.taken.is_some();
+        let changes_hands = change.action == Action::Forget || change.adopted.is_some();
         let noted = |note: &Note| note.code == Code::NodesDrained.as_str() && note.address == change.address;
         changes_hands && propose::impact::rolls(change) && self.notes.iter().any(noted)
     }
 
-    /// Definitions in a cluster that stays: they go only with a consent of their own, as every object of their kinds
+    /// Definitions in a cluster that stays: they go only with an approval of their own, as every object of their kinds
     /// goes with them.
     fn outlives(&self, change: &Change) -> bool {
         let goes =
@@ -524,11 +527,11 @@ impl Plan {
         change.kind == KindId::Definition && !self.changes.iter().any(goes)
     }
 
-    /// A consent may name any unique ending of an address.
-    fn meant(&self, given: &Consent) -> Consent {
+    /// An approval may name any unique ending of an address.
+    fn meant(&self, given: &Approval) -> Approval {
         let mut found = self.changes.iter().filter(|change| change.address.ends_with(given.address.as_str()));
         match (found.next(), found.next()) {
-            (Some(change), None) => Consent { verb: given.verb, address: change.address.clone() },
+            (Some(change), None) => Approval { verb: given.verb, address: change.address.clone() },
             _ => given.clone(),
         }
     }
@@ -538,17 +541,17 @@ impl Plan {
         self.notes.iter().any(|note| note.code == Code::DeletedUnseen.as_str())
     }
 
-    /// Consents that were given and fit nothing in the plan.
-    pub fn idle_consents(&self) -> Vec<&Consent> {
+    /// Approvals that were given and fit nothing in the plan.
+    pub fn unused_approvals(&self) -> Vec<&Approval> {
         let unseen = self.deletes_unseen();
         let own = self.sections();
-        let fits = |given: &&Consent| {
+        let fits = |given: &&Approval| {
             let meant = self.meant(given);
-            let needed = self.changes.iter().flat_map(|change| self.consents_of(change, &own));
-            let mut needed = needed.chain(self.consent_to_unseen());
-            let is_needed = (unseen && given.is_to_unseen()) || needed.any(|needed| needed.is_given(&meant));
+            let needed = self.changes.iter().flat_map(|change| self.approvals_of(change, &own));
+            let mut needed = needed.chain(self.approval_for_unseen());
+            let is_needed = (unseen && given.is_for_unseen()) || needed.any(|needed| needed.is_given(&meant));
             !is_needed
         };
-        self.allowed.iter().filter(fits).collect()
+        self.approved.iter().filter(fits).collect()
     }
 }

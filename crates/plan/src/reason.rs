@@ -156,7 +156,7 @@ impl Reason {
         )
     }
 
-    /// Returns true where the marks do not say that what goes is this stack's alone: `destroy` needs consent to it by address.
+    /// Returns true where the marks do not say that what goes is this stack's alone: `destroy` needs approval by address.
     pub fn doubts_the_owner(&self) -> bool {
         matches!(self, Self::Contested(_) | Self::Unmarked)
     }

@@ -161,7 +161,7 @@ impl<'a> Others<'a> {
             inline_pool: self.inline.filter(|_| with_pool && resource.is_some()).map(|pool| &pool.body),
             zones: self.zones.get(&place).map_or(0, Vec::len),
             nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
-            adopting: change.taken.is_some(),
+            adopting: change.adopted.is_some(),
             released: &released,
             leaving: goes_before
                 || change.action == Action::Create

@@ -14,7 +14,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::World;
 use plan::propose::adopt::{self as rules, Agreed};
-use plan::{Action, Consent, Mode, Plan, Selection, Verb};
+use plan::{Action, Approval, ApprovalVerb, Mode, Plan, Selection};
 use stack::edit::{self, Edit};
 
 /// Shown below the options.
@@ -40,7 +40,7 @@ pub struct Args {
     /// Approve adopting it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`; that GKE may recreate the nodes of a
     /// pool with Pods: `update:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
-    allow: Vec<Consent>,
+    allow: Vec<Approval>,
     #[command(flatten)]
     changing: Changing,
 }
@@ -81,12 +81,12 @@ fn take(
         let link = asked.connect(settings)?;
         let mut plan = asked.plan(&link, &ask).await?;
         let world = asked.world(&link, args.changing.parallelism).await?;
-        let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
+        let agreed = Agreed { changes: args.with_changes, approvals: &args.allow };
         let against = rules::against(&plan, &section, &world, agreed, asked.sources());
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
-        plan.allowed.extend(named_here(&plan, &world));
+        plan.approved.extend(named_here(&plan, &world));
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             link.close().await?;
@@ -130,7 +130,8 @@ fn place(section: &Address) -> FieldPath {
 
 /// Warnings of things of the plan that a tool keeps.
 fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
-    let taken = plan.changes.iter().filter(|change| change.taken.is_some() && change.action != Action::Keep);
+    let taken =
+        plan.changes.iter().filter(|change| change.adopted.is_some() && change.action != Action::Keep);
     let kept = taken.filter_map(|change| Some((&change.identity, kept_by(world.find(&change.identity)?)?)));
     let warnings = kept.map(|(thing, keeper)| {
         let what =
@@ -142,12 +143,12 @@ fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
 }
 
 /// To name an address here is consent to taking it, but not from a tool that keeps it.
-fn named_here(plan: &Plan, world: &World) -> Vec<Consent> {
+fn named_here(plan: &Plan, world: &World) -> Vec<Approval> {
     let free = |change: &&plan::Change| {
-        change.taken.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
+        change.adopted.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
     };
     let takes = plan.changes.iter().filter(free);
-    takes.map(|change| Consent { verb: Verb::Take, address: change.address.clone() }).collect()
+    takes.map(|change| Approval { verb: ApprovalVerb::Adopt, address: change.address.clone() }).collect()
 }
 
 fn agree(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {

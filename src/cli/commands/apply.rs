@@ -20,7 +20,7 @@ use model::diag::{Code, Diagnostic};
 use model::resource::Owner;
 use model::secrets::given::Given;
 use model::source::Sources;
-use plan::{Consent, Mode, Plan, file};
+use plan::{Approval, Mode, Plan, file};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -78,7 +78,7 @@ pub struct DestroyArgs {
     force_unlock: bool,
     /// Approve deleting resources outside the stack that would be deleted along: `delete:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
-    allow: Vec<Consent>,
+    allow: Vec<Approval>,
     #[command(flatten)]
     part: Part,
     /// Requests and changes at a time
@@ -195,7 +195,7 @@ pub(crate) async fn apply_linked(
         // A wait needs no consent.
         true => Came::Given,
         // The plan knows the consents that were given by a unique ending.
-        false => consent::get(&plan, &plan.allowed, whole, Format::json(making.json || making.unattended))?,
+        false => consent::get(&plan, &plan.approved, whole, Format::json(making.json || making.unattended))?,
     };
     let Making { parallelism, .. } = *making;
     let given = session.given().clone();
@@ -377,7 +377,7 @@ pub(crate) async fn run(
     if !moved.is_empty() {
         let stale = match when_moved {
             Moved::Stale { plan, again } => Some(stale(&plan, &moved, &again)),
-            Moved::Shown if !now.missing_consents(&[]).is_empty() => {
+            Moved::Shown if !now.missing_approvals(&[]).is_empty() => {
                 Some(stale("the plan", &moved, "plan and apply again"))
             }
             Moved::Shown => {

@@ -15,7 +15,7 @@ use live::LiveApi;
 use model::diag::{Code, Diagnostic, Severity};
 use model::record::Stop;
 use model::resource::{Action, Identity};
-use plan::{Change, Consent, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Change, Mode, Plan, Selection, StopRequest};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -36,7 +36,7 @@ pub struct Making {
     /// Approve replacing, deleting, adopting, or a change of unknown effect: `replace:ADDRESS`, `delete:ADDRESS`,
     /// `take:ADDRESS`, `update:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse, add = completion_values::consents())]
-    pub allow: Vec<Consent>,
+    pub allow: Vec<Approval>,
     /// Replace this, although nothing forces it
     #[arg(long, value_name = "ADDRESS", add = completion_values::addresses())]
     pub replace: Vec<String>,

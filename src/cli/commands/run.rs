@@ -6,7 +6,7 @@ use crate::cli::session::Session;
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::cli::{Exit, consent};
 use model::diag::{Code, Diagnostic};
-use plan::{Consent, Mode};
+use plan::{Approval, Mode};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -24,7 +24,7 @@ pub struct Args {
     address: String,
     /// Approve replacing it: `replace:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
-    allow: Vec<Consent>,
+    allow: Vec<Approval>,
     #[command(flatten)]
     changing: Changing,
 }

@@ -116,7 +116,7 @@ fn bring(
         let findings = preflight(&*link.api(), &plan, args.preflight(), args.changing.parallelism).await;
         passed(findings, reporter, asked.sources())?;
         let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
-        let came = consent::get(&plan, &plan.allowed, whole, format)?;
+        let came = consent::get(&plan, &plan.approved, whole, format)?;
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
         let moved = Moved::of(came, "scale again");

@@ -11,7 +11,7 @@ use model::diag::{Code, Diagnostic};
 use model::record::Stop;
 use model::resource::{Lowered, Resource};
 use plan::stop::startable;
-use plan::{Consent, Mode};
+use plan::{Approval, Mode};
 
 /// Shown below the options.
 pub const STOP_EXAMPLES: &str = "Examples:\n  \
@@ -41,7 +41,7 @@ pub struct StopArgs {
     addresses: Vec<String>,
     /// Approve deleting Pods outside the stack that would be deleted along: `delete:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
-    allow: Vec<Consent>,
+    allow: Vec<Approval>,
     /// Before removing Dask workers, wait until their scheduler is idle
     #[arg(long)]
     when_idle: bool,
@@ -60,7 +60,7 @@ pub struct StartArgs {
     addresses: Vec<String>,
     /// Approve replacing, deleting or adopting something that it needs
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
-    allow: Vec<Consent>,
+    allow: Vec<Approval>,
     /// Maximum wait for capacity that is queued (default 10m; then exit code 7): `90s`, `30m`, `4h`, `3d`
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     wait: Option<u32>,

@@ -16,7 +16,9 @@ use model::address::Address;
 use model::diag::Code;
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
 use model::source::Sources;
-use plan::{Action, Change, Consent, CriticalPath, Mode, Note, Partial, Plan, Read, Selection, Verb};
+use plan::{
+    Action, Approval, ApprovalVerb, Change, CriticalPath, Mode, Note, Partial, Plan, Read, Selection,
+};
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -664,14 +666,14 @@ pub(super) fn sum(objects: &[(usize, &str)], checks: (usize, &str)) -> Option<St
 }
 
 /// Returns the text about approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.
-pub fn approval_needed(consents: &[Consent]) -> String {
+pub fn approval_needed(consents: &[Approval]) -> String {
     let verbs: BTreeSet<&str> = consents
         .iter()
         .map(|consent| match consent.verb {
-            Verb::Replace => "replacing",
-            Verb::Delete => "deleting",
-            Verb::Take => "adopting",
-            Verb::Update => "changing with unknown effects",
+            ApprovalVerb::Replace => "replacing",
+            ApprovalVerb::Delete => "deleting",
+            ApprovalVerb::Adopt => "adopting",
+            ApprovalVerb::Update => "changing with unknown effects",
         })
         .collect();
     match Vec::from_iter(verbs).as_slice() {
@@ -684,7 +686,7 @@ pub fn approval_needed(consents: &[Consent]) -> String {
 /// Returns the approvals that are needed beyond `yes`, and those that were given.
 fn consents(plan: &Plan, options: &Options<'_>) -> String {
     let mut text = String::new();
-    let missing = plan.missing_consents(&[]);
+    let missing = plan.missing_approvals(&[]);
     if !missing.is_empty() {
         text.push('\n');
         let command = if plan.mode == Mode::Destroy { "destroy" } else { "apply" };
@@ -697,8 +699,8 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
         }
     }
     // What fits nothing is told by its warning.
-    let idle = plan.idle_consents();
-    let given: Vec<&Consent> = plan.allowed.iter().filter(|consent| !idle.contains(consent)).collect();
+    let idle = plan.unused_approvals();
+    let given: Vec<&Approval> = plan.approved.iter().filter(|consent| !idle.contains(consent)).collect();
     if !given.is_empty() {
         text.push_str("\nApproved:\n");
         for consent in given {
@@ -709,7 +711,7 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
 }
 
 /// `replace:dask_cluster.rapids`, as `--allow` takes it.
-pub fn consent_text(consent: &Consent) -> String {
+pub fn consent_text(consent: &Approval) -> String {
     format!("{}:{}", consent.verb.as_str(), consent.address)
 }
 
@@ -731,8 +733,8 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
         words.push("--retarget".to_owned());
     }
     // What fits nothing is told once and not asked for again.
-    let idle = plan.idle_consents();
-    let given = plan.allowed.iter().filter(|consent| !idle.contains(consent));
+    let idle = plan.unused_approvals();
+    let given = plan.approved.iter().filter(|consent| !idle.contains(consent));
     words.extend(given.map(|consent| format!("--allow {}", consent_text(consent))));
     words.iter().map(|word| format!(" {word}")).collect()
 }

@@ -17,7 +17,7 @@ use model::diag::{self, Look};
 use model::resource::{ClusterName, Identity, ObjectId, Resource, World};
 use model::source::Sources;
 use plan::scale::{Wish, scale};
-use plan::{Consent, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::faults::Rule;
 use sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use serde_json::{Value, json};
@@ -333,7 +333,7 @@ pub struct Flags {
     pub selection: Selection,
     /// `--replace`: whole addresses or sections.
     pub replace: Vec<String>,
-    pub allow: Vec<Consent>,
+    pub allow: Vec<Approval>,
     pub retarget: bool,
     /// `stop` and `start`.
     pub halting: StopRequest,
@@ -382,7 +382,7 @@ fn make(
     };
     let replace = replace.iter().flat_map(meant).collect();
     let mut inputs = Inputs {
-        allowed: allow,
+        approved: allow,
         replace,
         selection,
         retarget,
@@ -657,7 +657,7 @@ impl Bench {
             Err(NotBegun::Failed(why)) => return Err(Stopped::Refused(why)),
             Err(why) => return Err(Stopped::Refused(format!("{why:?}"))),
         };
-        let missing = now.missing_consents(&[]);
+        let missing = now.missing_approvals(&[]);
         let stopped = match () {
             () if !missing.is_empty() => Some(Stopped::Refused(format!("stale: {missing:?}"))),
             () if now.has_nothing_to_do() => Some(Stopped::Idle),

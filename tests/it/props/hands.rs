@@ -239,10 +239,10 @@ impl World {
         let targets = section.map(str::to_owned).into_iter().collect();
         let flags = Flags { selection: Selection { targets, excludes: Vec::new() }, ..Flags::default() };
         let Ok(mut plan) = self.bench.plan_with(stack, mode, &flags).await else { return Ok(false) };
-        plan.allowed = plan.missing_consents(&[]);
+        plan.approved = plan.missing_approvals(&[]);
         if let Some(section) = section {
             let world = self.bench.world_of(stack).await?;
-            let agreed = Agreed { changes: true, consents: &plan.allowed };
+            let agreed = Agreed { changes: true, approvals: &plan.approved };
             if !adopt::against(&plan, &Address::new(section), &world, agreed, stack.sources()).is_empty() {
                 return Ok(false);
             }

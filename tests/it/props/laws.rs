@@ -6,7 +6,7 @@ use std::time::Duration;
 use live::Request;
 use model::record::{NAMESPACE as RECORDS, Record};
 use model::resource::{Api, Identity, Method};
-use plan::{Action, Change, Consent, Mode, Plan, Verb};
+use plan::{Action, Approval, ApprovalVerb, Change, Mode, Plan};
 use serde_json::Value;
 
 use super::bench::{Flags, IDENTITY};
@@ -51,7 +51,7 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let of_others = done.others.iter().flat_map(|(plan, _)| &plan.changes);
     let named: Vec<&Change> = changes.iter().chain(of_others).filter(goes).collect();
     let given = done.others.iter().flat_map(|(_, given)| given).chain(&done.given);
-    let given: Vec<&Consent> = given.collect();
+    let given: Vec<&Approval> = given.collect();
     let covered = Covered::of(&done.before, &named);
     let stack = player.stack.as_ref();
     for (uid, thing) in done.before.gone(&done.after) {
@@ -76,7 +76,7 @@ fn theirs(
     uid: &Uid,
     covered: &Covered<'_>,
     named: &[&Change],
-    given: &[&Consent],
+    given: &[&Approval],
 ) -> Result<(), String> {
     let home = |change: &&&Change| match &change.identity {
         Identity::Object(object) => {
@@ -91,7 +91,7 @@ fn theirs(
         return Err(format!("honesty: others made {thing}; it is gone, and the plan did not name it {how}"));
     };
     let agreed = given.iter().any(|consent| {
-        consent.verb == Verb::Delete
+        consent.verb == ApprovalVerb::Delete
             && (consent.address == by.address || consent.address.as_str() == by.address.section())
     });
     match agreed {

@@ -235,7 +235,7 @@ fn no_more(whole: &Plan, less: &Plan) -> Result<&'static str, String> {
     if actions(whole) == actions(less) {
         return Ok("the same plan");
     }
-    let asks = less.missing_consents(&[]);
+    let asks = less.missing_approvals(&[]);
     let blind = asks.iter().any(|consent| consent.address.as_str() == "others.unseen");
     let ours = |plan: &Plan| {
         let ours = plan.changes.iter().filter(|change| !change.foreign);

@@ -11,7 +11,7 @@ use live::Request;
 use model::record::Stop;
 use model::resource::{Api as Which, Identity, Method, Resource};
 use plan::propose::adopt::{self, Agreed};
-use plan::{Action, Consent, Mode, Plan, Selection, StopRequest};
+use plan::{Action, Approval, Mode, Plan, Selection, StopRequest};
 use serde_json::Value;
 
 use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
@@ -28,7 +28,7 @@ pub struct Done {
     pub plan: Option<Plan>,
     /// Why it was not applied, in the program's words.
     pub refused: Option<String>,
-    pub given: Vec<Consent>,
+    pub given: Vec<Approval>,
     /// How the apply ended; `None` when there was none, or the program died.
     pub summary: Option<Summary>,
     /// Whether the program died.
@@ -38,7 +38,7 @@ pub struct Done {
     /// Writes that were done.
     pub written: Vec<Request>,
     /// What other processes applied meanwhile, and what they agreed to.
-    pub others: Vec<(Plan, Vec<Consent>)>,
+    pub others: Vec<(Plan, Vec<Approval>)>,
     /// The results of what a second person tried under this command's lock.
     pub within: Vec<Self>,
 }
@@ -230,7 +230,7 @@ impl Player {
     }
 
     /// Another process applies another file.
-    async fn meanwhile(&self, edit: &Edit, process: u32) -> Vec<(Plan, Vec<Consent>)> {
+    async fn meanwhile(&self, edit: &Edit, process: u32) -> Vec<(Plan, Vec<Approval>)> {
         let Some((stack, plan, given)) = self.of_others(edit).await else { return Vec::new() };
         let process = Process::Number(process + 100);
         let going = Going { process, stack: &stack, plan, moment: None };
@@ -239,11 +239,11 @@ impl Player {
     }
 
     /// The plan of another file, agreed to as a whole.
-    async fn of_others(&self, edit: &Edit) -> Option<(Stack, Plan, Vec<Consent>)> {
+    async fn of_others(&self, edit: &Edit) -> Option<(Stack, Plan, Vec<Approval>)> {
         let stack = self.load(edit).ok()?;
         let mut plan = self.bench.plan(&stack, Mode::Apply).await.ok()?;
-        plan.allowed = plan.missing_consents(&[]);
-        let given = plan.allowed.clone();
+        plan.approved = plan.missing_approvals(&[]);
+        let given = plan.approved.clone();
         (!plan.has_nothing_to_do()).then_some((stack, plan, given))
     }
 
@@ -251,13 +251,13 @@ impl Player {
     async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> Done {
         let Command { consent, kill, process, within, beside, .. } = command;
         let process = process + self.process;
-        let missing = plan.missing_consents(&[]);
-        let given: Vec<Consent> = match consent {
+        let missing = plan.missing_approvals(&[]);
+        let given: Vec<Approval> = match consent {
             Consents::Nothing => Vec::new(),
             Consents::All => missing,
             Consents::Ours => missing.into_iter().filter(|consent| is_of_ours(&plan, consent)).collect(),
         };
-        let left = plan.missing_consents(&given);
+        let left = plan.missing_approvals(&given);
         if !left.is_empty() {
             return Done { plan: Some(plan), ..Done::refused(format!("approval required: {left:?}")) };
         }
@@ -273,7 +273,7 @@ impl Player {
         if plan.has_nothing_to_do() {
             return Done { plan: Some(plan), ..Done::nothing() };
         }
-        plan.allowed.clone_from(&given);
+        plan.approved.clone_from(&given);
         let going = Going { process: Process::Number(process), stack, plan: plan.clone(), moment };
         let beside = match beside {
             Some(edit) => self.of_others(edit).await,
@@ -418,8 +418,8 @@ impl Player {
             Ok(world) => world,
             Err(why) => return Done::refused(why),
         };
-        let consents = plan.missing_consents(&[]);
-        let agreed = Agreed { changes: true, consents: &consents };
+        let consents = plan.missing_approvals(&[]);
+        let agreed = Agreed { changes: true, approvals: &consents };
         let address = model::address::Address::new(section.as_str());
         let against = adopt::against(&plan, &address, &world, agreed, stack.sources());
         if let Some(problem) = against.first() {
@@ -467,13 +467,13 @@ async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<Done> {
 }
 
 /// Whether a consent is about nothing of others.
-fn is_of_ours(plan: &Plan, consent: &Consent) -> bool {
+fn is_of_ours(plan: &Plan, consent: &Approval) -> bool {
     let meant = plan.changes.iter().filter(|change| {
         change.address == consent.address || change.address.section() == consent.address.as_str()
     });
     meant
         .filter(|change| change.action != Action::Keep)
-        .all(|change| !change.foreign && change.taken.is_none())
+        .all(|change| !change.foreign && change.adopted.is_none())
 }
 
 /// Whether an identity of the engine is that thing.

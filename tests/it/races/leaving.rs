@@ -21,7 +21,7 @@ const SHARED: [&str; 3] = [
 /// One command, agreed to.
 async fn going<'s>(bench: &Bench, pid: u32, stack: &'s Stack, mode: Mode) -> Option<Going<'s>> {
     let mut plan = bench.plan(stack, mode).await.unwrap();
-    plan.allowed = plan.missing_consents(&[]);
+    plan.approved = plan.missing_approvals(&[]);
     let process = Process::Number(pid);
     (!plan.has_nothing_to_do()).then_some(Going { process, stack, plan, moment: None })
 }

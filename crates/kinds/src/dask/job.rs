@@ -65,7 +65,7 @@ fn about(resource: &Resource) -> Vec<String> {
 }
 
 /// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
-/// a new run, and needs consent by its address.
+/// a new run, and needs approval by its address.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct DaskJob {
     /// The live name, at most 53 characters, also of its cluster; defaults to the section's key.

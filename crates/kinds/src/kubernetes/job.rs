@@ -69,7 +69,7 @@ fn about(resource: &Resource) -> Vec<String> {
     vec![number, image(pod)]
 }
 
-/// A program that runs once, in one pod or in several: a Kubernetes Job. A changed job is a new run, and needs consent by
+/// A program that runs once, in one pod or in several: a Kubernetes Job. A changed job is a new run, and needs approval by
 /// its address.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Job {

@@ -758,7 +758,7 @@ codes! {
      first to allow that."
     => "[cluster]\nprotect = true   # remove this line, then plan again"
 
-    Consent "DI0306" "approval required"
+    ApprovalRequired "DI0306" "approval required"
     "Deleting, replacing and adopting need approval: type the address at the prompt, or give `--allow \
      VERB:ADDRESS`."
     => "dask-infra plan                                                # lists the approvals that it needs\ndask-infra apply --allow replace:dask_cluster.rapids"
@@ -923,7 +923,7 @@ codes! {
     "GKE could not create all nodes of the pool, usually for lack of GPUs in the zone or of quota, and keeps \
      trying. Wait, choose another zone or machine type, or replace the pool with `--replace ADDRESS`."
 
-    IdleConsent "DI0355" "an unused --allow"
+    UnusedApproval "DI0355" "an unused --allow"
     "`--allow` names an address that the plan neither deletes nor replaces, so it does nothing. Check for a \
      typo; the plan lists the approvals that it needs. It is not an error: a pipeline may give the same \
      `--allow` again after the change is done."

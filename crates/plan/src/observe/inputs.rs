@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::stop_state::{Before, StopState};
-use crate::{Change, Consent, Mode, Note, Plan, Read};
+use crate::{Approval, Change, Mode, Note, Plan, Read};
 use model::address::Address;
 use model::resource::{
     CapacityOptions, External, Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, World,
@@ -104,8 +104,8 @@ pub struct Inputs<'a> {
     pub mode: Mode,
     /// True if the world is empty because nothing was read.
     pub offline: bool,
-    /// Consents given.
-    pub allowed: Vec<Consent>,
+    /// Approvals given.
+    pub approved: Vec<Approval>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
     /// True if things with several ways to get capacity begin with the first way again.
@@ -144,7 +144,7 @@ impl<'a> Inputs<'a> {
             owner,
             mode,
             offline: false,
-            allowed: Vec::new(),
+            approved: Vec::new(),
             replace: Vec::new(),
             retry_capacity: false,
             selection: Selection::default(),
@@ -177,7 +177,7 @@ impl<'a> Inputs<'a> {
             owner,
             mode,
             offline,
-            allowed,
+            approved,
             replace,
             retry_capacity,
             selection: _,
@@ -207,7 +207,7 @@ impl<'a> Inputs<'a> {
             reads,
             notes,
             hourly,
-            allowed,
+            approved,
             partial,
             retarget,
             replace,

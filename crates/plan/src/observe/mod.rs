@@ -170,7 +170,7 @@ impl<'a> Observed<'a> {
     pub(crate) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
         let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
         let managers = match change.action {
-            Action::Update if change.taken.is_some() && !kind.shared => {
+            Action::Update if change.adopted.is_some() && !kind.shared => {
                 marks::other_stacks(live, &self.manager)
             }
             Action::Forget if self.is_theirs(&change.identity) => marks::own(live, &self.manager),

@@ -35,9 +35,12 @@ pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given,
         let same = change.fields.iter().find(|field| field.path == now.path);
         same.is_some_and(|field| (&field.before, &field.after) == (&now.before, &now.after))
     });
-    let taken = |path: &FieldPath| {
-        change.taken.as_ref().is_some_and(|taken| taken.fields.is_empty() || taken.fields.contains(path))
+    let adopted = |path: &FieldPath| {
+        change
+            .adopted
+            .as_ref()
+            .is_some_and(|adopted| adopted.fields.is_empty() || adopted.fields.contains(path))
     };
-    let agreed = compared.others.iter().all(|(path, _)| taken(path));
+    let agreed = compared.others.iter().all(|(path, _)| adopted(path));
     if planned && agreed { Still::Planned } else { Still::Moved }
 }

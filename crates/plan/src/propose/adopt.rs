@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::{Action, Change, Consent, Plan, Verb};
+use crate::{Action, Approval, ApprovalVerb, Change, Plan};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
@@ -12,13 +12,13 @@ use model::resource::{
 };
 use model::source::Sources;
 
-/// Consents of a person beyond the adoption itself.
+/// Approvals of a person beyond the adoption itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreed<'a> {
     /// Changes of fields to what the stack file says.
     pub changes: bool,
-    /// Consents; one to taking is needed for what another stack has.
-    pub consents: &'a [Consent],
+    /// Approvals; one to taking is needed for what another stack has.
+    pub approvals: &'a [Approval],
 }
 
 /// Returns the objections to adopting a section by a plan, in the order of the plan.
@@ -33,7 +33,7 @@ pub fn against(
     let mut found = Vec::new();
     for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
         let problem = if change.address.section() == section.as_str() {
-            not_taken(change, world, agreed)
+            not_approved(change, world, agreed)
         } else {
             Some(beside(change, section))
         };
@@ -69,18 +69,18 @@ fn done(action: &Action) -> &'static str {
     }
 }
 
-fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
+fn not_approved(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
     let thing = &change.identity;
     if change.action == Action::Create {
         let what = format!("{thing} does not exist, so it cannot be adopted");
         let help = "`apply` creates what is missing; a resource with another name stays with its owner";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
-    let adopting = |consent: &Consent| {
+    let adopting = |approval: &Approval| {
         let addresses = [change.address.as_str(), change.address.section()];
-        consent.verb == Verb::Take && addresses.contains(&consent.address.as_str())
+        approval.verb == ApprovalVerb::Adopt && addresses.contains(&approval.address.as_str())
     };
-    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(adopting)) {
+    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.approvals.iter().any(adopting)) {
         let what = format!("{thing} belongs to the stack {stack}");
         let help = format!(
             "two stacks would overwrite each other: set `manage = false` there, apply that, then adopt it \
@@ -107,7 +107,7 @@ fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagn
 /// The other stack that has a thing which only one can have.
 fn other_stack(change: &Change, world: &World) -> Option<String> {
     let shared = kinds::of(change.kind).shared;
-    change.taken.as_ref().filter(|_| !shared)?;
+    change.adopted.as_ref().filter(|_| !shared)?;
     let live = world.find(&change.identity)?;
     let labels = match &change.identity {
         Identity::NodePool { .. } => &live["config"]["resourceLabels"],

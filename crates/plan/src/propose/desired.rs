@@ -148,14 +148,14 @@ impl Planner<'_> {
             compared.relied.add(path, groups);
         }
         let fingerprint = Some(fingerprint(live, &compared.relied));
-        let taken = match standing {
-            Standing::Ours => taken_fields(&compared.others),
+        let adopted = match standing {
+            Standing::Ours => adopted_fields(&compared.others),
             Standing::Shared(stacks) => {
                 // Our entry on the object is what tells the others that we use it.
                 if reasons.is_empty() {
                     reasons.push(Reason::Shared(Users(stacks)));
                 }
-                taken_fields(&compared.others)
+                adopted_fields(&compared.others)
             }
             Standing::Others(from) => Some(Adopted { from, fields: Vec::new() }),
         };
@@ -170,7 +170,7 @@ impl Planner<'_> {
             reasons.push(Reason::Fault(fault.why.clone()));
             self.faults.insert(resource.address.clone(), fault);
         }
-        if taken.is_some() && reasons.is_empty() {
+        if adopted.is_some() && reasons.is_empty() {
             reasons.push(Reason::WouldBeAdopted);
         }
         if action == Action::Update && resource.kind == KindId::Definition {
@@ -187,7 +187,7 @@ impl Planner<'_> {
             }
         }
         let change = self.seen.proposed(resource, action, compared.changes);
-        self.changes.push(Change { reasons, fingerprint, taken, ..change });
+        self.changes.push(Change { reasons, fingerprint, adopted, ..change });
     }
 
     /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
@@ -345,7 +345,7 @@ pub fn disturbs(change: &Change, check: &Resource) -> bool {
 }
 
 /// The fields that other tools apply with other values.
-fn taken_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
+fn adopted_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
     let mut managers: Vec<String> =
         others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();
     managers.dedup();

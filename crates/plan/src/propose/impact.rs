@@ -1,5 +1,5 @@
 //! Impact of deletions on what a server deletes with them ([`crate::observe::cascade`]). Resources that the stack wants are
-//! kept from it. Objects that the stack does not own are named and need consent of their own. Objects that a controller
+//! kept from it. Objects that the stack does not own are named and need approval of their own. Objects that a controller
 //! created for one of the stack's resources count as the stack's.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -442,7 +442,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. A consent to a namespace holds for
+    /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. An approval to a namespace holds for
     /// what is in it, too.
     fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
         for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {

@@ -258,7 +258,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Objects that the record and a label name as this stack's, and that no stack has applied. Where the file wants one, a
-    /// plan to apply takes it back, with consent.
+    /// plan to apply takes it back, with approval.
     fn unmarked(&self) -> impl Iterator<Item = Owned<'a>> {
         let Inputs { world, owner, mode, .. } = self.seen.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);

@@ -1,7 +1,7 @@
 //! Doubts of a plan: whether this is the place of the last apply, and what cannot be known any more.
 
 use crate::planner::Planner;
-use crate::{Consent, Inputs, Mode, Note, observe::diff};
+use crate::{Approval, Inputs, Mode, Note, observe::diff};
 use model::address::{Address, FieldPath};
 use model::diag::{self, Code, Diagnostic};
 use model::resource::{Elsewhere, Identity, Seen};
@@ -120,8 +120,8 @@ impl Planner<'_> {
 
     /// Returns true if a destroy may delete a GKE cluster that nobody can look into.
     pub(crate) fn goes_unseen(&self) -> bool {
-        let Inputs { mode, allowed, .. } = self.seen.inputs;
-        *mode == Mode::Destroy && allowed.iter().any(Consent::is_to_unseen) && self.cluster_goes()
+        let Inputs { mode, approved, .. } = self.seen.inputs;
+        *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unseen) && self.cluster_goes()
     }
 
     /// Says what is not known then. What the file protects is taken to be there.

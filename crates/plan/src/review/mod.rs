@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{Action, Change, Consent, Note, Plan, inline_pool};
+use crate::{Action, Approval, Change, Note, Plan, inline_pool};
 use kinds::dask;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::starts_empty;
@@ -28,7 +28,7 @@ const REVIEWS: &[Review] = &[
     check_among_workers,
     secrets_of_others,
     idle_pools,
-    idle_consents,
+    unused_approvals,
 ];
 
 /// All notes, in the order of the checks.
@@ -280,20 +280,20 @@ fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
     }
 }
 
-/// Returns the address in the plan that a consent which fits nothing may have meant.
-fn meant_instead(plan: &Plan, given: &Consent) -> Option<Address> {
-    let needed = plan.missing_consents(&[]);
-    let addresses = needed.iter().map(|consent| consent.address.as_str());
+/// Returns the address in the plan that an approval which fits nothing may have meant.
+fn meant_instead(plan: &Plan, given: &Approval) -> Option<Address> {
+    let needed = plan.missing_approvals(&[]);
+    let addresses = needed.iter().map(|approval| approval.address.as_str());
     nearest(given.address.as_str(), addresses).map(Address::new)
 }
 
-/// Notes consents that fit nothing: mostly slips of the finger.
-fn idle_consents(plan: &Plan, notes: &mut Vec<Note>) {
-    for consent in plan.idle_consents() {
+/// Notes approvals that fit nothing: mostly slips of the finger.
+fn unused_approvals(plan: &Plan, notes: &mut Vec<Note>) {
+    for approval in plan.unused_approvals() {
         notes.push(Note::of(
-            Code::IdleConsent,
-            &consent.address,
-            match meant_instead(plan, consent) {
+            Code::UnusedApproval,
+            &approval.address,
+            match meant_instead(plan, approval) {
                 Some(near) => format!("{NOT_NEEDED}; did you mean `{near}`?"),
                 None => NOT_NEEDED.to_owned(),
             },
