@@ -16,7 +16,7 @@ use model::address::Address;
 use model::diag::{Diagnostic, Severity};
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
 use model::source::Sources;
-use plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read, What};
+use plan::{Action, Change, Drift as Drifts, Drifted, ExternalRead, Mode, Plan, What};
 
 /// Speaks to programs: every line goes to stdout.
 pub struct Json {
@@ -209,8 +209,8 @@ fn place_of(owner: &Owner, target: &Target) -> Place {
 }
 
 /// Something that others own, in Terraform's shape of what is only read.
-fn read_of(read: &Read) -> PlannedChange {
-    let Read { address, identity, kind, location, found, fingerprint: _ } = read;
+fn read_of(read: &ExternalRead) -> PlannedChange {
+    let ExternalRead { address, identity, kind, location, found, fingerprint: _ } = read;
     PlannedChange {
         resource: thing_of(address, identity, kind.as_str()),
         action: "read",

@@ -80,7 +80,7 @@ pub(crate) fn import(found: &Found, owner: &Owner, draft: &mut Draft) {
             object.gvk.kind, object.name
         ));
     }
-    draft.nowhere.extend(found.strangers.iter().map(stranger));
+    draft.nowhere.extend(found.unmanaged.iter().map(unmanaged_process));
 }
 
 struct Reader<'a> {
@@ -452,7 +452,7 @@ fn said_of(live: &Value) -> String {
 }
 
 /// A process that no stack knows: what it is, whose, and what stops it.
-fn stranger(live: &Value) -> String {
+fn unmanaged_process(live: &Value) -> String {
     let mut about = vec![match live["job"].as_str() {
         Some(job) if live["pid"].is_null() => format!("job {job} of SLURM"),
         Some(job) => format!("process {} of SLURM's job {job}", count(&live["pid"])),

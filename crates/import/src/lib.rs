@@ -64,7 +64,7 @@ pub struct Found {
     /// Kubernetes objects.
     pub objects: BTreeMap<ObjectId, Value>,
     /// Processes of Dask on hosts that no stack knows.
-    pub strangers: Vec<Value>,
+    pub unmanaged: Vec<Value>,
     /// Parts of the live state that could not be read, and why.
     pub unread: Vec<String>,
 }

@@ -33,7 +33,7 @@ fn live(resources: &[Resource], place: Place) -> Found {
         pools: BTreeMap::new(),
         sizes: BTreeMap::new(),
         objects: BTreeMap::new(),
-        strangers: Vec::new(),
+        unmanaged: Vec::new(),
         unread: Vec::new(),
     };
     for resource in resources {

@@ -367,7 +367,7 @@ pub fn managed<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item
 }
 
 /// Those that others own.
-pub fn of_others<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
+pub fn external_sections<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
     sections.iter().filter(|(_, section)| !section.is_managed())
 }
 

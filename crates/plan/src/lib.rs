@@ -148,7 +148,7 @@ impl std::fmt::Display for Adopted {
 
 /// Something of others as it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Read {
+pub struct ExternalRead {
     /// Its name for people.
     pub address: Address,
     /// Its name for the API.
@@ -277,7 +277,7 @@ pub struct Plan {
     pub external: Vec<External>,
     /// The things of others as they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<Read>,
+    pub reads: Vec<ExternalRead>,
     /// Review notes.
     pub notes: Vec<Note>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::observe::inputs::{InFile, Inputs};
 use crate::planner::Planner;
-use crate::{Action, Barrier, Change, Mode, Plan, Read, order::graph, propose::fallback, review, stop};
+use crate::{
+    Action, Barrier, Change, ExternalRead, Mode, Plan, order::graph, propose::fallback, review, stop,
+};
 use kinds::pod_security;
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
@@ -64,11 +66,11 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
 /// Drops who wrote which field of live objects where everything goes: then only external ones are compared.
 pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
     let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.inside) else { return };
-    let theirs: BTreeSet<&ObjectId> =
+    let external_objects: BTreeSet<&ObjectId> =
         external.iter().filter_map(|external| external.resource.identity.object()).collect();
     inside
         .iter_mut()
-        .filter(|(object, _)| !theirs.contains(object))
+        .filter(|(object, _)| !external_objects.contains(object))
         .for_each(|(_, live)| forget_fields(live));
 }
 
@@ -123,10 +125,10 @@ fn as_made(inputs: &mut Inputs<'_>) {
 }
 
 /// Checks the live state, selects what the plan is about, and returns the external things that were read.
-fn observe(planner: &mut Planner<'_>) -> Vec<Read> {
+fn observe(planner: &mut Planner<'_>) -> Vec<ExternalRead> {
     planner.readable();
     planner.select();
-    let reads = planner.read_theirs();
+    let reads = planner.read_external();
     planner.at_its_place();
     reads
 }

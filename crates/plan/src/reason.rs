@@ -48,9 +48,11 @@ pub enum Reason {
     /// The record names it, and others removed this stack's field manager from it.
     Unmarked,
     /// Others made it, and it goes with what holds it.
-    Stranger(Holder),
+    #[serde(rename = "stranger")]
+    ForeignIn(Holder),
     /// A namespace of others that goes with the cluster, some of what is in it, and how much more.
-    StrangersHome {
+    #[serde(rename = "strangers_home")]
+    ForeignNamespace {
         named: Vec<String>,
         more: usize,
     },
@@ -192,11 +194,11 @@ impl fmt::Display for Reason {
             Self::Unmarked => {
                 f.write_str("this stack created it, and others removed the stack's field manager from it")
             }
-            Self::Stranger(holder) => {
+            Self::ForeignIn(holder) => {
                 write!(f, "not created by this stack, and it would be deleted with {holder}")
             }
-            Self::StrangersHome { named, more } => {
-                write!(f, "{}", Self::Stranger(Holder::Cluster))?;
+            Self::ForeignNamespace { named, more } => {
+                write!(f, "{}", Self::ForeignIn(Holder::Cluster))?;
                 match (named.as_slice(), more) {
                     ([], _) => Ok(()),
                     (named, 0) => write!(f, ", with {}", named.join(", ")),

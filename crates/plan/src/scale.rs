@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::observe::inputs::{Inputs, Partial};
-use crate::observe::{Standing, fingerprint};
+use crate::observe::{Ownership, fingerprint};
 use crate::planner::{Planner, Selected};
 use crate::steps::{chosen, wait_to_the_end};
 use crate::{Action, Change, Note, Plan};
@@ -132,7 +132,7 @@ impl Planner<'_> {
         }
         let live = self.with_size(resource, live);
         let kind = kinds::of(resource.kind);
-        if let Standing::Others(whose) = self.seen.standing(resource, kind, &live) {
+        if let Ownership::Foreign(whose) = self.seen.ownership(resource, kind, &live) {
             let what =
                 format!("{} already exists and does not belong to this stack: {whose}", resource.identity);
             let problem = Diagnostic::error(Code::NotOurs, what);
@@ -173,8 +173,8 @@ impl Planner<'_> {
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
         let world = self.seen.inputs.world;
         let others = world.inside.live().into_iter().flatten();
-        let of_others = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
-        if let Some((autoscaler, live)) = of_others.into_iter().next() {
+        let foreign = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
+        if let Some((autoscaler, live)) = foreign.into_iter().next() {
             let bounds = (&live["spec"]["minimum"], &live["spec"]["maximum"]);
             let what = format!(
                 "{autoscaler} sets the number of workers of {}, between {} and {}",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::observe::Standing;
+use crate::observe::Ownership;
 use crate::observe::inputs::Inputs;
 use crate::observe::stop_state::{Before, StopRequest};
 use crate::planner::Planner;
@@ -382,7 +382,7 @@ impl Planner<'_> {
     /// Stops a thing: it is deleted when it is there, and not made when it is not.
     pub(crate) fn stop(&mut self, resource: &Resource, stop: &Stop) {
         let kind = kinds::of(resource.kind);
-        let ours = |live: &&Value| matches!(self.seen.standing(resource, kind, live), Standing::Ours);
+        let ours = |live: &&Value| matches!(self.seen.ownership(resource, kind, live), Ownership::Owned);
         if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
             self.protected(resource, "delete");
             let (address, identity) = (resource.address.clone(), resource.identity.clone());

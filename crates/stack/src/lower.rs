@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{CheckRun, DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
 use kinds::scope::{DaskFacts, QueueFacts, Scope};
-use kinds::section::{managed, of_others};
+use kinds::section::{external_sections, managed};
 use model::address::{Address, Segment};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
@@ -122,20 +122,20 @@ fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
         needed
             .extend((!section.manage.is_managed()).then(|| kinds::gke::cluster::read(section, name, scope)));
-        let pools = of_others(&stack.node_pool);
+        let pools = external_sections(&stack.node_pool);
         needed.extend(pools.map(|(key, pool)| kinds::gke::node_pool::read(key, pool, name, scope)));
     }
     let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.manage.is_managed());
     needed.extend(driver.and_then(|section| kinds::gke::gpu_driver::read(section, scope)));
-    let namespaces = of_others(&stack.namespace);
+    let namespaces = external_sections(&stack.namespace);
     needed.extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::read(key, section, scope)));
-    let queues = of_others(&stack.queue);
+    let queues = external_sections(&stack.queue);
     needed
         .extend(queues.flat_map(|(key, section)| kinds::kubernetes::kueue::queue::read(key, section, scope)));
     // On a host nothing is of others.
     let clusters = stack.dask_cluster.iter().filter(|_| !scope.target.is_on_hosts());
     needed.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::read(key, section, scope)));
-    let jobs = of_others(&stack.dask_job).filter(|_| !scope.target.is_on_hosts());
+    let jobs = external_sections(&stack.dask_job).filter(|_| !scope.target.is_on_hosts());
     needed.extend(
         jobs.flat_map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)),
     );

@@ -294,7 +294,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     }
     let unread =
         unread.iter().map(|(kind, error)| format!("objects of the kind {}: {error}", kind.kind)).collect();
-    Ok(Found { place, endpoint, cluster: live, pools, sizes, objects, strangers: Vec::new(), unread })
+    Ok(Found { place, endpoint, cluster: live, pools, sizes, objects, unmanaged: Vec::new(), unread })
 }
 
 async fn blind_to(blind: &Blind, api: &dyn LiveApi, name: Option<&ClusterName>, args: &Args) -> Failure {

@@ -106,7 +106,7 @@ pub async fn read(
         pools: [].into(),
         sizes: [].into(),
         objects: objects.into_iter().collect(),
-        strangers: others.into_iter().map(|(_, live)| live).collect(),
+        unmanaged: others.into_iter().map(|(_, live)| live).collect(),
         unread: Vec::new(),
     };
     let owner = owner(&*api, &found, name, &target).await?;

@@ -17,7 +17,7 @@ use model::diag::Code;
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
 use model::source::Sources;
 use plan::{
-    Action, Approval, ApprovalVerb, Change, CriticalPath, Mode, Note, Partial, Plan, Read, Selection,
+    Action, Approval, ApprovalVerb, Change, CriticalPath, ExternalRead, Mode, Note, Partial, Plan, Selection,
 };
 
 /// How much is shown.
@@ -271,7 +271,7 @@ impl Page<'_> {
     /// `-v` one for each object.
     fn reads(&self, text: &mut String) {
         let Self { plan, wanted: _, view, options, column } = self;
-        let mut rows: Vec<(&str, Vec<&Read>)> = Vec::new();
+        let mut rows: Vec<(&str, Vec<&ExternalRead>)> = Vec::new();
         for read in &plan.reads {
             let name = match options.detail {
                 Detail::Summary | Detail::Sections => read.address.section(),

@@ -364,7 +364,7 @@ pub fn nothing(place: Place) -> Found {
         pools: BTreeMap::new(),
         sizes: BTreeMap::new(),
         objects: BTreeMap::new(),
-        strangers: Vec::new(),
+        unmanaged: Vec::new(),
         unread: Vec::new(),
     }
 }

@@ -93,7 +93,7 @@ pub fn live(bytes: &[u8], place: &Path) -> Result<(), String> {
     judge(bytes, place)?;
     let mut found = nothing(Place::Hosts(Hosts::Local));
     if kind == "Stranger" {
-        found.strangers.push(value);
+        found.unmanaged.push(value);
     } else {
         let gvk =
             Gvk { group: "hosts.dask-infra.dev".into(), version: "v1".into(), kind: kind.into(), plural };

@@ -279,9 +279,9 @@ impl World {
             return Err("the cluster cannot be read".to_owned());
         };
         let survey::Survey { cluster, pools, sizes, objects, .. } = found;
-        let (endpoint, strangers, unread) = (Endpoint::Auto, Vec::new(), Vec::new());
+        let (endpoint, unmanaged, unread) = (Endpoint::Auto, Vec::new(), Vec::new());
         let found =
-            Found { place: Place::Gke(name), endpoint, cluster, pools, sizes, objects, strangers, unread };
+            Found { place: Place::Gke(name), endpoint, cluster, pools, sizes, objects, unmanaged, unread };
         let owner = Owner { stack: "imported".to_owned(), id: "imported".to_owned() };
         let text = import::import(&found, &owner).text;
         let plan = self.bench.plan(&Stack::of(&text), Mode::Apply).await?;

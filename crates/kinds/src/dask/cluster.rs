@@ -36,8 +36,8 @@ use crate::kubernetes::requests::{object_program, scale_call};
 use crate::kubernetes::workload::deployment_ready;
 use crate::scope::Scope;
 use crate::section::{
-    Head, Inner, Labels, Lifecycle, Live, Manage, Naming, Pods, Section, environment_of, object_labels,
-    of_others,
+    Head, Inner, Labels, Lifecycle, Live, Manage, Naming, Pods, Section, environment_of, external_sections,
+    object_labels,
 };
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -339,7 +339,7 @@ impl Section for DaskCluster {
     }
 
     fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
-        let external = of_others(&self.group);
+        let external = external_sections(&self.group);
         let external: Vec<FieldPath> = external.map(|(key, _)| path.key("group").key(key)).collect();
         let pods = self.pods(path).into_iter().filter(|pods| !external.contains(&pods.path));
         environment_of(pods, self.given_namespace())

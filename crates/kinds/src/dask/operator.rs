@@ -156,7 +156,7 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
 /// Returns the external things of `[dask_operator]` with `manage = false`. The stack needs its Deployment and definitions; the
 /// rest belongs to it and is left alone.
 pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
-    let of_others = |mut resource: Resource| {
+    let external = |mut resource: Resource| {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
         resource.body = bare(&resource.body);
         if let Some(image) = image.filter(|_| section.image.is_some() || !section.version.is_empty()) {
@@ -166,7 +166,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
         let needed = [KindId::Deployment, KindId::Definition].contains(&resource.kind);
         External { resource, role: if needed { Role::Needed } else { Role::Spared } }
     };
-    lower(section, scope).into_iter().map(of_others).collect()
+    lower(section, scope).into_iter().map(external).collect()
 }
 
 /// Returns true if a Deployment is the operator's, whatever the name of the Helm release is.

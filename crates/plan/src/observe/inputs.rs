@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::stop_state::{Before, StopState};
-use crate::{Approval, Change, Mode, Note, Plan, Read};
+use crate::{Approval, Change, ExternalRead, Mode, Note, Plan};
 use model::address::Address;
 use model::resource::{
     CapacityOptions, External, Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, World,
@@ -162,7 +162,7 @@ impl<'a> Inputs<'a> {
     pub fn into_plan(
         self,
         changes: Vec<Change>,
-        reads: Vec<Read>,
+        reads: Vec<ExternalRead>,
         notes: Vec<Note>,
         partial: Option<Partial>,
     ) -> Plan {

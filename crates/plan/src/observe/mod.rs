@@ -139,27 +139,27 @@ impl<'a> Observed<'a> {
 
     /// Returns the standing of a live thing. It is shared if other stacks of this tool created it under the same name. Anyone
     /// else's thing belongs to others.
-    pub(crate) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
+    pub(crate) fn ownership(&self, resource: &Resource, kind: &Kind, live: &Value) -> Ownership {
         if matches!(kind.compare, Compare::Gke(..)) {
             let labels = gke_labels(&resource.identity, live);
             if gke::compare::is_ours(labels, &self.inputs.owner) {
-                return Standing::Ours;
+                return Ownership::Owned;
             }
-            return Standing::Others(match labels[LABEL_STACK].as_str() {
+            return Ownership::Foreign(match labels[LABEL_STACK].as_str() {
                 Some(stack) => format!("its label names the stack `{stack}`"),
                 None => "it has no stack label".to_owned(),
             });
         }
         if self.has_applied(live) {
-            return Standing::Ours;
+            return Ownership::Owned;
         }
         let stacks = diff::other_stacks(live, &self.manager);
         if kind.shared && !stacks.is_empty() {
-            return Standing::Shared(stacks.into_iter().map(stack_of).collect());
+            return Ownership::Shared(stacks.into_iter().map(stack_of).collect());
         }
         let makers = live["metadata"]["managedFields"].as_array();
         let maker = makers.and_then(|list| list.first()).and_then(|entry| entry["manager"].as_str());
-        Standing::Others(match maker {
+        Ownership::Foreign(match maker {
             Some(maker) => format!("its field manager is `{maker}`"),
             None => "it has no field manager".to_owned(),
         })
@@ -173,7 +173,7 @@ impl<'a> Observed<'a> {
             Action::Update if change.adopted.is_some() && !kind.shared => {
                 marks::other_stacks(live, &self.manager)
             }
-            Action::Forget if self.is_theirs(&change.identity) => marks::own(live, &self.manager),
+            Action::Forget if self.is_external(&change.identity) => marks::own(live, &self.manager),
             _ => Vec::new(),
         };
         managers.into_iter().map(str::to_owned).collect()
@@ -210,7 +210,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns true if others own it, as the file says.
-    pub(crate) fn is_theirs(&self, identity: &Identity) -> bool {
+    pub(crate) fn is_external(&self, identity: &Identity) -> bool {
         self.inputs.external.iter().any(|external| external.resource.identity == *identity)
     }
 }
@@ -251,13 +251,13 @@ fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldCha
 }
 
 /// Kinds of ownership of a live thing.
-pub(crate) enum Standing {
+pub(crate) enum Ownership {
     /// This stack's.
-    Ours,
+    Owned,
     /// Other stacks', of a kind that several stacks may have.
     Shared(Vec<String>),
     /// Somebody else's; how that is known.
-    Others(String),
+    Foreign(String),
 }
 
 /// `stack rapids` of the field manager `dask-infra/rapids`.

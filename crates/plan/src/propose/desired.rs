@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::observe::{Standing, fingerprint, which_pool};
+use crate::observe::{Ownership, fingerprint, which_pool};
 use crate::planner::{Planner, Selected};
 use crate::reason::{Reason, Users};
 use crate::{
@@ -127,8 +127,8 @@ impl Planner<'_> {
             self.in_its_zones(resource, live)
         });
         let live = pool.as_ref().unwrap_or(live);
-        let standing = self.seen.standing(resource, kind, live);
-        let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
+        let ownership = self.seen.ownership(resource, kind, live);
+        let joins = !matches!(ownership, Ownership::Owned) && matches!(kind.compare, Compare::Kubernetes(_));
         let Some(mut compared) = self.seen.compared(resource, kind, live) else { return };
         if self.seen.inputs.stop_of(&resource.identity).is_some() {
             // Edits of what is stopped wait until it is started.
@@ -148,16 +148,16 @@ impl Planner<'_> {
             compared.relied.add(path, groups);
         }
         let fingerprint = Some(fingerprint(live, &compared.relied));
-        let adopted = match standing {
-            Standing::Ours => adopted_fields(&compared.others),
-            Standing::Shared(stacks) => {
+        let adopted = match ownership {
+            Ownership::Owned => adopted_fields(&compared.others),
+            Ownership::Shared(stacks) => {
                 // Our entry on the object is what tells the others that we use it.
                 if reasons.is_empty() {
                     reasons.push(Reason::Shared(Users(stacks)));
                 }
                 adopted_fields(&compared.others)
             }
-            Standing::Others(from) => Some(Adopted { from, fields: Vec::new() }),
+            Ownership::Foreign(from) => Some(Adopted { from, fields: Vec::new() }),
         };
         if action == Action::Keep && joins {
             action = Action::Update;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::observe::fingerprint;
 use crate::planner::Planner;
-use crate::{Mode, Note, Read, observe::diff};
+use crate::{ExternalRead, Mode, Note, observe::diff};
 use kinds::gke::compare::Relied;
 use kinds::gke::{self, node_pool};
 use kinds::kind::Compare;
@@ -18,7 +18,7 @@ use model::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
 impl Planner<'_> {
     /// Looks at everything of others that the stack relies on.
-    pub(crate) fn read_theirs(&mut self) -> Vec<Read> {
+    pub(crate) fn read_external(&mut self) -> Vec<ExternalRead> {
         let inputs = self.seen.inputs;
         let mut reads = Vec::new();
         let mut missing: Vec<&Resource> = Vec::new();
@@ -26,7 +26,7 @@ impl Planner<'_> {
             let resource = &external.resource;
             let Some(live) = self.external(resource) else {
                 if inputs.offline {
-                    reads.push(self.seen(resource, None, None));
+                    reads.push(self.external_read(resource, None, None));
                 } else if inputs.mode == Mode::Apply && self.could_be_seen(&resource.identity) {
                     missing.push(resource);
                 }
@@ -39,7 +39,7 @@ impl Planner<'_> {
                 paths.iter().map(|path| (path.to_string(), path.find(&live).unwrap_or(&Value::Null)));
             let relied = Relied::of(values);
             let found = self.found(&resource.identity, &live);
-            reads.push(self.seen(resource, Some(found), Some(fingerprint(&live, &relied))));
+            reads.push(self.external_read(resource, Some(found), Some(fingerprint(&live, &relied))));
             if inputs.mode == Mode::Apply {
                 self.usable(resource, &live);
                 for change in differences {
@@ -97,11 +97,16 @@ impl Planner<'_> {
         }
     }
 
-    fn seen(&self, resource: &Resource, found: Option<String>, fingerprint: Option<String>) -> Read {
+    fn external_read(
+        &self,
+        resource: &Resource,
+        found: Option<String>,
+        fingerprint: Option<String>,
+    ) -> ExternalRead {
         let Resource { address, identity, kind, origin, .. } = resource;
         let location = self.seen.inputs.sources.locate(origin).map(|location| location.to_string());
         let (address, identity, kind) = (address.clone(), identity.clone(), *kind);
-        Read { address, identity, kind, location, found, fingerprint }
+        ExternalRead { address, identity, kind, location, found, fingerprint }
     }
 
     fn not_there(&self, resource: &Resource) -> Diagnostic {
@@ -220,12 +225,12 @@ impl Planner<'_> {
     /// Refuses nodes of new pools that do not spread evenly over an external cluster's zones, over which they are counted.
     fn zones_agree(&mut self) {
         let inputs = self.seen.inputs;
-        let of_others = |identity: &Identity| {
+        let is_external = |identity: &Identity| {
             inputs.external.iter().any(|external| external.resource.identity == *identity)
         };
         let Some(live) =
             inputs.world.cluster.live().filter(|_| {
-                inputs.target.gke.clone().is_some_and(|name| of_others(&Identity::Cluster(name)))
+                inputs.target.gke.clone().is_some_and(|name| is_external(&Identity::Cluster(name)))
             })
         else {
             return;

@@ -96,7 +96,7 @@ pub(crate) fn owner(live: &Value) -> Option<&str> {
 }
 
 /// The things of others in one namespace.
-type Strangers<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
+type ForeignObjects<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 
 impl<'w> Planner<'w> {
     /// Proposes what becomes of everything that a server deletes with what is deleted, ours and foreign.
@@ -110,13 +110,13 @@ impl<'w> Planner<'w> {
         let manager = inputs.owner.field_manager();
         let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
         let along = cascade.all(&gone);
-        self.of_ours(&gone, &along);
+        self.owned_dependents(&gone, &along);
         let mut planned: BTreeSet<Identity> =
             self.changes.iter().map(|change| change.identity.clone()).collect();
         self.attached(&mut planned);
-        self.of_others(&cascade, &along, &mut planned);
+        self.foreign_dependents(&cascade, &along, &mut planned);
         self.runs_of_jobs(&cascade, &along, &mut planned);
-        self.work_of_others(&mut planned);
+        self.foreign_work(&mut planned);
         if reach_of(&self.changes).is_none() {
             return;
         }
@@ -133,7 +133,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
-    fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
+    fn owned_dependents(&mut self, gone: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.seen.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
@@ -167,7 +167,7 @@ impl<'w> Planner<'w> {
                 Some(Action::Keep) => kept.entry(root).or_default().push(thing),
                 Some(Action::Forget) => self.goes_from_others(thing, root),
                 Some(Action::Create | Action::Update | Action::Run) => {}
-                None if !self.seen.has_applied(live) || self.seen.is_theirs(thing) => {}
+                None if !self.seen.has_applied(live) || self.seen.is_external(thing) => {}
                 None => {
                     if let Some(resource) = wanted {
                         self.protected(resource, "delete");
@@ -211,7 +211,7 @@ impl<'w> Planner<'w> {
             // What is handed over has no users that are known.
             let handed_over = users.0.is_empty();
             change.reasons = vec![match handed_over {
-                true => Reason::Stranger(with),
+                true => Reason::ForeignIn(with),
                 false => Reason::TakenFromUsers { users, with },
             }];
         }
@@ -285,7 +285,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of things of others that were not created for something that is deleted.
-    fn of_others(
+    fn foreign_dependents(
         &mut self,
         cascade: &Cascade<'w>,
         along: &BTreeMap<Identity, CascadeEntry>,
@@ -296,9 +296,9 @@ impl<'w> Planner<'w> {
             self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
         let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
         if with_cluster {
-            self.pools_of_others(planned);
+            self.foreign_pools(planned);
         }
-        let mut strangers: Strangers<'w> = BTreeMap::new();
+        let mut foreign: ForeignObjects<'w> = BTreeMap::new();
         let gangs = self.own_gangs();
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
@@ -328,7 +328,7 @@ impl<'w> Planner<'w> {
                     continue;
                 }
                 (CascadeReason::Cluster, Some(namespace)) => {
-                    strangers.entry(namespace.to_owned()).or_default().push((object, live));
+                    foreign.entry(namespace.to_owned()).or_default().push((object, live));
                     continue;
                 }
                 // Named by themselves.
@@ -340,18 +340,18 @@ impl<'w> Planner<'w> {
                 CascadeReason::Pool => Holder::Node,
                 _ => Holder::Namespace,
             };
-            self.stranger(planned, object, live, with);
+            self.delete_foreign_object(planned, object, live, with);
         }
         if with_cluster {
-            self.namespaces_of_others(planned, &mut strangers);
+            self.foreign_namespaces(planned, &mut foreign);
         }
-        for (object, live) in strangers.into_values().flatten() {
-            self.stranger(planned, object, live, Holder::Cluster);
+        for (object, live) in foreign.into_values().flatten() {
+            self.delete_foreign_object(planned, object, live, Holder::Cluster);
         }
     }
 
     fn is_ours(&self, object: &ObjectId, live: &Value) -> bool {
-        self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()))
+        self.seen.has_applied(live) && !self.seen.is_external(&Identity::Object(object.clone()))
     }
 
     /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` takes away: the Jobs count them as failures.
@@ -372,27 +372,33 @@ impl<'w> Planner<'w> {
             let of_job = runs_on(object, live) && owner(live) == Some("Job");
             let ours = || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
             if of_job && !ours() && !cascade.has_owner(live, |owner| goes(owner, planned)) {
-                self.stranger(planned, object, live, Holder::NodeOfRun);
+                self.delete_foreign_object(planned, object, live, Holder::NodeOfRun);
             }
         }
     }
 
-    fn stranger(&mut self, planned: &mut BTreeSet<Identity>, object: &ObjectId, live: &Value, with: Holder) {
+    fn delete_foreign_object(
+        &mut self,
+        planned: &mut BTreeSet<Identity>,
+        object: &ObjectId,
+        live: &Value,
+        with: Holder,
+    ) {
         let section = match object.namespace.as_deref() {
             Some(namespace) => format!("others.{namespace}"),
             None => "others".to_owned(),
         };
         let address = Address::object(&section, &object.gvk.kind, None, &object.name);
         let kind = KindId::Object;
-        self.foreign(
+        self.delete_foreign(
             planned,
             Identity::Object(object.clone()),
             (live, address, kind),
-            Reason::Stranger(with),
+            Reason::ForeignIn(with),
         );
     }
 
-    pub(crate) fn foreign(
+    pub(crate) fn delete_foreign(
         &mut self,
         planned: &mut BTreeSet<Identity>,
         identity: Identity,
@@ -406,18 +412,18 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of pools that others made in a GKE cluster that is deleted or recreated.
-    fn pools_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
+    fn foreign_pools(&mut self, planned: &mut BTreeSet<Identity>) {
         let Some(name) = self.seen.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.seen.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let ours =
                 kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.seen.inputs.owner);
             let of_gke = kinds::gke::node_pool::is_autoprovisioned(live);
-            if of_gke || ours && !self.seen.is_theirs(&identity) {
+            if of_gke || ours && !self.seen.is_external(&identity) {
                 continue;
             }
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
-            self.foreign(planned, identity, (live, address, kind), Reason::Stranger(Holder::Cluster));
+            self.delete_foreign(planned, identity, (live, address, kind), Reason::ForeignIn(Holder::Cluster));
         }
     }
 
@@ -438,21 +444,22 @@ impl<'w> Planner<'w> {
                 Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
             let why = Reason::AttachedTo { cluster: cluster.name.clone() };
             let kind = KindId::Object;
-            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), why);
+            self.delete_foreign(planned, Identity::Object(object.clone()), (live, address, kind), why);
         }
     }
 
     /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. An approval to a namespace holds for
     /// what is in it, too.
-    fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
+    fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
         for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || system::is_systems_own(name, live);
-            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()));
+            let ours =
+                self.seen.has_applied(live) && !self.seen.is_external(&Identity::Object(object.clone()));
             if !is_namespace(object) || known || ours {
                 continue;
             }
-            let inside = strangers.remove(name).unwrap_or_default();
+            let inside = foreign.remove(name).unwrap_or_default();
             let named: Vec<String> = inside
                 .iter()
                 .take(NAMED)
@@ -461,11 +468,11 @@ impl<'w> Planner<'w> {
             let more = inside.len().saturating_sub(NAMED);
             let address = Address::of("namespace", name);
             let kind = KindId::Namespace;
-            self.foreign(
+            self.delete_foreign(
                 planned,
                 Identity::Object(object.clone()),
                 (live, address, kind),
-                Reason::StrangersHome { named, more },
+                Reason::ForeignNamespace { named, more },
             );
         }
     }

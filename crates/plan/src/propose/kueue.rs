@@ -30,7 +30,7 @@ pub(crate) type Gangs = BTreeSet<(String, String)>;
 
 impl<'w> Planner<'w> {
     /// Adds the deletes of foreign work in queues that are deleted; each needs approval of its own.
-    pub(crate) fn work_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
+    pub(crate) fn foreign_work(&mut self, planned: &mut BTreeSet<Identity>) {
         let queues = |change: &&Change| {
             matches!(change.action, Action::Delete | Action::Replace)
                 && !change.foreign
@@ -77,7 +77,12 @@ impl<'w> Planner<'w> {
             }
             let section = format!("others.{}", object.namespace.as_deref().unwrap_or_default());
             let address = Address::object(&section, &object.gvk.kind, None, &object.name);
-            self.foreign(planned, Identity::Object(object.clone()), (live, address, KindId::Queue), reason);
+            self.delete_foreign(
+                planned,
+                Identity::Object(object.clone()),
+                (live, address, KindId::Queue),
+                reason,
+            );
         }
     }
 

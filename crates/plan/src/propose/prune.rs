@@ -155,7 +155,7 @@ impl<'a> Planner<'a> {
                 continue;
             };
             let ours = self.seen.has_applied(live) || marks::names(live, &owner.stack);
-            let told = ours || self.seen.is_theirs(&entry.identity) || !self.selected.has(&entry.address);
+            let told = ours || self.seen.is_external(&entry.identity) || !self.selected.has(&entry.address);
             if told || is_going(live) {
                 continue;
             }
@@ -177,9 +177,10 @@ impl<'a> Planner<'a> {
         if !self.selected.has(&self.seen.name_of(&Identity::Cluster(name.clone())).0) {
             return false;
         }
-        let of_others =
+        let external_cluster =
             external.iter().any(|external| matches!(external.resource.identity, Identity::Cluster(_)));
-        let ours = |cluster: &Value| gke::compare::is_ours(&cluster["resourceLabels"], owner) && !of_others;
+        let ours =
+            |cluster: &Value| gke::compare::is_ours(&cluster["resourceLabels"], owner) && !external_cluster;
         world.cluster.live().is_some_and(ours)
     }
 
@@ -193,11 +194,11 @@ impl<'a> Planner<'a> {
         let known = &self.seen.known;
         let manager = owner.field_manager();
         let mut add = |identity: Identity, live: &'a Value, users: Vec<String>| {
-            let theirs = external.iter().find(|external| external.resource.identity == identity);
-            if let Some(theirs) = theirs {
+            let declared = external.iter().find(|external| external.resource.identity == identity);
+            if let Some(declared) = declared {
                 // The agent of a host keeps the field managers as they are.
                 if !matches!(identity, Identity::Object(_)) || is_in_kubernetes(&identity) {
-                    let (address, kind) = (theirs.resource.address.clone(), theirs.resource.kind);
+                    let (address, kind) = (declared.resource.address.clone(), declared.resource.kind);
                     owned.push(Owned { identity, live, address, kind, claim: Claim::Released, stays: None });
                 }
                 return;
@@ -225,7 +226,7 @@ impl<'a> Planner<'a> {
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
             && (self.cluster_goes()
                 || gke::compare::is_ours(&live["resourceLabels"], owner)
-                    && self.seen.is_theirs(&Identity::Cluster(name.clone())))
+                    && self.seen.is_external(&Identity::Cluster(name.clone())))
         {
             add(Identity::Cluster(name.clone()), live, Vec::new());
         }
@@ -268,7 +269,7 @@ impl<'a> Planner<'a> {
             let wanted = *mode == Mode::Apply && self.seen.wanted.contains_key(&entry.identity);
             let marked = self.seen.has_applied(live) || !diff::other_stacks(live, "").is_empty();
             let lost = marks::names(live, &owner.stack) && !marked && !is_going(live);
-            if !lost || wanted || self.seen.is_theirs(&entry.identity) {
+            if !lost || wanted || self.seen.is_external(&entry.identity) {
                 return None;
             }
             let (address, kind) = self.seen.known.find(&entry.identity);
@@ -317,7 +318,7 @@ impl<'a> Planner<'a> {
             let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
             // What was handed over still carries our marks.
             let ours =
-                self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object((*object).clone()));
+                self.seen.has_applied(live) && !self.seen.is_external(&Identity::Object((*object).clone()));
             !goes && !live["metadata"]["ownerReferences"].is_array() && !ours
         };
         // The operator's own default group is part of its cluster.

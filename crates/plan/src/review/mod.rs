@@ -26,7 +26,7 @@ const REVIEWS: &[Review] = &[
     nodes_of_autopilot,
     nodes_that_last,
     check_among_workers,
-    secrets_of_others,
+    foreign_secrets,
     idle_pools,
     unused_approvals,
 ];
@@ -233,7 +233,7 @@ const NOT_NEEDED: &str = "approval was given for something that this plan neithe
 
 /// Notes Secrets from elsewhere without which a new container does not start. Nothing in the plan makes them, and before the
 /// first apply has made the cluster nobody can.
-fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
+fn foreign_secrets(plan: &Plan, notes: &mut Vec<Note>) {
     let mut told = BTreeSet::new();
     let desired = by_identity(&plan.desired);
     let secrets: BTreeSet<(&str, &str)> = plan.desired.iter().filter_map(secret).collect();

@@ -140,9 +140,9 @@ impl Preflight {
         let name = plan.target.gke.as_ref().filter(|_| !plan.offline && plan.mode == Mode::Apply)?;
         let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
         let ours = plan.desired.iter().find(is_cluster);
-        let theirs = plan.external.iter().map(|external| &external.resource).find(is_cluster);
+        let cluster = plan.external.iter().map(|external| &external.resource).find(is_cluster);
         let addresses = ours.map_or(Addresses::Unknown, |cluster| addresses_of(&cluster.body));
-        let cluster = ours.or(theirs).map(|cluster| &cluster.body);
+        let cluster = ours.or(cluster).map(|cluster| &cluster.body);
         let wanted = by_identity(&plan.desired);
         let pools = plan.changes.iter().filter_map(|change| {
             let resource = wanted.get(&change.identity)?;

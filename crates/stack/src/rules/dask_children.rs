@@ -8,7 +8,7 @@ use crate::rules::workers::group_name;
 use crate::{Stack, Writer};
 use kinds::dask::cluster::DaskCluster;
 use kinds::kubernetes::bundle::{self, Object};
-use kinds::section::of_others;
+use kinds::section::external_sections;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, nearest};
 use model::schema::DASK_GROUP;
@@ -211,8 +211,8 @@ pub(crate) fn objects_leave_room_for_names(context: &mut Context<'_>) {
 const LONG_NAME: usize = 37;
 
 /// Groups of a cluster that others own bring an image of their own where its section says none.
-pub(crate) fn groups_of_others_have_images(context: &mut Context<'_>) {
-    let others = of_others(&context.stack.dask_cluster);
+pub(crate) fn external_groups_have_images(context: &mut Context<'_>) {
+    let others = external_sections(&context.stack.dask_cluster);
     for (key, cluster) in others.filter(|(_, cluster)| cluster.image.is_empty()) {
         for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
             let path = FieldPath::keys(["dask_cluster", key, "group", group]);

@@ -53,17 +53,17 @@ pub(crate) fn sections_fit_the_host(context: &mut Context<'_>) {
 }
 
 /// A key that has no meaning on a host: its place, why, and what to do.
-type Foreign = (FieldPath, &'static str, &'static str);
+type Unsupported = (FieldPath, &'static str, &'static str);
 
 /// Keys of Dask clusters and checks that hosts cannot follow.
 pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
     }
-    let (mut foreign, mut idle): (Vec<Foreign>, Vec<FieldPath>) = (Vec::new(), Vec::new());
+    let (mut unsupported, mut idle): (Vec<Unsupported>, Vec<FieldPath>) = (Vec::new(), Vec::new());
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
-        of_cluster(&path, cluster, &mut foreign);
+        of_cluster(&path, cluster, &mut unsupported);
         let keys = &cluster.scheduler.keys;
         let limits = [("cpu", &keys.cpu), ("memory", &keys.memory)];
         let limits = limits.iter().filter(|(_, limit)| limit.is_some() && cluster.scheduler.slurm.is_none());
@@ -71,7 +71,7 @@ pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
     }
     for (key, job) in &context.stack.dask_job {
         let path = FieldPath::keys(["dask_job", key]);
-        of_job(&path, job, context.stack, &mut foreign);
+        of_job(&path, job, context.stack, &mut unsupported);
         let limits = [("cpu", &job.keys.cpu), ("memory", &job.keys.memory)];
         idle.extend(limits.iter().filter(|(_, limit)| limit.is_some()).map(|(key, _)| path.key(key)));
         let scheduler =
@@ -87,7 +87,7 @@ pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
             ("image", check.image.is_some()),
         ] {
             if there {
-                foreign.push((
+                unsupported.push((
                     path.key(key),
                     "the check runs in the environment of its cluster",
                     "remove it",
@@ -95,7 +95,7 @@ pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
             }
         }
     }
-    for (place, why, help) in foreign {
+    for (place, why, help) in unsupported {
         let message = format!("`{place}` cannot be used with `[{}]`: {why}", section_of(context.stack));
         context
             .say(Diagnostic::error(Code::KeyNotOnHost, message).at_value(place, "not on a host").help(help));
@@ -108,10 +108,10 @@ pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
     }
 }
 
-fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign>) {
+fn of_cluster(path: &FieldPath, cluster: &DaskCluster, unsupported: &mut Vec<Unsupported>) {
     let DaskCluster { scheduler, worker, group, .. } = cluster;
     let mut say = |there: bool, place: FieldPath, why: &'static str, help: &'static str| {
-        foreign.extend(there.then_some((place, why, help)));
+        unsupported.extend(there.then_some((place, why, help)));
     };
     say(cluster.namespace.is_some(), path.key("namespace"), "a host has no namespaces", "remove it");
     say(
@@ -144,27 +144,27 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
         "processes that this program did not start are not known to it",
         "remove it",
     );
-    of_scheduler(scheduler, &path.key("scheduler"), foreign);
-    of_workers(worker, &path.key("worker"), foreign);
-    of_number(worker.replicas, path.key("worker").key("replicas"), foreign);
+    of_scheduler(scheduler, &path.key("scheduler"), unsupported);
+    of_workers(worker, &path.key("worker"), unsupported);
+    of_number(worker.replicas, path.key("worker").key("replicas"), unsupported);
     for (key, group) in group {
         let path = path.key("group").key(key);
-        of_args(&group.args, path.clone(), foreign);
-        of_pods(&group.keys, &path, foreign);
-        of_number(group.replicas, path.key("replicas"), foreign);
+        of_args(&group.args, path.clone(), unsupported);
+        of_pods(&group.keys, &path, unsupported);
+        of_number(group.replicas, path.key("replicas"), unsupported);
         if group.capacity.is_some() {
             let why = "a host is there already: no nodes are requested";
-            foreign.push((path.key("capacity"), why, "remove it"));
+            unsupported.push((path.key("capacity"), why, "remove it"));
         }
         if !group.manage.is_managed() {
             let why = "processes that this program did not start are not known to it";
-            foreign.push((path.key("manage"), why, "remove it"));
+            unsupported.push((path.key("manage"), why, "remove it"));
         }
     }
 }
 
 /// Its number of workers is looked at with all jobs.
-fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, foreign: &mut Vec<Foreign>) {
+fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, unsupported: &mut Vec<Unsupported>) {
     let DaskJob {
         namespace, queue, priority, capacity, max_run_duration, network_policy, manage, args, ..
     } = job;
@@ -196,42 +196,42 @@ fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, foreign: &mut Vec<Fore
         ),
     ];
     let rows = rows.into_iter().filter(|(_, there, ..)| *there);
-    foreign.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
-    of_pods(&job.keys, path, foreign);
+    unsupported.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
+    of_pods(&job.keys, path, unsupported);
     if let Some(scheduler) = &job.scheduler {
-        of_scheduler(scheduler, &path.key("scheduler"), foreign);
+        of_scheduler(scheduler, &path.key("scheduler"), unsupported);
         if stack.slurm.is_some() && scheduler.slurm.is_some() {
             let why = "it runs beside the program, on the login node";
-            foreign.push((path.key("scheduler").key("slurm"), why, "remove it"));
+            unsupported.push((path.key("scheduler").key("slurm"), why, "remove it"));
         }
     }
     if let Some(worker) = &job.worker {
-        of_workers(worker, &path.key("worker"), foreign);
+        of_workers(worker, &path.key("worker"), unsupported);
     }
 }
 
-fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, foreign: &mut Vec<Foreign>) {
-    of_args(&scheduler.args, path.clone(), foreign);
-    of_pods(&scheduler.keys, path, foreign);
+fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, unsupported: &mut Vec<Unsupported>) {
+    of_args(&scheduler.args, path.clone(), unsupported);
+    of_pods(&scheduler.keys, path, unsupported);
     if scheduler.keys.gpus() > 0 {
         let why = "GPUs of a host are given to its workers";
-        foreign.push((path.key("gpus"), why, "remove it"));
+        unsupported.push((path.key("gpus"), why, "remove it"));
     }
     if scheduler.slurm.is_some() && scheduler.host.is_some() {
         let why = "SLURM chooses the node of its job";
-        foreign.push((path.key("host"), why, "remove it; `interface` names a network of the nodes"));
+        unsupported.push((path.key("host"), why, "remove it; `interface` names a network of the nodes"));
     }
 }
 
-fn of_workers(worker: &Worker, path: &FieldPath, foreign: &mut Vec<Foreign>) {
-    of_args(&worker.args, path.clone(), foreign);
-    of_pods(&worker.keys, path, foreign);
+fn of_workers(worker: &Worker, path: &FieldPath, unsupported: &mut Vec<Unsupported>) {
+    of_args(&worker.args, path.clone(), unsupported);
+    of_pods(&worker.keys, path, unsupported);
 }
 
-fn of_args(args: &[String], path: FieldPath, foreign: &mut Vec<Foreign>) {
+fn of_args(args: &[String], path: FieldPath, unsupported: &mut Vec<Unsupported>) {
     if !args.is_empty() {
         let why = "they are arguments of an image's entry point";
-        foreign.push((
+        unsupported.push((
             path.key("args"),
             why,
             "use the keys: `threads`, `memory`, `nanny`, `interface`, `resources`, `env` and others",
@@ -239,14 +239,14 @@ fn of_args(args: &[String], path: FieldPath, foreign: &mut Vec<Foreign>) {
     }
 }
 
-fn of_number(replicas: Replicas, place: FieldPath, foreign: &mut Vec<Foreign>) {
+fn of_number(replicas: Replicas, place: FieldPath, unsupported: &mut Vec<Unsupported>) {
     if matches!(replicas.writer(), Writer::Notebooks(_)) {
         let why = "notebooks cannot set the number there";
-        foreign.push((place, why, "give a number, or `{ min, max }` in `worker` of the cluster"));
+        unsupported.push((place, why, "give a number, or `{ min, max }` in `worker` of the cluster"));
     }
 }
 
-fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
+fn of_pods(keys: &PodKeys, path: &FieldPath, unsupported: &mut Vec<Unsupported>) {
     let PodKeys {
         gpus: _,
         cpu: _,
@@ -270,12 +270,12 @@ fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
     ];
     let machines = machines.given().map(|(key, _)| (key, true, "it chooses nodes of GKE", "remove it"));
     let rows = rows.into_iter().chain(machines).filter(|(_, there, ..)| *there);
-    foreign.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
+    unsupported.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
     let is_of_cluster = |value: &Variable| matches!(value, Variable::Secret(key) if key.variable().is_none());
     for (name, _) in env.iter().filter(|(_, value)| is_of_cluster(value)) {
         let why = "a host has no Secrets of Kubernetes";
         let help = "`{ secret = \"env:NAME\" }` takes the value of the environment variable NAME when the stack is applied";
-        foreign.push((path.key("env").key(name), why, help));
+        unsupported.push((path.key("env").key(name), why, help));
     }
 }
 

@@ -148,7 +148,7 @@ const RULES: &[Rule] = &[
     workers::numbers_have_one_writer,
     workers::retired_workers_are_single,
     workers::groups_have_room_for_names,
-    dask_children::groups_of_others_have_images,
+    dask_children::external_groups_have_images,
     dask_children::objects_name_their_cluster,
     dask_children::autoscalers_are_alone,
     dask_children::objects_leave_room_for_names,
