@@ -31,8 +31,8 @@ pub struct Kind {
     pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
     /// The condition for the server to remove one that is deleted.
     pub deletion_blocker: DeletionBlocker,
-    /// The room that one leaves to others when it is deleted.
-    pub room: Room,
+    /// The capacity that one frees when it is deleted.
+    pub freed_capacity: FreedCapacity,
     /// True if its workers hand over what they hold to others of their Dask cluster when they stop.
     pub hands_over: bool,
     /// Returns the other kinds that are read in its namespace.
@@ -80,7 +80,7 @@ impl Kind {
         queries: itself,
         readiness: |_, _| Ok(Readiness::Ready),
         deletion_blocker: DeletionBlocker::Nothing,
-        room: Room::Nothing,
+        freed_capacity: FreedCapacity::Nothing,
         hands_over: false,
         beside: Vec::new,
         shared: false,
@@ -278,15 +278,15 @@ pub enum DeletionBlocker {
     Contents,
 }
 
-/// Room that a thing in Kubernetes leaves to others when it is deleted, so that they wait for that.
+/// Capacity that a thing in Kubernetes frees when it is deleted, so that others wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum FreedCapacity {
     /// Nothing that is scarce.
     Nothing,
     /// Nodes, and the GPUs on them.
     Nodes,
-    /// The number of a cluster's workers.
-    Number,
+    /// The number of workers of a cluster.
+    WorkerCount,
 }
 
 /// Effects of `stop` on a thing.

@@ -7,7 +7,8 @@ use crate::dask::kopf::is_handled;
 use crate::descriptions::range;
 use crate::json::text;
 use crate::kind::{
-    Compare, DeletionBlocker, Found, Kind, Neighbor, Queries, Room, StopEffect, Unasked, address_in, itself,
+    Compare, DeletionBlocker, Found, FreedCapacity, Kind, Neighbor, Queries, StopEffect, Unasked, address_in,
+    itself,
 };
 use crate::kubernetes::object::made;
 use crate::kubernetes::requests::object_program;
@@ -24,7 +25,7 @@ const DEADLINE: u32 = 300;
 pub const KIND: Kind = Kind {
     rank: 62,
     deletion_blocker: DeletionBlocker::Operator,
-    room: Room::Number,
+    freed_capacity: FreedCapacity::WorkerCount,
     compare: Compare::Kubernetes(effect),
     program: |context| {
         let facts = Facts::Cluster(text(&context.body()["spec"]["cluster"]).to_owned());

@@ -24,8 +24,8 @@ use crate::descriptions::{image, with_gpus, workers};
 use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked,
-    itself,
+    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, Neighbor, Part, Queries, StopEffect,
+    Unasked, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -52,7 +52,7 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 60,
     deletion_blocker: DeletionBlocker::Operator,
-    room: Room::Nodes,
+    freed_capacity: FreedCapacity::Nodes,
     // Whose number of workers counts, what others attached, and what the operator made.
     beside: || {
         vec![

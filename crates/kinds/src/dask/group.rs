@@ -17,8 +17,8 @@ use crate::dask::{scale, workers};
 use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, Kind, Neighbor, Part, Queries, Room, StopEffect, Unasked,
-    address_in, itself,
+    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, Neighbor, Part, Queries, StopEffect,
+    Unasked, address_in, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -39,7 +39,7 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 61,
     deletion_blocker: DeletionBlocker::Contents,
-    room: Room::Nodes,
+    freed_capacity: FreedCapacity::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::DaskGroup, program(context)),
     find_fault: workers::find_fault,

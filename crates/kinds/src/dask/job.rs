@@ -15,7 +15,8 @@ use crate::descriptions::{counted, image, workers};
 use crate::env::{self, Needed};
 use crate::json::{is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, Kind, Part, Queries, Room, StopEffect, Unasked, itself,
+    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, Part, Queries, StopEffect, Unasked,
+    itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -41,7 +42,7 @@ const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
 pub const KIND: Kind = Kind {
     rank: 63,
     deletion_blocker: DeletionBlocker::Operator,
-    room: Room::Nodes,
+    freed_capacity: FreedCapacity::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |context| workers::program(context, KindId::DaskJob, program(context)),
     queries,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::descriptions::{image, with_gpus};
 use crate::json::{count, is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, Found, Kind, Part, Queries, Room, StopEffect, Unasked, Where, itself,
+    ChangeContext, Compare, Found, FreedCapacity, Kind, Part, Queries, StopEffect, Unasked, Where, itself,
 };
 use crate::kubernetes::kueue::gang::{self, QUEUE as QUEUE_LABEL};
 use crate::kubernetes::kueue::workload;
@@ -40,7 +40,7 @@ pub const SECTION: &str = "job";
 
 pub const KIND: Kind = Kind {
     rank: 42,
-    room: Room::Nodes,
+    freed_capacity: FreedCapacity::Nodes,
     compare: Compare::Kubernetes(effect),
     program,
     queries,

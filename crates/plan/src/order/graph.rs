@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::observe::address_match::Named;
 use crate::order::relations::{Edges, Relations};
-use crate::order::{Order, circles, inscribe};
+use crate::order::{Order, cycles, write_edges};
 use crate::{Action, Barrier, Change};
 use kinds::hosts;
 use model::address::Address;
@@ -20,39 +20,49 @@ pub fn connect(
     desired: &[Resource],
     world: &World,
 ) -> Result<Vec<Barrier>, Vec<Address>> {
-    let handed = handed_over(changes, world);
-    let makes = of_makes(changes, desired, &handed);
-    let Edges { of_deletes, mut giving, mut leaving } = Relations::of(changes, desired, world).edges();
-    handed.iter().for_each(|(taker, goes)| leaving.pair(*taker, *goes));
+    let handed = handover_order(changes, world);
+    let makes = create_order(changes, desired, &handed);
+    let Edges { delete_after_dependents, mut delete_before_consumers, mut delete_after_users } =
+        Relations::of(changes, desired, world).edges();
+    handed.iter().for_each(|(taker, deleted)| delete_after_users.pair(*taker, *deleted));
     let count = changes.len();
-    // Who leaves for room that only the delete gives cannot go first.
-    leaving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
-    giving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
-    let mut checked = of_checks(changes, desired);
+    // A user that leaves for capacity that only the delete frees cannot be first.
+    delete_after_users.cut(&cycles(
+        count,
+        &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users],
+    ));
+    delete_before_consumers.cut(&cycles(
+        count,
+        &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users],
+    ));
+    let mut checked = check_order(changes, desired);
     if !checked.is_empty() {
         // A group may wait for a check of its own cluster.
-        checked.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving, &checked]));
+        checked.cut(&cycles(
+            count,
+            &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users, &checked],
+        ));
     }
-    let orders = [makes, of_deletes, giving, leaving, checked];
-    if let Some(circle) = circles(count, &orders.each_ref()).into_iter().next() {
-        return Err(circle.into_iter().map(|place| changes[place].address.clone()).collect());
+    let orders = [makes, delete_after_dependents, delete_before_consumers, delete_after_users, checked];
+    if let Some(cycle) = cycles(count, &orders.each_ref()).into_iter().next() {
+        return Err(cycle.into_iter().map(|place| changes[place].address.clone()).collect());
     }
-    Ok(inscribe(orders, changes))
+    Ok(write_edges(orders, changes))
 }
 
 /// Effects of a change on workers, in the order in which those of one Dask cluster lose nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    /// Workers come, or stay as they are.
-    Come,
-    /// Those that run start again, and move what they hold to others meanwhile. `fewer` of them go after that.
+enum WorkerEffect {
+    /// Workers start, or stay as they are.
+    Start,
+    /// Those that run start again, and move what they hold to others meanwhile. `fewer`: some of them end after that.
     Restart {
         fewer: bool,
     },
-    Go,
+    End,
 }
 
-impl Turn {
+impl WorkerEffect {
     /// Returns the effect of a change on workers; `None` for what has nobody to take over for.
     fn of(change: &Change) -> Option<Self> {
         let number = hosts::api::replicas_path();
@@ -60,37 +70,39 @@ impl Turn {
         let fewer = change.fields.iter().any(falls);
         let restarts = change.fields.iter().any(|field| field.effect == Effect::Rolling);
         match change.action {
-            Action::Create => Some(Self::Come),
-            Action::Delete => Some(Self::Go),
+            Action::Create => Some(Self::Start),
+            Action::Delete => Some(Self::End),
             Action::Update if restarts => Some(Self::Restart { fewer }),
-            Action::Update => Some(if fewer { Self::Go } else { Self::Come }),
+            Action::Update => Some(if fewer { Self::End } else { Self::Start }),
             Action::Replace | Action::Keep | Action::Run | Action::Forget => None,
         }
     }
 }
 
-/// Workers that go hand over what they hold to others of their Dask cluster, so these come first, and no two sections restart theirs
-/// at once: pairs of who is before whom. Not where those that come may need the room of those that go.
-fn handed_over(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
-    let has_room = |change: &Change| {
+/// Workers that end hand over what they hold to others of their Dask cluster, so these come first, and no two sections restart theirs
+/// at once: pairs of who is before whom. Not where those that start may need the capacity of those that end.
+fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
+    let has_capacity = |change: &Change| {
         let worker = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
         worker.is_object() && worker.get("slurm").is_none() && worker.get("gpus").is_none()
     };
-    let mut turns = BTreeMap::<&str, Vec<(Turn, usize)>>::new();
+    let mut effects = BTreeMap::<&str, Vec<(WorkerEffect, usize)>>::new();
     for (place, change) in changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over)
     {
-        if let Some(turn) = Turn::of(change) {
-            turns.entry(cluster_of(&change.address)).or_default().push((turn, place));
+        if let Some(effect) = WorkerEffect::of(change) {
+            effects.entry(cluster_of(&change.address)).or_default().push((effect, place));
         }
     }
     let mut handed = Vec::new();
-    for turns in turns.values_mut() {
-        turns.sort();
-        for (index, (turn, going)) in
-            turns.iter().enumerate().filter(|(_, (_, place))| has_room(&changes[*place]))
+    for effects in effects.values_mut() {
+        effects.sort();
+        for (index, (effect, deleted)) in
+            effects.iter().enumerate().filter(|(_, (_, place))| has_capacity(&changes[*place]))
         {
-            let is_before = |other: &&(Turn, usize)| other.0 < *turn || matches!(turn, Turn::Restart { .. });
-            handed.extend(turns[..index].iter().filter(is_before).map(|(_, before)| (*before, *going)));
+            let is_before = |other: &&(WorkerEffect, usize)| {
+                other.0 < *effect || matches!(effect, WorkerEffect::Restart { .. })
+            };
+            handed.extend(effects[..index].iter().filter(is_before).map(|(_, before)| (*before, *deleted)));
         }
     }
     handed
@@ -104,7 +116,7 @@ fn cluster_of(address: &Address) -> &str {
 
 /// Checks of a Dask cluster compute when all changes of its groups and of what belongs to it are done, deletes as well: workers that
 /// come or go meanwhile change what is measured. A group that is kept is not waited for: its workers may wait for machines.
-fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
+fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
     let runs = |change: &Change| change.kind == KindId::Check && change.action == Action::Run;
     let running = changes.iter().enumerate().filter(|(_, change)| runs(change));
@@ -129,7 +141,7 @@ fn of_checks(changes: &[Change], desired: &[Resource]) -> Order {
 }
 
 /// Returns the order by what resources follow. A group does not follow its Dask cluster where that waits to hand over to it.
-fn of_makes(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
+fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
     let named = Named::of(changes.iter().map(|change| &change.address));
     let resources: HashMap<&Address, &Resource> =
@@ -138,7 +150,7 @@ fn of_makes(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)])
         changes.iter().enumerate().flat_map(|(after, change)| {
             let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
             let is_handed = move |wanted: &Address| {
-                handed.iter().any(|(taker, goes)| *taker == after && changes[*goes].address == *wanted)
+                handed.iter().any(|(taker, deleted)| *taker == after && changes[*deleted].address == *wanted)
             };
             // What the one follows that waits is before the other all the same.
             let follows = resource.into_iter().flat_map(|resource| &resource.follows);

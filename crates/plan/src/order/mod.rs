@@ -89,27 +89,26 @@ impl Order {
     }
 
     /// Leaves out what comes before what stands in one circle with it.
-    pub fn cut(&mut self, circles: &[Vec<usize>]) {
-        if circles.is_empty() {
+    pub fn cut(&mut self, cycles: &[Vec<usize>]) {
+        if cycles.is_empty() {
             return;
         }
-        let circle_of: BTreeMap<usize, usize> = circles
+        let circle_of: BTreeMap<usize, usize> = cycles
             .iter()
             .enumerate()
-            .flat_map(|(number, circle)| circle.iter().map(move |place| (*place, number)))
+            .flat_map(|(number, cycle)| cycle.iter().map(move |place| (*place, number)))
             .collect();
-        let circle = |place: &usize| circle_of.get(place);
-        self.pairs.retain(|(before, after)| circle(before).is_none() || circle(before) != circle(after));
+        let cycle = |place: &usize| circle_of.get(place);
+        self.pairs.retain(|(before, after)| cycle(before).is_none() || cycle(before) != cycle(after));
         for Group { before, after } in std::mem::take(&mut self.groups) {
             // In one circle at most: what is before all in one is before all in another.
-            let ahead: BTreeSet<&usize> = before.iter().filter_map(circle).collect();
-            let Some(met) = after.iter().filter_map(circle).find(|number| ahead.contains(number)) else {
+            let ahead: BTreeSet<&usize> = before.iter().filter_map(cycle).collect();
+            let Some(met) = after.iter().filter_map(cycle).find(|number| ahead.contains(number)) else {
                 self.group(before, after);
                 continue;
             };
-            let (inside, outside) = before.into_iter().partition(|place| circle(place) == Some(met));
-            let later: Vec<usize> =
-                after.iter().copied().filter(|place| circle(place) != Some(met)).collect();
+            let (inside, outside) = before.into_iter().partition(|place| cycle(place) == Some(met));
+            let later: Vec<usize> = after.iter().copied().filter(|place| cycle(place) != Some(met)).collect();
             self.group(outside, after);
             self.group(inside, later);
         }
@@ -117,7 +116,7 @@ impl Order {
 }
 
 /// Those that follow each other in circles.
-pub(crate) fn circles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
+pub(crate) fn cycles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
     let mut graph = DiGraphMap::<usize, ()>::new();
     for place in 0..count {
         graph.add_node(place);
@@ -136,14 +135,14 @@ pub(crate) fn circles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
     if toposort(&graph, None).is_ok() {
         return Vec::new();
     }
-    let mut circles = tarjan_scc(&graph);
-    circles.iter_mut().for_each(|circle| circle.retain(|place| *place < count));
-    circles.retain(|circle| circle.len() > 1);
-    circles
+    let mut cycles = tarjan_scc(&graph);
+    cycles.iter_mut().for_each(|cycle| cycle.retain(|place| *place < count));
+    cycles.retain(|cycle| cycle.len() > 1);
+    cycles
 }
 
 /// Writes the orders into the changes, and gives the barriers of their groups.
-pub(crate) fn inscribe<const N: usize>(orders: [Order; N], changes: &mut [Change]) -> Vec<Barrier> {
+pub(crate) fn write_edges<const N: usize>(orders: [Order; N], changes: &mut [Change]) -> Vec<Barrier> {
     let count = changes.len();
     let mut barriers = Vec::new();
     for Order { pairs, groups, limit: _ } in orders {
@@ -205,10 +204,10 @@ mod tests {
         order
     }
 
-    fn sorted(mut circles: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
-        circles.iter_mut().for_each(|circle| circle.sort_unstable());
-        circles.sort();
-        circles
+    fn sorted(mut cycles: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+        cycles.iter_mut().for_each(|cycle| cycle.sort_unstable());
+        cycles.sort();
+        cycles
     }
 
     proptest! {
@@ -218,8 +217,8 @@ mod tests {
             let (mut short, mut long) = (order(0, &gives), order(usize::MAX, &gives));
             prop_assert_eq!(short.written_out(), long.written_out());
             let (before, plain) = (order(0, &stands), order(usize::MAX, &stands));
-            let met = circles(9, &[&before, &short]);
-            prop_assert_eq!(sorted(met.clone()), sorted(circles(9, &[&plain, &long])));
+            let met = cycles(9, &[&before, &short]);
+            prop_assert_eq!(sorted(met.clone()), sorted(cycles(9, &[&plain, &long])));
             short.cut(&met);
             long.cut(&met);
             prop_assert_eq!(short.written_out(), long.written_out());
@@ -234,12 +233,12 @@ mod tests {
             order.all(&[0, 1, 2], &[2, 3]);
             let pairs = BTreeSet::from([(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
             assert_eq!(order.written_out(), pairs, "{limit}");
-            assert!(circles(4, &[&order]).is_empty());
+            assert!(cycles(4, &[&order]).is_empty());
         }
         for limit in [0, usize::MAX] {
             let mut order = Order::up_to(limit);
             order.all(&[0, 1], &[0, 1]);
-            assert_eq!(sorted(circles(2, &[&order])), [[0, 1]], "{limit}");
+            assert_eq!(sorted(cycles(2, &[&order])), [[0, 1]], "{limit}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::observe::text_index::{Names, has_word, speaking};
 use crate::order::Order;
 use crate::{Action, Change};
 use kinds::json::text;
-use kinds::kind::Room;
+use kinds::kind::FreedCapacity;
 use kinds::kubernetes::manifest::{node_labels, pod_specs};
 use kinds::pod::gpus;
 use model::address::{Address, FieldPath};
@@ -94,21 +94,21 @@ impl<'a> Thing<'a> {
         matches!(self.change.action, Action::Update | Action::Replace | Action::Forget)
     }
 
-    /// Returns true if others may wait for the room that it leaves.
-    fn gives_room(&self) -> bool {
-        self.object().is_none() || self.room() != Room::Nothing
+    /// Returns true if others may wait for the capacity that it frees.
+    fn frees_capacity(&self) -> bool {
+        self.object().is_none() || self.freed_capacity() != FreedCapacity::Nothing
     }
 
-    fn room(&self) -> Room {
-        kinds::of(self.change.kind).room
+    fn freed_capacity(&self) -> FreedCapacity {
+        kinds::of(self.change.kind).freed_capacity
     }
 
-    fn goes_itself(&self) -> bool {
-        self.deletes() && !self.goes_along()
+    fn is_deleted_itself(&self) -> bool {
+        self.deletes() && !self.is_deleted_with_holder()
     }
 
     /// Returns true for a delete without steps of its own: it is done once the delete of its holder is.
-    fn goes_along(&self) -> bool {
+    fn is_deleted_with_holder(&self) -> bool {
         self.deletes() && self.change.steps.is_empty()
     }
 
@@ -134,13 +134,13 @@ pub(crate) struct Relations<'a> {
 /// The edges between changes, grouped by their cause.
 #[derive(Default)]
 pub(crate) struct Edges {
-    /// Deletes after what lives on their thing.
-    pub of_deletes: Order,
-    /// Deletes before what takes their room.
-    pub giving: Order,
-    /// Deletes after what leaves their thing, or still needs it while it goes. Where they would close a circle, they are
+    /// Deletes after the deletes of what lives on their thing.
+    pub delete_after_dependents: Order,
+    /// Deletes before the creates that take the capacity that they free.
+    pub delete_before_consumers: Order,
+    /// Deletes after what leaves their thing, or still needs it while it goes. Where they would close a cycle, they are
     /// the ones to go.
-    pub leaving: Order,
+    pub delete_after_users: Order,
 }
 
 impl<'a> Relations<'a> {
@@ -177,39 +177,39 @@ impl<'a> Relations<'a> {
         if !self.things.iter().any(Thing::deletes) {
             return edges;
         }
-        self.along(&mut edges);
-        for (goes, thing) in self.places(Thing::goes_itself) {
-            for (place, other) in self.places(Thing::makes).filter(|_| thing.gives_room()) {
-                if self.gives_way(thing, other) {
-                    edges.giving.pair(goes, place);
+        self.order_cascaded(&mut edges);
+        for (deleted, thing) in self.places(Thing::is_deleted_itself) {
+            for (place, other) in self.places(Thing::makes).filter(|_| thing.frees_capacity()) {
+                if self.yields_capacity(thing, other) {
+                    edges.delete_before_consumers.pair(deleted, place);
                 } else if self.leaves(other, thing) {
-                    edges.leaving.pair(place, goes);
+                    edges.delete_after_users.pair(place, deleted);
                 }
             }
             let objects = thing.object().is_some();
             for (place, other) in
-                self.places(Thing::goes_itself).filter(|(place, _)| !objects && *place != goes)
+                self.places(Thing::is_deleted_itself).filter(|(place, _)| !objects && *place != deleted)
             {
                 if self.lives_on(other, thing) {
-                    edges.of_deletes.pair(place, goes);
+                    edges.delete_after_dependents.pair(place, deleted);
                 }
             }
         }
-        self.of_emptied(&mut edges);
-        self.of_sections(&mut edges);
-        self.of_served(&mut edges);
-        self.of_insides(&mut edges);
-        self.of_followed(&mut edges);
-        self.of_mentioned(&mut edges);
+        self.order_emptied_pools(&mut edges);
+        self.order_sections(&mut edges);
+        self.order_served_kinds(&mut edges);
+        self.order_contents(&mut edges);
+        self.order_dependents(&mut edges);
+        self.order_mentions(&mut edges);
         edges
     }
 
     /// Orders deletes before stopped pools lose their nodes: the operator that finishes the deletes may run on any of them.
-    fn of_emptied(&self, edges: &mut Edges) {
-        let going: Vec<usize> = self.places(Thing::goes_itself).map(|(place, _)| place).collect();
+    fn order_emptied_pools(&self, edges: &mut Edges) {
+        let deleted: Vec<usize> = self.places(Thing::is_deleted_itself).map(|(place, _)| place).collect();
         let emptied: Vec<usize> =
             self.places(|thing| thing.change.empties()).map(|(place, _)| place).collect();
-        edges.of_deletes.all(&going, &emptied);
+        edges.delete_after_dependents.all(&deleted, &emptied);
     }
 
     fn places(&self, which: impl Fn(&Thing<'a>) -> bool) -> impl Iterator<Item = (usize, &Thing<'a>)> {
@@ -218,19 +218,21 @@ impl<'a> Relations<'a> {
 
     /// Orders deletes without steps after the deletes of their holders. A cluster holds everything in it. A namespace and a
     /// Dask cluster hold what is in one namespace.
-    fn along(&self, edges: &mut Edges) {
+    fn order_cascaded(&self, edges: &mut Edges) {
         let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.places(Thing::goes_along) {
+        for (place, thing) in self.places(Thing::is_deleted_with_holder) {
             let namespace = thing.object().and_then(|object| object.namespace.as_deref());
             along.entry(namespace).or_default().push(place);
         }
         let mut takers: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        let goes = |thing: &Thing<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
-        for (place, thing) in self.places(|thing: &Thing<'a>| goes(thing) && !thing.goes_along()) {
+        let deleted = |thing: &Thing<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
+        for (place, thing) in
+            self.places(|thing: &Thing<'a>| deleted(thing) && !thing.is_deleted_with_holder())
+        {
             match &thing.change.identity {
                 Identity::Cluster(_) => {
                     let all: Vec<usize> = along.values().flatten().copied().collect();
-                    edges.of_deletes.all(&[place], &all);
+                    edges.delete_after_dependents.all(&[place], &all);
                 }
                 Identity::Object(object) if object.gvk.kind == "Namespace" => {
                     takers.entry(Some(&object.name)).or_default().push(place);
@@ -245,16 +247,16 @@ impl<'a> Relations<'a> {
             let objects = along.get(&namespace).into_iter().flatten().copied();
             let objects: Vec<usize> =
                 objects.filter(|place| self.things[*place].object().is_some()).collect();
-            edges.of_deletes.all(&takers, &objects);
+            edges.delete_after_dependents.all(&takers, &objects);
         }
     }
 
-    /// Orders deletes among `goes` after what `before` creates, writes or gives up, and after deletes of what was made later.
-    fn relate(&self, before: &[usize], goes: &[usize], edges: &mut Edges) {
-        let goes: Vec<usize> = goes
+    /// Orders deletes among `deleted` after what `before` creates, writes or gives up, and after deletes of what was made later.
+    fn relate(&self, before: &[usize], deleted: &[usize], edges: &mut Edges) {
+        let deleted: Vec<usize> = deleted
             .iter()
             .copied()
-            .filter(|place| self.things[*place].goes_itself() && self.things[*place].object().is_some())
+            .filter(|place| self.things[*place].is_deleted_itself() && self.things[*place].object().is_some())
             .collect();
         let object = |place: &&usize| self.things[**place].object().is_some();
         let (mut made, mut ranks) = (Vec::new(), BTreeMap::<u32, Vec<usize>>::new());
@@ -262,22 +264,23 @@ impl<'a> Relations<'a> {
             let thing = &self.things[*place];
             if thing.makes() {
                 made.push(*place);
-            } else if thing.goes_itself() {
+            } else if thing.is_deleted_itself() {
                 ranks.entry(thing.rank).or_default().push(*place);
             }
         }
         // Later made, earlier deleted: so no two wait for each other.
         for (rank, before) in ranks {
             let below: Vec<usize> =
-                goes.iter().copied().filter(|place| self.things[*place].rank < rank).collect();
-            edges.of_deletes.all(&before, &below);
+                deleted.iter().copied().filter(|place| self.things[*place].rank < rank).collect();
+            edges.delete_after_dependents.all(&before, &below);
         }
-        let plain: Vec<usize> = goes.into_iter().filter(|place| !self.things[*place].gives_room()).collect();
-        edges.leaving.all(&made, &plain);
+        let plain: Vec<usize> =
+            deleted.into_iter().filter(|place| !self.things[*place].frees_capacity()).collect();
+        edges.delete_after_users.all(&made, &plain);
     }
 
     /// Adds the edges between objects of one section.
-    fn of_sections(&self, edges: &mut Edges) {
+    fn order_sections(&self, edges: &mut Edges) {
         let mut sections: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, thing) in self.things.iter().enumerate() {
             sections.entry(thing.change.address.section()).or_default().push(place);
@@ -288,7 +291,7 @@ impl<'a> Relations<'a> {
     }
 
     /// Adds the edges between objects of custom kinds and the sections that serve their group.
-    fn of_served(&self, edges: &mut Edges) {
+    fn order_served_kinds(&self, edges: &mut Edges) {
         for (group, sections) in &self.served {
             let of_group =
                 |thing: &Thing<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
@@ -297,33 +300,34 @@ impl<'a> Relations<'a> {
                 |thing: &Thing<'a>| sections.contains(thing.change.address.section()) && !of_group(thing);
             let serving: Vec<usize> = self.places(serves).map(|(place, _)| place).collect();
             self.relate(&objects, &serving, edges);
-            self.of_taken(&objects, &serving, edges);
+            self.order_cascading_namespaces(&objects, &serving, edges);
         }
     }
 
     /// Orders a namespace that takes objects along before what serves these, whose controller ends them. Not where the
     /// namespace itself serves them, or holds what does.
-    fn of_taken(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
+    fn order_cascading_namespaces(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
         let inside = |place: &usize, name: &str| {
             let object = self.things[*place].object();
             object.is_some_and(|object| object.namespace.as_deref() == Some(name))
         };
-        for (place, thing) in self.places(Thing::goes_itself) {
+        for (place, thing) in self.places(Thing::is_deleted_itself) {
             let Some(object) = thing.object().filter(|object| object.gvk.kind == "Namespace") else {
                 continue;
             };
-            let taken = |other: &usize| self.things[*other].goes_along() && inside(other, &object.name);
+            let taken =
+                |other: &usize| self.things[*other].is_deleted_with_holder() && inside(other, &object.name);
             let home = serving.iter().any(|other| *other == place || inside(other, &object.name));
             if !home && objects.iter().any(taken) {
                 let later: Vec<usize> =
-                    serving.iter().copied().filter(|other| self.things[*other].goes_itself()).collect();
-                edges.leaving.all(&[place], &later);
+                    serving.iter().copied().filter(|other| self.things[*other].is_deleted_itself()).collect();
+                edges.delete_after_users.all(&[place], &later);
             }
         }
     }
 
     /// Orders a deleted namespace and its objects, and a deleted definition and the objects of its kind.
-    fn of_insides(&self, edges: &mut Edges) {
+    fn order_contents(&self, edges: &mut Edges) {
         let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (place, thing) in self.things.iter().enumerate() {
@@ -334,7 +338,7 @@ impl<'a> Relations<'a> {
             let definition = format!("{}.{}", object.gvk.plural, object.gvk.group);
             definitions.entry(definition).or_default().push(place);
         }
-        for (place, thing) in self.places(Thing::goes_itself) {
+        for (place, thing) in self.places(Thing::is_deleted_itself) {
             let inside = match thing.object() {
                 Some(object) if object.gvk.kind == "Namespace" => namespaces.get(object.name.as_str()),
                 Some(object) if object.gvk.kind == "CustomResourceDefinition" => {
@@ -347,10 +351,10 @@ impl<'a> Relations<'a> {
     }
 
     /// Orders a delete after the deletes of resources that follow it.
-    fn of_followed(&self, edges: &mut Edges) {
+    fn order_dependents(&self, edges: &mut Edges) {
         let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.places(Thing::goes_itself) {
+        for (place, thing) in self.places(Thing::is_deleted_itself) {
             for wanted in thing.wanted.iter().flat_map(|resource| &resource.follows) {
                 followers.entry(wanted).or_default().push(place);
             }
@@ -361,64 +365,65 @@ impl<'a> Relations<'a> {
     }
 
     /// Orders a delete after the changes of live objects that mention its object.
-    fn of_mentioned(&self, edges: &mut Edges) {
-        let named = self.places(Thing::goes_itself).filter_map(|(place, thing)| {
+    fn order_mentions(&self, edges: &mut Edges) {
+        let named = self.places(Thing::is_deleted_itself).filter_map(|(place, thing)| {
             let ObjectId { namespace, name, .. } = thing.object()?;
             Some((place, namespace.as_deref(), name.as_str()))
         });
         let known = Names::of(&named.collect::<Vec<_>>());
-        for (place, thing) in self.places(|thing: &Thing<'a>| thing.goes_itself() || thing.uses()) {
+        for (place, thing) in self.places(|thing: &Thing<'a>| thing.is_deleted_itself() || thing.uses()) {
             let Some(by) = thing.object() else { continue };
-            for goes in known.perhaps_in(thing.live, by.namespace.as_deref()) {
-                let is_named = self.things[goes].object().is_some_and(|object| names(thing.live, by, object));
-                if is_named && goes != place {
-                    self.relate(&[place], &[goes], edges);
+            for deleted in known.perhaps_in(thing.live, by.namespace.as_deref()) {
+                let is_named =
+                    self.things[deleted].object().is_some_and(|object| names(thing.live, by, object));
+                if is_named && deleted != place {
+                    self.relate(&[place], &[deleted], edges);
                 }
             }
         }
     }
 
     /// Returns true if `other` lives on a deleted cluster or pool.
-    fn lives_on(&self, other: &Thing, goes: &Thing) -> bool {
-        match (goes.pool(), other.object()) {
-            (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, goes.gpu().is_some()),
+    fn lives_on(&self, other: &Thing, deleted: &Thing) -> bool {
+        match (deleted.pool(), other.object()) {
+            (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, deleted.gpu().is_some()),
             (Some(_), None) => false,
-            (None, _) => matches!(goes.change.identity, Identity::Cluster(_)),
+            (None, _) => matches!(deleted.change.identity, Identity::Cluster(_)),
         }
     }
 
     /// Returns true if `other`, which is written, run or released, has to do with a deleted thing until then.
-    fn leaves(&self, other: &Thing, goes: &Thing) -> bool {
-        if matches!(goes.change.identity, Identity::Cluster(_)) {
+    fn leaves(&self, other: &Thing, deleted: &Thing) -> bool {
+        if matches!(deleted.change.identity, Identity::Cluster(_)) {
             return true;
         }
-        if let Some(pool) = goes.pool() {
+        if let Some(pool) = deleted.pool() {
             let moves = matches!(other.change.action, Action::Update | Action::Replace);
             return match other.pool() {
                 // What ran on the last pool without GPUs, the system's pods among it, has to have a place.
-                Some(_) => goes.gpu().is_none() && other.gpu().is_none() && self.is_last_plain(goes),
+                Some(_) => deleted.gpu().is_none() && other.gpu().is_none() && self.is_last_plain(deleted),
                 None => moves && other.live_pods.pools.contains(pool),
             };
         }
-        let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
-        goes.change.address.section() == other.change.address.section()
+        let (Some(object), Some(inside)) = (deleted.object(), other.object()) else { return false };
+        deleted.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
-            || self.is_served(inside, goes)
+            || self.is_served(inside, deleted)
             || other.uses() && names(other.live, inside, object)
     }
 
     /// Returns true if the deleted pool has no GPUs, and no pool without GPUs is kept or updated.
-    fn is_last_plain(&self, goes: &Thing) -> bool {
+    fn is_last_plain(&self, deleted: &Thing) -> bool {
         let stays = |thing: &&Thing| matches!(thing.change.action, Action::Keep | Action::Update);
         let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
-        goes.gpu().is_none() && !plain.any(|thing| stays(&thing))
+        deleted.gpu().is_none() && !plain.any(|thing| stays(&thing))
     }
 
-    /// Returns true if a deleted thing leaves its room to another. GPUs of a type go to pools with GPUs of that type: quotas
+    /// Returns true if another change takes the capacity that a deleted thing frees. GPUs of a type go to pools with GPUs of that type: quotas
     /// count them, and full quotas are the rule. Workers, and checks that were cut short, leave their GPUs to the checks and
     /// clusters that are created. An autoscaler leaves the number of workers.
-    fn gives_way(&self, goes: &Thing, other: &Thing) -> bool {
-        if let (Some(pool), Some(_)) = (goes.pool(), other.pool()) {
+    fn yields_capacity(&self, deleted: &Thing, other: &Thing) -> bool {
+        if let (Some(pool), Some(_)) = (deleted.pool(), other.pool()) {
             let takes = match other.change.action {
                 Action::Create | Action::Replace => true,
                 Action::Update => {
@@ -437,34 +442,34 @@ impl<'a> Relations<'a> {
                 thing.makes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
             };
             return takes
-                && goes.gpu().is_some()
-                && goes.gpu() == other.gpu()
+                && deleted.gpu().is_some()
+                && deleted.gpu() == other.gpu()
                 && !self.things.iter().any(held);
         }
         if other.rank < kinds::kubernetes::check::KIND.rank {
             return false;
         }
-        let same = goes.change.address.section() == other.change.address.section();
+        let same = deleted.change.address.section() == other.change.address.section();
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
-        let left = kinds::kubernetes::check::is_pod(&goes.change.identity, &goes.change.address);
-        if left || goes.room() == Room::Nodes {
-            return same || goes.live_pods.may_meet(&other.wanted_pods);
+        let left = kinds::kubernetes::check::is_pod(&deleted.change.identity, &deleted.change.address);
+        if left || deleted.freed_capacity() == FreedCapacity::Nodes {
+            return same || deleted.live_pods.may_meet(&other.wanted_pods);
         }
         let of_it = |object: &ObjectId| {
             let (of, beside) =
-                (text(&goes.live["spec"]["cluster"]), goes.object().map(|goes| &goes.namespace));
+                (text(&deleted.live["spec"]["cluster"]), deleted.object().map(|deleted| &deleted.namespace));
             let group = other.wanted.map_or("", |wanted| text(&wanted.body["spec"]["cluster"]));
             beside == Some(&object.namespace) && (object.name == of || group == of)
         };
-        goes.room() == Room::Number && (same || other.object().is_some_and(of_it))
+        deleted.freed_capacity() == FreedCapacity::WorkerCount && (same || other.object().is_some_and(of_it))
     }
 
     /// Returns true if a deleted thing is part of what serves the kind of an object: its definition, or the section of its
     /// controller. False if it is of the same API group as the object itself.
-    fn is_served(&self, object: &ObjectId, goes: &Thing) -> bool {
+    fn is_served(&self, object: &ObjectId, deleted: &Thing) -> bool {
         let sections = self.served.get(object.gvk.group.as_str());
-        let own = goes.object().is_some_and(|goes| goes.gvk.group == object.gvk.group);
-        !own && sections.is_some_and(|sections| sections.contains(goes.change.address.section()))
+        let own = deleted.object().is_some_and(|deleted| deleted.gvk.group == object.gvk.group);
+        !own && sections.is_some_and(|sections| sections.contains(deleted.change.address.section()))
     }
 }
 

@@ -157,42 +157,45 @@ fn wanted(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
 
 /// Returns the edges by asking every pair.
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
-    let [mut of_deletes, mut giving, mut leaving] = [const { BTreeSet::new() }; 3];
-    for (goes, thing) in of.places(Thing::deletes) {
-        for (place, other) in of.places(|other| !other.goes_along()).filter(|(place, _)| *place != goes) {
-            if thing.goes_along() {
+    let [mut delete_after_dependents, mut delete_before_consumers, mut delete_after_users] =
+        [const { BTreeSet::new() }; 3];
+    for (deleted, thing) in of.places(Thing::deletes) {
+        for (place, other) in
+            of.places(|other| !other.is_deleted_with_holder()).filter(|(place, _)| *place != deleted)
+        {
+            if thing.is_deleted_with_holder() {
                 if matches!(other.change.action, Action::Delete | Action::Replace)
                     && takes_along(other, thing)
                 {
-                    of_deletes.insert((place, goes));
+                    delete_after_dependents.insert((place, deleted));
                 }
             } else if other.deletes() {
                 if of.lives_on(other, thing) || later_in(of, other, thing) {
-                    of_deletes.insert((place, goes));
+                    delete_after_dependents.insert((place, deleted));
                 }
                 if takes_what_is_served(of, other, thing) {
-                    leaving.insert((place, goes));
+                    delete_after_users.insert((place, deleted));
                 }
             } else if other.makes() {
-                if of.gives_way(thing, other) {
-                    giving.insert((goes, place));
+                if of.yields_capacity(thing, other) {
+                    delete_before_consumers.insert((deleted, place));
                 } else if of.leaves(other, thing) {
-                    leaving.insert((place, goes));
+                    delete_after_users.insert((place, deleted));
                 }
             }
         }
     }
-    [of_deletes, giving, leaving]
+    [delete_after_dependents, delete_before_consumers, delete_after_users]
 }
 
-fn takes_along(goes: &Thing, along: &Thing) -> bool {
-    match (&goes.change.identity, &along.change.identity) {
+fn takes_along(deleted: &Thing, along: &Thing) -> bool {
+    match (&deleted.change.identity, &along.change.identity) {
         (Identity::Cluster(_), _) => true,
-        (Identity::Object(goes), Identity::Object(along)) if goes.gvk.kind == "Namespace" => {
-            along.namespace.as_ref() == Some(&goes.name)
+        (Identity::Object(deleted), Identity::Object(along)) if deleted.gvk.kind == "Namespace" => {
+            along.namespace.as_ref() == Some(&deleted.name)
         }
-        (Identity::Object(goes), Identity::Object(along)) => {
-            goes.gvk.kind == "DaskCluster" && goes.namespace == along.namespace
+        (Identity::Object(deleted), Identity::Object(along)) => {
+            deleted.gvk.kind == "DaskCluster" && deleted.namespace == along.namespace
         }
         (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
     }
@@ -202,7 +205,7 @@ fn takes_along(goes: &Thing, along: &Thing) -> bool {
 fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bool {
     let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
     let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
-    let along = of.things.iter().filter(|thing| thing.goes_along()).filter_map(Thing::object);
+    let along = of.things.iter().filter(|thing| thing.is_deleted_with_holder()).filter_map(Thing::object);
     along.filter(|object| inside(object) && of.is_served(object, serves)).any(|object| {
         let mut serving = of.things.iter().filter(|thing| of.is_served(object, thing));
         serves.object().is_some()
@@ -213,18 +216,18 @@ fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bo
 }
 
 /// Returns true if a deleted object was created after another deleted one, and has to do with it.
-fn later_in(of: &Relations, other: &Thing, goes: &Thing) -> bool {
-    let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
+fn later_in(of: &Relations, other: &Thing, deleted: &Thing) -> bool {
+    let (Some(object), Some(inside)) = (deleted.object(), other.object()) else { return false };
     let follows = |resource: &Resource| {
         resource
             .follows
             .iter()
-            .any(|wanted| crate::observe::address_match::names(wanted, &goes.change.address))
+            .any(|wanted| crate::observe::address_match::names(wanted, &deleted.change.address))
     };
-    other.rank > goes.rank
-        && (goes.change.address.section() == other.change.address.section()
+    other.rank > deleted.rank
+        && (deleted.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
-            || of.is_served(inside, goes)
+            || of.is_served(inside, deleted)
             || other.wanted.is_some_and(follows)
             || names(other.live, inside, object))
 }
@@ -244,11 +247,11 @@ proptest! {
         let plain = pairwise(&relations);
         for limit in [usize::MAX, 3] {
             let order = || Order::up_to(limit);
-            let empty = Edges { of_deletes: order(), giving: order(), leaving: order() };
-            let Edges { of_deletes, giving, leaving } = relations.add_to(empty);
-            prop_assert_eq!(&of_deletes.written_out(), &plain[0]);
-            prop_assert_eq!(&giving.written_out(), &plain[1]);
-            prop_assert_eq!(&leaving.written_out(), &plain[2]);
+            let empty = Edges { delete_after_dependents: order(), delete_before_consumers: order(), delete_after_users: order() };
+            let Edges { delete_after_dependents, delete_before_consumers, delete_after_users } = relations.add_to(empty);
+            prop_assert_eq!(&delete_after_dependents.written_out(), &plain[0]);
+            prop_assert_eq!(&delete_before_consumers.written_out(), &plain[1]);
+            prop_assert_eq!(&delete_after_users.written_out(), &plain[2]);
         }
     }
 }
@@ -261,8 +264,8 @@ proptest! {
         let mut known = BTreeSet::new();
         changes.retain(|change| known.insert(change.identity.clone()));
         let world = live(&changes);
-        let circle = super::super::graph::connect(&mut changes, &[], &world).err();
-        prop_assert_eq!(circle, None);
+        let cycle = super::super::graph::connect(&mut changes, &[], &world).err();
+        prop_assert_eq!(cycle, None);
     }
 }
 
