@@ -13,7 +13,7 @@ use crate::operations::{self, OPERATION, Places, running_operation};
 use crate::program::{Pause, Run};
 use crate::watch_events::Reply;
 use crate::{Outcome, Stopped};
-use kinds::json::is_going;
+use kinds::json::is_terminating;
 use kinds::kubernetes::marks;
 use kinds::kubernetes::requests::ABSENT;
 use live::admission::{self, Admission};
@@ -369,7 +369,7 @@ impl Run<'_> {
             return Err(failed(Code::MadeByOthers, message, Some(help)));
         }
         let name = path.trim_start_matches("/v1/");
-        let going = is_going(live);
+        let going = is_terminating(live);
         if going {
             return Ok(Existing::Going(format!("{name} is still being deleted")));
         }

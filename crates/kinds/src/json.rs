@@ -20,7 +20,7 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
 }
 
 /// Returns true if a live thing is being deleted.
-pub fn is_going(live: &Value) -> bool {
+pub fn is_terminating(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
 

@@ -449,7 +449,7 @@ pub struct ChangeContext<'a> {
     /// How many nodes a live pool has over all zones, where that is known.
     pub nodes: Option<u32>,
     /// True if something of the same name is being deleted, or is deleted with its owner, and must be gone first.
-    pub leaving: bool,
+    pub terminating: bool,
     /// True if it, or a field of it, is adopted from another tool, with approval.
     pub adopting: bool,
     /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
@@ -494,7 +494,7 @@ impl<'a> ChangeContext<'a> {
             inline_pool: None,
             zones: 0,
             nodes: None,
-            leaving: false,
+            terminating: false,
             adopting: false,
             released: &[],
             fault: None,

@@ -145,7 +145,7 @@ fn propose(planner: &mut Planner<'_>) {
         }
         Mode::Destroy => planner.destroy(),
     }
-    planner.goes_along();
+    planner.plan_cascade();
     planner.empties();
     planner.tell_idle_replacements();
     planner.notes.extend(planner.drained());

@@ -1,4 +1,4 @@
-//! A plan on its way: what is proposed so far, and what there is to say of it.
+//! A plan that is being made: what is proposed so far, and what there is to say of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ impl Selected {
     }
 }
 
-/// A plan on its way.
+/// A plan that is being made.
 pub(crate) struct Planner<'a> {
     pub(crate) seen: Observed<'a>,
     pub(crate) changes: Vec<Change>,
@@ -44,13 +44,13 @@ pub(crate) struct Planner<'a> {
     pub(crate) notes: Vec<Note>,
     /// True if the GKE cluster is created or recreated, so that nothing inside is live afterward.
     pub(crate) renewed: bool,
-    /// Live things that go because their owner does, and are made again.
+    /// Live things that are deleted with their owner, and created again.
     pub(crate) with_owner: BTreeSet<Identity>,
-    /// Things that are wanted, not there, and not made.
-    pub(crate) gone: BTreeSet<Identity>,
+    /// Desired things that do not exist and are not created.
+    pub(crate) kept_absent: BTreeSet<Identity>,
     /// The addresses that the plan is about.
     pub(crate) selected: Selected,
-    /// Reactions to what has a fault with things, by address.
+    /// Faults of live things, by address.
     pub(crate) faults: BTreeMap<Address, Fault>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Planner<'a> {
             notes: Vec::new(),
             renewed: false,
             with_owner: BTreeSet::new(),
-            gone: BTreeSet::new(),
+            kept_absent: BTreeSet::new(),
             selected: Selected::All,
             faults: BTreeMap::new(),
         }

@@ -10,7 +10,7 @@ use crate::{Action, Change, Note, Plan};
 use kinds::dask;
 use kinds::dask::scale::{holders, is_autoscaler_of};
 use kinds::gke::compare::Relied;
-use kinds::json::is_going;
+use kinds::json::is_terminating;
 use kinds::kind::ChangeContext;
 use kinds::kubernetes::kueue::gang;
 use kinds::kubernetes::requests::scale_as;
@@ -115,7 +115,7 @@ impl Planner<'_> {
             let help = "`dask-infra apply` creates it with the number in the stack file";
             return Err(self.cannot(wish, format!("{} does not exist", resource.identity), Some(help)));
         };
-        if is_going(&live) {
+        if is_terminating(&live) {
             let what = format!("{} is being deleted", resource.identity);
             return Err(self.cannot(wish, what, Some("`dask-infra apply` recreates it")));
         }
@@ -173,7 +173,7 @@ impl Planner<'_> {
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
         let world = self.seen.inputs.world;
         let others = world.inside.live().into_iter().flatten();
-        let foreign = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
+        let foreign = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_terminating(live));
         if let Some((autoscaler, live)) = foreign.into_iter().next() {
             let bounds = (&live["spec"]["minimum"], &live["spec"]["maximum"]);
             let what = format!(

@@ -9,7 +9,7 @@ use crate::observe::inputs::Inputs;
 use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Barrier, Change, Note, observe::env_secrets};
-use kinds::json::is_going;
+use kinds::json::is_terminating;
 use kinds::kind::ChangeContext;
 use model::address::Address;
 use model::diag::Code;
@@ -72,7 +72,7 @@ impl Planner<'_> {
         let kept = self.changes.iter_mut().zip(followed);
         for (change, followed) in kept.filter(|(change, _)| change.action == Action::Keep) {
             // There is nothing to wait for.
-            if self.gone.contains(&change.identity) {
+            if self.kept_absent.contains(&change.identity) {
                 continue;
             }
             let context = ChangeContext {
@@ -120,7 +120,7 @@ impl<'a> Others<'a> {
     }
 
     /// Returns true if the server deletes it with something else that is deleted.
-    fn goes_along(&self, change: &Change) -> bool {
+    fn is_deleted_with(&self, change: &Change) -> bool {
         match (&change.identity, change.action) {
             (Identity::NodePool { .. }, Action::Delete) => self.cluster_goes,
             (identity @ Identity::Object(_), Action::Delete) => {
@@ -131,13 +131,13 @@ impl<'a> Others<'a> {
     }
 
     /// Returns true if the server deletes it with something that is replaced before it: it is then created, and not deleted.
-    fn goes_before(&self, change: &Change) -> bool {
+    fn is_deleted_before(&self, change: &Change) -> bool {
         let held = |home: &&Identity| cascade::holds(home, &change.identity).is_some();
         change.action == Action::Replace && self.replaced_homes.iter().any(held)
     }
 
     fn program(&self, place: usize, change: &Change) -> Program {
-        if self.goes_along(change) {
+        if self.is_deleted_with(change) {
             let mut reasons = change.reasons.clone();
             if reasons.is_empty() {
                 reasons.push(Reason::DeletedWithCluster);
@@ -149,8 +149,8 @@ impl<'a> Others<'a> {
         let live = inputs.world.find(&change.identity);
         let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
         let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);
-        let goes_before = self.goes_before(change);
-        let action = if goes_before { Action::Create } else { change.action };
+        let is_deleted_before = self.is_deleted_before(change);
+        let action = if is_deleted_before { Action::Create } else { change.action };
         let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
         let released = self.planner.seen.released(change, kind, live);
         let context = ChangeContext {
@@ -163,9 +163,10 @@ impl<'a> Others<'a> {
             nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
             adopting: change.adopted.is_some(),
             released: &released,
-            leaving: goes_before
+            terminating: is_deleted_before
                 || change.action == Action::Create
-                    && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
+                    && (live.is_some_and(is_terminating)
+                        || self.planner.with_owner.contains(&change.identity)),
             fault: self.planner.faults.get(&change.address).filter(|_| change.action == Action::Update),
             when_idle: inputs.when_idle,
             ..ChangeContext::of(action, &change.identity, &inputs.owner)

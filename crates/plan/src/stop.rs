@@ -10,7 +10,7 @@ use crate::observe::Ownership;
 use crate::observe::inputs::Inputs;
 use crate::observe::stop_state::{Before, StopRequest};
 use crate::planner::Planner;
-use crate::propose::dask::gone;
+use crate::propose::dask::expiry_code;
 use crate::reason::Reason;
 use crate::{
     Action, Change, Mode, Note, Selection, observe::cascade, propose::impact, propose::provisioning,
@@ -78,10 +78,10 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
             if !inputs.selection.targets.is_empty() {
                 inputs.selection.targets.extend(pools.iter().map(|pool| pool.address.to_string()));
             }
-            let comes: BTreeSet<&Address> =
+            let startable: BTreeSet<&Address> =
                 startable(&inputs.desired, &inputs.external, inputs.world).into_iter().collect();
             let come = |resource: &&Resource| {
-                comes.contains(&resource.address) && starts.contains(&resource.identity)
+                startable.contains(&resource.address) && starts.contains(&resource.identity)
             };
             starting.extend(inputs.desired.iter().filter(come).map(|resource| resource.identity.clone()));
             stopped.retain(|identity, _| !starts.contains(identity));
@@ -213,7 +213,7 @@ fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
                 };
                 // Planned again, a stop names what goes along with others, too.
                 let goes =
-                    |place: &usize| can(place) || provisioning::goes_along(*place, &all, can, inputs.world);
+                    |place: &usize| can(place) || provisioning::stops_with(*place, &all, can, inputs.world);
                 let found: Vec<usize> = (0..all.len()).filter(parts).filter(goes).collect();
                 if found.is_empty() {
                     problems.push(cannot(typed, &addresses, &places, inputs));
@@ -240,7 +240,7 @@ fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
             let along = |place: &usize| {
                 let resource = all[*place];
                 can(place) && rests_on(resource, all[one], &all, inputs.world)
-                    || provisioning::comes(resource, all[one], inputs.world)
+                    || provisioning::starts_next(resource, all[one], inputs.world)
             };
             let more: Vec<usize> = (0..all.len()).filter(along).collect();
             open.extend(more.into_iter().filter(|place| stops.insert(*place)));
@@ -341,7 +341,7 @@ fn names_a_pool(body: &Value) -> bool {
 pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &World) -> Vec<&'r Address> {
     let Some(record) = &world.record else { return Vec::new() };
     let before = before(desired, external, world);
-    let gone = |resource: &Resource| {
+    let is_removed = |resource: &Resource| {
         let once = matches!(resource.life, Life::Once { follow: None });
         let of_cluster = [dask::api::cluster(), kinds::hosts::api::cluster()];
         let cluster = resource.identity.object().is_some_and(|object| of_cluster.contains(&object.gvk));
@@ -349,13 +349,14 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
             && record.passes.contains_key(&resource.identity)
             && world.find(&resource.identity).is_none()
     };
-    let clusters: Vec<&Resource> = desired.iter().filter(|resource| gone(resource)).collect();
+    let clusters: Vec<&Resource> = desired.iter().filter(|resource| is_removed(resource)).collect();
     // Its groups and its autoscaler went with it.
     let with = |resource: &Resource| {
         world.find(&resource.identity).is_none() && clusters.iter().any(|cluster| needs(resource, cluster))
     };
-    let comes = |resource: &&Resource| before.has(&resource.identity) || gone(resource) || with(resource);
-    desired.iter().filter(comes).map(|resource| &resource.address).collect()
+    let startable =
+        |resource: &&Resource| before.has(&resource.identity) || is_removed(resource) || with(resource);
+    desired.iter().filter(startable).map(|resource| &resource.address).collect()
 }
 
 impl<'a> Inputs<'a> {
@@ -390,7 +391,7 @@ impl Planner<'_> {
             self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
             return;
         }
-        self.gone.insert(resource.identity.clone());
+        self.kept_absent.insert(resource.identity.clone());
         self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
     }
 
@@ -464,7 +465,7 @@ impl Planner<'_> {
                     "its {} of {after} counts from {from}: if that is over, it is deleted within minutes",
                     cause.key()
                 );
-                notes.push(Note::of(gone(cause), &cluster.address, message));
+                notes.push(Note::of(expiry_code(cause), &cluster.address, message));
             }
         }
         self.notes.extend(notes);

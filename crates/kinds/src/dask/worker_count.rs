@@ -81,7 +81,7 @@ impl Registered {
 }
 
 fn is_ready(pod: PodState<'_>) -> bool {
-    pod.label(COMPONENT_LABEL) == "worker" && pod.is_ready() && !pod.is_going()
+    pod.label(COMPONENT_LABEL) == "worker" && pod.is_ready() && !pod.is_terminating()
 }
 
 #[cfg(test)]

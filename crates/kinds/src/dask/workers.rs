@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::dask::api::{self, GROUP_LABEL};
 use crate::dask::kopf::{scaled_to, waits_before};
 use crate::dask::when_idle;
-use crate::json::{is_going, text};
+use crate::json::{is_terminating, text};
 use crate::kind::{ChangeContext, Fault};
 use crate::kubernetes::object::gvk;
 use crate::kubernetes::requests::{delete_call, mend_call, scale_as};
@@ -100,7 +100,7 @@ fn left_behind(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> O
 /// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
 fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
-        live["metadata"]["labels"][GROUP_LABEL] == group && !is_going(live)
+        live["metadata"]["labels"][GROUP_LABEL] == group && !is_terminating(live)
     };
     let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     own.sort_by_key(|(object, live)| {
@@ -124,7 +124,9 @@ pub(crate) fn chosen(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
     let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else { return Vec::new() };
     let workers = deployments(inside, &group);
     let has_workers = |name: &str| {
-        workers.iter().any(|(_, live)| live["metadata"]["labels"][GROUP_LABEL] == name && !is_going(live))
+        workers
+            .iter()
+            .any(|(_, live)| live["metadata"]["labels"][GROUP_LABEL] == name && !is_terminating(live))
     };
     let several = inside.iter().any(|(other, live)| {
         let beside =
@@ -150,7 +152,7 @@ fn lost_children(
     let service = api::scheduler_service(namespace, &cluster.name);
     let scheduler = ObjectId { gvk: gvk("apps", "v1", "Deployment", "deployments"), ..service.clone() };
     let children = [scheduler, service, api::default_group(cluster)];
-    let lost = children.iter().filter(|child| inside.get(child).is_none_or(is_going));
+    let lost = children.iter().filter(|child| inside.get(child).is_none_or(is_terminating));
     let lost: Vec<String> = lost.map(ToString::to_string).collect();
     if lost.is_empty() {
         return None;
@@ -181,7 +183,7 @@ fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> 
     own.retain(|(_, worker)| worker["metadata"]["labels"][GROUP_LABEL] == group.name.as_str());
     // One that goes is still counted by the operator: it is not known yet whether it is lost.
     let there = own.len() as u64;
-    if there >= desired || own.iter().any(|(_, worker)| is_going(worker)) {
+    if there >= desired || own.iter().any(|(_, worker)| is_terminating(worker)) {
         return None;
     }
     let why = format!(

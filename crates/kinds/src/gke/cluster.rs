@@ -122,7 +122,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     };
     match context.action {
         Action::Keep => vec![wait(Until::Still)],
-        Action::Create if context.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create if context.terminating => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
             let mut steps = updates(context, name);

@@ -123,7 +123,8 @@ pub fn pods(service: &Value) -> Option<Query> {
 /// There is none; why, as far as the pods say.
 pub fn choose(list: &Value, wanted: &[PodPort], current: Option<&str>) -> Result<PodFound, String> {
     let staying = || {
-        PodState::each(list).filter(|pod| !pod.is_going() && !matches!(pod.phase(), "Succeeded" | "Failed"))
+        PodState::each(list)
+            .filter(|pod| !pod.is_terminating() && !matches!(pod.phase(), "Succeeded" | "Failed"))
     };
     let kept = staying()
         .filter(|pod| pod.phase() == "Running")

@@ -37,7 +37,7 @@ impl<'v> PodState<'v> {
     }
 
     /// Returns true if it is being deleted.
-    pub fn is_going(self) -> bool {
+    pub fn is_terminating(self) -> bool {
         !self.0["metadata"]["deletionTimestamp"].is_null()
     }
 

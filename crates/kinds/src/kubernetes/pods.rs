@@ -93,7 +93,7 @@ fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
 
 /// GPUs held by the running pods among these.
 pub(crate) fn gpus<'p>(pods: impl Iterator<Item = PodState<'p>>) -> u64 {
-    let running = pods.filter(|pod| pod.phase() == "Running" && !pod.is_going());
+    let running = pods.filter(|pod| pod.phase() == "Running" && !pod.is_terminating());
     running.map(|pod| pod::gpus(&pod.0["spec"])).sum()
 }
 
@@ -108,8 +108,8 @@ pub(crate) fn gpus_held(gpus: u64) -> String {
 
 /// Pods of a list that should run and do not, with the reason of their conditions or containers.
 pub fn pending(pods: &Value) -> Vec<Pending> {
-    let waiting =
-        PodState::each(pods).filter(|pod| !pod.is_going() && !pod.is_ready() && pod.phase() != "Succeeded");
+    let waiting = PodState::each(pods)
+        .filter(|pod| !pod.is_terminating() && !pod.is_ready() && pod.phase() != "Succeeded");
     let told = |pod: PodState<'_>| Pending {
         namespace: pod.namespace().to_owned(),
         pod: pod.name().to_owned(),
@@ -157,7 +157,7 @@ pub fn why_by_events(pod: &str, events: &Value) -> Option<String> {
 /// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
 /// and again.
 pub(crate) fn broken(pod: PodState<'_>) -> Option<String> {
-    if pod.is_going() {
+    if pod.is_terminating() {
         return None;
     }
     let name = pod.name();

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::json::{count, is_going, text};
+use crate::json::{count, is_terminating, text};
 use crate::kind::{ChangeContext, Compare, Found, Kind, Neighbor, Queries, StopEffect, Unasked, itself};
 use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
@@ -376,7 +376,7 @@ fn judge(request: &Value, around: &Around<'_>) -> Readiness {
     if !request.is_object() {
         return Readiness::progressing("not created yet");
     }
-    if is_going(request) {
+    if is_terminating(request) {
         return Readiness::progressing("it is being deleted");
     }
     let (stage, of) = Stage::of(request, around);

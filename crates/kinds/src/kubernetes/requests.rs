@@ -215,7 +215,7 @@ pub(crate) fn object_program(
     };
     match context.action {
         Action::Keep => vec![wait(Until::Still)],
-        Action::Create if context.leaving => {
+        Action::Create if context.terminating => {
             steps(vec![wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
         Action::Create => steps(Vec::new(), create_steps(object, context), Until::Ready),

@@ -79,7 +79,7 @@ pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
     if state.is_ready() || state.phase() == "Succeeded" {
         return None;
     }
-    if state.is_going() {
+    if state.is_terminating() {
         return Some(cause("going", "it is being deleted", None, vec!["wait until it is deleted".into()]));
     }
     if let Some(scheduled) = state.unscheduled() {

@@ -12,7 +12,7 @@ use kinds::dask::reaper::Cause;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::compare::Compared;
 use kinds::gke::node_pool;
-use kinds::json::{is_going, text};
+use kinds::json::{is_terminating, text};
 use kinds::kubernetes::{provisioning, request_stage};
 use kinds::scope::POOL_LABEL;
 use model::address::Address;
@@ -70,7 +70,7 @@ pub(crate) fn number_changed(world: &World, resource: &Resource, live: &Value) -
 }
 
 /// The code of what is said of a cluster that a CronJob deletes.
-pub(crate) fn gone(cause: Cause) -> Code {
+pub(crate) fn expiry_code(cause: Cause) -> Code {
     match cause {
         Cause::Ttl => Code::TtlGone,
         Cause::IdleStop => Code::IdleGone,
@@ -226,10 +226,10 @@ impl Planner<'_> {
     pub(crate) fn stays_gone(&mut self, resource: &Resource) -> bool {
         let Inputs { world, mode: _, replace, .. } = self.seen.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.renewed);
-        if live.is_some_and(|live| !is_going(live)) || replace.contains(&resource.address) {
+        if live.is_some_and(|live| !is_terminating(live)) || replace.contains(&resource.address) {
             return false;
         }
-        if self.cluster_of(resource).is_some_and(|cluster| self.gone.contains(&cluster)) {
+        if self.cluster_of(resource).is_some_and(|cluster| self.kept_absent.contains(&cluster)) {
             return true;
         }
         let Life::Once { follow } = resource.life else { return false };
@@ -263,7 +263,7 @@ impl Planner<'_> {
                 let why: Vec<String> =
                     reapers.iter().filter_map(clause).chain(idle.map(by_operator)).collect();
                 let again = format!("`dask-infra start {address}` recreates it");
-                (gone(*first), format!("it does not exist; {again}, and {}", why.join(", and ")))
+                (expiry_code(*first), format!("it does not exist; {again}, and {}", why.join(", and ")))
             }
             (None, Some(idle)) => (
                 Code::IdleGone,
@@ -362,7 +362,7 @@ impl Planner<'_> {
 
     /// The DaskCluster that takes a live group or autoscaler along when it goes in this plan: the operator has made it
     /// their owner.
-    pub(crate) fn goes_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
+    pub(crate) fn deleted_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
@@ -374,10 +374,10 @@ impl Planner<'_> {
             namespace: object.namespace.clone(),
             name: live["spec"]["cluster"].as_str()?.to_owned(),
         });
-        let goes = |change: &&Change| {
+        let deleted = |change: &&Change| {
             change.identity == cluster
                 && matches!(change.action, crate::Action::Replace | crate::Action::Create)
         };
-        self.changes.iter().find(goes).map(|change| change.address.clone())
+        self.changes.iter().find(deleted).map(|change| change.address.clone())
     }
 }

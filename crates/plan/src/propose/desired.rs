@@ -13,7 +13,7 @@ use crate::{
 };
 use kinds::gke;
 use kinds::gke::compare::Relied;
-use kinds::json::is_going;
+use kinds::json::is_terminating;
 use kinds::kind::{Compare, Kind};
 use kinds::kubernetes::kueue::queue;
 use model::address::{Address, FieldPath};
@@ -42,7 +42,7 @@ impl Planner<'_> {
         if !self.selected.has(&resource.address) {
             // What goes with its owner is in the plan whatever that is limited to.
             let live = self.live(&resource.identity);
-            if live.is_none_or(|live| self.goes_with(resource, live).is_none()) {
+            if live.is_none_or(|live| self.deleted_with(resource, live).is_none()) {
                 return;
             }
             self.selected.add(&resource.address);
@@ -55,7 +55,7 @@ impl Planner<'_> {
                 return self.stop(resource, stop);
             }
             if !self.renewed && self.live(&resource.identity).is_none() {
-                self.gone.insert(resource.identity.clone());
+                self.kept_absent.insert(resource.identity.clone());
                 self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
                 return;
             }
@@ -65,7 +65,7 @@ impl Planner<'_> {
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
-            self.gone.insert(resource.identity.clone());
+            self.kept_absent.insert(resource.identity.clone());
             self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
             return;
         }
@@ -81,13 +81,13 @@ impl Planner<'_> {
             self.changes.push(Change { reasons, ..change });
             return;
         };
-        if let Some(owner) = self.goes_with(resource, live) {
+        if let Some(owner) = self.deleted_with(resource, live) {
             self.protected(resource, "delete");
             self.with_owner.insert(resource.identity.clone());
             self.recreate(resource, live, Reason::RecreatedWith(owner));
             return;
         }
-        if is_going(live) {
+        if is_terminating(live) {
             self.renewed |= is_cluster;
             self.recreate(resource, live, Reason::BeingDeleted);
             return;

@@ -10,7 +10,7 @@ use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Note};
 use kinds::gke::node_pool::{capacity_options, is_short, starts_empty};
-use kinds::json::{is_going, text};
+use kinds::json::{is_terminating, text};
 use kinds::kind::ChangeContext;
 use model::address::Address;
 use model::diag::Code;
@@ -61,7 +61,7 @@ pub fn with_fallback(
 
 /// The option that a live thing stays on; of one that an apply left without machines the next, or the first after the last.
 fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
-    let live = world.find(&capacity.identity).filter(|live| !is_going(live))?;
+    let live = world.find(&capacity.identity).filter(|live| !is_terminating(live))?;
     let on = capacity_options::option_of(capacity, live)?;
     match is_interrupted(capacity, live, world) {
         true => Some((on + 1) % capacity.options.len()),

@@ -13,7 +13,7 @@ use crate::planner::Planner;
 use crate::propose::prune::dask_things;
 use crate::reason::{Holder, Reason};
 use crate::{Action, Change, Mode, Note, Plan, Selection, observe::system, propose::kueue};
-use kinds::json::{is_going, text};
+use kinds::json::{is_terminating, text};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
@@ -24,13 +24,13 @@ const SHADOWS: &[&str] =
 /// How many things are named one by one.
 pub(crate) const NAMED: usize = 3;
 
-/// Where things that were not read could go along with what a plan deletes.
+/// Where things that were not read could be deleted with what a plan deletes.
 pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
     reach_of(&plan.changes)
 }
 
 /// Returns true if a change deletes a live thing of the stack, or the nodes of a pool.
-fn goes(change: &Change) -> bool {
+fn deletes(change: &Change) -> bool {
     (matches!(change.action, Action::Delete | Action::Replace) || change.empties()) && !change.foreign
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn shrinks(change: &Change) -> Option<u64> {
 
 fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
     let mut scope = DeletionScope::default();
-    for change in changes.iter().filter(|change| goes(change)) {
+    for change in changes.iter().filter(|change| deletes(change)) {
         match &change.identity {
             Identity::Cluster(_) => scope.cluster = true,
             Identity::NodePool { .. } => scope.nodes = true,
@@ -85,10 +85,10 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
 /// Returns true if a Pod has not ended, is not being deleted and is in no system namespace. Callers know that it is a Pod.
 pub(crate) fn runs_on(object: &ObjectId, live: &Value) -> bool {
     let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(system::is_system)
+    !ended && !is_terminating(live) && !object.namespace.as_deref().is_some_and(system::is_system)
 }
 
-/// The kind that makes a Pod anew.
+/// The kind that recreates a Pod.
 pub(crate) fn owner(live: &Value) -> Option<&str> {
     let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     let mut controllers = owners.filter(|owner| owner["controller"] != false);
@@ -100,17 +100,21 @@ type ForeignObjects<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 
 impl<'w> Planner<'w> {
     /// Proposes what becomes of everything that a server deletes with what is deleted, ours and foreign.
-    pub(crate) fn goes_along(&mut self) {
+    pub(crate) fn plan_cascade(&mut self) {
         let inputs = self.seen.inputs;
-        let gone: Vec<Identity> =
-            self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
-        if gone.is_empty() {
+        let deleted: Vec<Identity> = self
+            .changes
+            .iter()
+            .filter(|change| deletes(change))
+            .map(|change| change.identity.clone())
+            .collect();
+        if deleted.is_empty() {
             return;
         }
         let manager = inputs.owner.field_manager();
         let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
-        let along = cascade.all(&gone);
-        self.owned_dependents(&gone, &along);
+        let along = cascade.all(&deleted);
+        self.owned_dependents(&deleted, &along);
         let mut planned: BTreeSet<Identity> =
             self.changes.iter().map(|change| change.identity.clone()).collect();
         self.attached(&mut planned);
@@ -133,7 +137,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
-    fn owned_dependents(&mut self, gone: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
+    fn owned_dependents(&mut self, deleted: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.seen.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
@@ -179,7 +183,7 @@ impl<'w> Planner<'w> {
             }
         }
         // What is not there yet would be made in what goes.
-        let homes: Vec<&Identity> = gone
+        let homes: Vec<&Identity> = deleted
             .iter()
             .filter(|home| {
                 home.object().is_some_and(|object| is_namespace(object) || defines(object).is_some())
@@ -292,9 +296,13 @@ impl<'w> Planner<'w> {
         planned: &mut BTreeSet<Identity>,
     ) {
         let inputs = self.seen.inputs;
-        let gone: BTreeSet<Identity> =
-            self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
-        let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
+        let deleted: BTreeSet<Identity> = self
+            .changes
+            .iter()
+            .filter(|change| deletes(change))
+            .map(|change| change.identity.clone())
+            .collect();
+        let with_cluster = deleted.iter().any(|one| matches!(one, Identity::Cluster(_)));
         if with_cluster {
             self.foreign_pools(planned);
         }
@@ -314,7 +322,7 @@ impl<'w> Planner<'w> {
                 | CascadeReason::Namespace
                 | CascadeReason::Definition
                 | CascadeReason::DaskCluster => {
-                    cascade.has_owner(live, |owner| along.contains_key(owner) || gone.contains(owner))
+                    cascade.has_owner(live, |owner| along.contains_key(owner) || deleted.contains(owner))
                 }
             };
             if ours || child || is_everywhere(object, live) || is_default_group(object, live) {
@@ -365,13 +373,13 @@ impl<'w> Planner<'w> {
         let emptied = self.changes.iter().filter(|change| change.empties());
         let pools: Vec<String> =
             emptied.filter_map(|change| Some(change.identity.pool()?.to_owned())).collect();
-        let goes = |owner: &Identity, planned: &BTreeSet<Identity>| {
+        let deletes = |owner: &Identity, planned: &BTreeSet<Identity>| {
             along.contains_key(owner) || planned.contains(owner)
         };
         for (object, live) in pools.iter().flat_map(|pool| pods_of_pool(world, pool)) {
             let of_job = runs_on(object, live) && owner(live) == Some("Job");
             let ours = || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
-            if of_job && !ours() && !cascade.has_owner(live, |owner| goes(owner, planned)) {
+            if of_job && !ours() && !cascade.has_owner(live, |owner| deletes(owner, planned)) {
                 self.delete_foreign_object(planned, object, live, Holder::NodeOfRun);
             }
         }
@@ -406,8 +414,8 @@ impl<'w> Planner<'w> {
         why: Reason,
     ) {
         if planned.insert(identity.clone()) {
-            let gone = self.deletion(identity, live, (address, kind), Some(why));
-            self.changes.push(Change { foreign: true, ..gone });
+            let deleted = self.deletion(identity, live, (address, kind), Some(why));
+            self.changes.push(Change { foreign: true, ..deleted });
         }
     }
 
@@ -430,10 +438,11 @@ impl<'w> Planner<'w> {
     /// Adds the deletes of worker groups and autoscalers that others attached to a DaskCluster of ours that is deleted.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let clusters =
-            self.changes.iter().filter(|change| goes(change) && change.kind == KindId::DaskCluster);
-        let goes: Vec<ObjectId> = clusters.filter_map(|change| change.identity.object().cloned()).collect();
+            self.changes.iter().filter(|change| deletes(change) && change.kind == KindId::DaskCluster);
+        let deletes: Vec<ObjectId> =
+            clusters.filter_map(|change| change.identity.object().cloned()).collect();
         for (object, live) in dask_things(self.seen.inputs.world) {
-            let cluster = goes.iter().find(|cluster| {
+            let cluster = deletes.iter().find(|cluster| {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
             });
             let Some(cluster) = cluster.filter(|_| !self.seen.has_applied(live)) else { continue };

@@ -6,7 +6,7 @@ use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Change};
 use kinds::gke::compare::Relied;
-use kinds::json::{is_going, text};
+use kinds::json::{is_terminating, text};
 use kinds::kubernetes::{provisioning, request_stage};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
@@ -44,11 +44,11 @@ impl<'a> Planner<'a> {
         };
         let action = change.action;
         let makes = action.makes();
-        let live = self.live(&resource.identity).filter(|live| !is_going(live)).cloned();
+        let live = self.live(&resource.identity).filter(|live| !is_terminating(live)).cloned();
         if !makes {
             // Its workers have their nodes, or are not wanted now.
             let Some(live) = live else {
-                self.gone.insert(resource.identity.clone());
+                self.kept_absent.insert(resource.identity.clone());
                 self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
                 return true;
             };

@@ -53,32 +53,34 @@ pub(crate) fn is_for(request: &Resource, pool: &str, all: &[&Resource]) -> bool 
 
 /// Where a user of a request stands.
 #[derive(PartialEq)]
-enum Use {
-    Runs,
+enum UserState {
+    Running,
     /// It has never run, and the next apply would make it.
-    Comes,
+    NotStarted,
     /// It ran.
-    Over,
+    Ended,
 }
 
-fn standing(user: &Resource, world: &World) -> Use {
+fn user_state(user: &Resource, world: &World) -> UserState {
     let record = world.record.as_ref();
     match (world.find(&user.identity), kinds::of(user.kind).stop_effect) {
-        (Some(live), StopEffect::DeletesWhile(runs)) if !runs(live) => Use::Over,
-        (Some(_), _) => Use::Runs,
-        (None, _) if record.is_some_and(|record| record.passes.contains_key(&user.identity)) => Use::Over,
-        (None, _) => Use::Comes,
+        (Some(live), StopEffect::DeletesWhile(runs)) if !runs(live) => UserState::Ended,
+        (Some(_), _) => UserState::Running,
+        (None, _) if record.is_some_and(|record| record.passes.contains_key(&user.identity)) => {
+            UserState::Ended
+        }
+        (None, _) => UserState::NotStarted,
     }
 }
 
 /// Returns true if the next apply creates the user of a request, which alone would wait for nodes that nobody asks for.
-pub(crate) fn comes(user: &Resource, request: &Resource, world: &World) -> bool {
-    uses(user, request) && standing(user, world) == Use::Comes
+pub(crate) fn starts_next(user: &Resource, request: &Resource, world: &World) -> bool {
+    uses(user, request) && user_state(user, world) == UserState::NotStarted
 }
 
 /// Returns true if a thing is stopped together with what stops: a request of something that can stop, or a future user of a
 /// request.
-pub(crate) fn goes_along(
+pub(crate) fn stops_with(
     place: usize,
     all: &[&Resource],
     can: impl Fn(&usize) -> bool,
@@ -86,7 +88,9 @@ pub(crate) fn goes_along(
 ) -> bool {
     let one = all[place];
     let others = 0..all.len();
-    others.into_iter().any(|other| can(&other) && uses(all[other], one) || comes(one, all[other], world))
+    others
+        .into_iter()
+        .any(|other| can(&other) && uses(all[other], one) || starts_next(one, all[other], world))
 }
 
 /// Returns true if a request has done its work: its users have ended, and nodes requested again would serve nobody.
@@ -95,7 +99,7 @@ pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) ->
         return false;
     }
     let mut users = all.iter().filter(|user| uses(user, request)).peekable();
-    users.peek().is_some() && users.all(|user| standing(user, world) == Use::Over)
+    users.peek().is_some() && users.all(|user| user_state(user, world) == UserState::Ended)
 }
 
 /// Requests that nothing uses any more once all of these stop.
@@ -103,7 +107,8 @@ pub(crate) fn left_by(all: &[&Resource], stops: &BTreeSet<usize>, world: &World)
     let left = |place: &usize| {
         let request = all[*place];
         let users: Vec<usize> = (0..all.len()).filter(|user| uses(all[*user], request)).collect();
-        let stays = |user: &usize| !stops.contains(user) && standing(all[*user], world) == Use::Runs;
+        let stays =
+            |user: &usize| !stops.contains(user) && user_state(all[*user], world) == UserState::Running;
         users.iter().any(|user| stops.contains(user)) && !users.iter().any(stays)
     };
     (0..all.len()).filter(|place| !stops.contains(place) && is_request(all[*place])).filter(left).collect()

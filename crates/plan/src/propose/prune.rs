@@ -12,7 +12,7 @@ use crate::reason::{Holder, Reason};
 use crate::{Action, Change, Inputs, Mode, Note, observe::diff};
 use kinds::gke;
 use kinds::gke::compare::Relied;
-use kinds::json::is_going;
+use kinds::json::is_terminating;
 use kinds::kubernetes::marks;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
@@ -48,7 +48,7 @@ enum Claim {
 
 impl Owned<'_> {
     /// Returns true if it is deleted or released.
-    pub(crate) fn goes(&self) -> bool {
+    pub(crate) fn is_removed(&self) -> bool {
         self.stays.is_none() && self.claim != Claim::Released
     }
 }
@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
             };
             let ours = self.seen.has_applied(live) || marks::names(live, &owner.stack);
             let told = ours || self.seen.is_external(&entry.identity) || !self.selected.has(&entry.address);
-            if told || is_going(live) {
+            if told || is_terminating(live) {
                 continue;
             }
             let stacks = self.seen.users_of(&entry.identity).0;
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
             let live = world.inside.live()?.get(object)?;
             let wanted = *mode == Mode::Apply && self.seen.wanted.contains_key(&entry.identity);
             let marked = self.seen.has_applied(live) || !diff::other_stacks(live, "").is_empty();
-            let lost = marks::names(live, &owner.stack) && !marked && !is_going(live);
+            let lost = marks::names(live, &owner.stack) && !marked && !is_terminating(live);
             if !lost || wanted || self.seen.is_external(&entry.identity) {
                 return None;
             }

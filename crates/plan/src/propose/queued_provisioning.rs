@@ -29,8 +29,8 @@ impl Planner<'_> {
     /// Accepted ProvisioningRequests that would wait for ever, as the pool that they are for goes and they do not.
     pub(crate) fn requests_of_pools(&self) -> Vec<Note> {
         let mut notes = Vec::new();
-        let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
-        let gone: Vec<&Change> = self.changes.iter().filter(goes).collect();
+        let deleted = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
+        let gone: Vec<&Change> = self.changes.iter().filter(deleted).collect();
         if gone.iter().any(|change| matches!(change.identity, Identity::Cluster(_))) {
             return notes;
         }

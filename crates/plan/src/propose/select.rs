@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::observe::cascade::{Cascade, holds};
 use crate::planner::{Planner, Selected};
 use crate::{Mode, Partial, Selection, inline_pool, observe::address_match};
-use kinds::json::is_going;
+use kinds::json::is_terminating;
 use model::address::Address;
 use model::diag::{self, Code, Diagnostic};
 use model::resource::{Identity, ObjectId};
@@ -19,7 +19,7 @@ struct Candidate {
     identity: Identity,
     follows: Vec<Address>,
     /// True if it is deleted.
-    goes: bool,
+    is_deleted: bool,
 }
 
 impl Planner<'_> {
@@ -117,15 +117,15 @@ impl Planner<'_> {
                 address: resource.address.clone(),
                 identity: resource.identity.clone(),
                 follows: resource.follows.clone(),
-                goes: inputs.mode == Mode::Destroy,
+                is_deleted: inputs.mode == Mode::Destroy,
             });
         }
         let known: BTreeSet<Identity> = candidates.iter().map(|known| known.identity.clone()).collect();
         for owned in self.owned().0 {
             if !known.contains(&owned.identity) {
-                let goes = owned.goes();
+                let is_deleted = owned.is_removed();
                 let (address, identity) = (owned.address, owned.identity);
-                candidates.push(Candidate { address, identity, follows: Vec::new(), goes });
+                candidates.push(Candidate { address, identity, follows: Vec::new(), is_deleted });
             }
         }
         candidates
@@ -143,24 +143,25 @@ impl Planner<'_> {
             let along = cascade.direct(&one.identity);
             along.into_iter().filter_map(|(thing, _)| places.get(&thing).copied()).collect::<Vec<_>>()
         };
-        let goes: Vec<usize> = (0..candidates.len()).filter(|place| candidates[*place].goes).collect();
+        let deleted: Vec<usize> =
+            (0..candidates.len()).filter(|place| candidates[*place].is_deleted).collect();
         let mut needs = vec![Vec::new(); candidates.len()];
         for (place, one) in candidates.iter().enumerate() {
             // What is made needs what it follows; what goes needs what follows it gone first.
             for other in one.follows.iter().flat_map(|wanted| named.by(wanted)).copied() {
-                match (one.goes, candidates[other].goes) {
+                match (one.is_deleted, candidates[other].is_deleted) {
                     (false, false) => needs[place].push(other),
                     (true, true) => needs[other].push(place),
                     (false, true) | (true, false) => {}
                 }
             }
-            if one.goes {
+            if one.is_deleted {
                 let inside = |other: &usize| lives_in(&candidates[*other].identity, one);
-                needs[place].extend(goes.iter().copied().filter(inside));
-                needs[place].extend(along(one).into_iter().filter(|other| candidates[*other].goes));
+                needs[place].extend(deleted.iter().copied().filter(inside));
+                needs[place].extend(along(one).into_iter().filter(|other| candidates[*other].is_deleted));
             } else if matches!(one.identity, Identity::Cluster(_)) {
                 // GKE makes a cluster with one pool. One that is on its way out is made anew.
-                let absent = world.cluster.live().is_none_or(is_going);
+                let absent = world.cluster.live().is_none_or(is_terminating);
                 let pool = inline_pool(&self.seen.inputs.desired, &self.seen.inputs.capacity_options)
                     .filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
@@ -169,7 +170,7 @@ impl Planner<'_> {
                 // Who takes the number of workers back cannot leave the autoscaler beside it.
                 let autoscaler = |other: &usize| {
                     let Identity::Object(object) = &candidates[*other].identity else { return false };
-                    candidates[*other].goes && object.gvk == kinds::dask::api::autoscaler()
+                    candidates[*other].is_deleted && object.gvk == kinds::dask::api::autoscaler()
                 };
                 needs[place].extend(along(one).into_iter().filter(autoscaler));
             }

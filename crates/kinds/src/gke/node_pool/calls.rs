@@ -103,7 +103,7 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
     match context.action {
         Action::Keep => vec![wait(Until::Still)],
         Action::Create if context.inline_pool.is_some() => vec![wait(Until::Ready)],
-        Action::Create if context.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create if context.terminating => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
             let mut steps = updates(context, &path);
