@@ -36,16 +36,16 @@ fn graph(plan: &Plan, nodes: Nodes) -> Graph {
         of_change.push(place);
     }
     // Of many objects in few sections.
-    let nodes = |follows: &[usize]| -> BTreeSet<usize> {
-        follows.iter().filter_map(|before| of_change.get(*before).copied()).collect()
+    let nodes = |depends_on: &[usize]| -> BTreeSet<usize> {
+        depends_on.iter().filter_map(|before| of_change.get(*before).copied()).collect()
     };
     let barriers: Vec<BTreeSet<usize>> =
-        plan.barriers.iter().map(|barrier| nodes(&barrier.follows)).collect();
+        plan.barriers.iter().map(|barrier| nodes(&barrier.depends_on)).collect();
     let mut after = vec![BTreeSet::new(); names.len()];
     for (change, node) in plan.changes.iter().zip(&of_change) {
-        let mut before = nodes(&change.follows);
+        let mut before = nodes(&change.depends_on);
         let barrier = |place: &usize| barriers.get(place.checked_sub(plan.changes.len())?);
-        before.extend(change.follows.iter().filter_map(barrier).flatten());
+        before.extend(change.depends_on.iter().filter_map(barrier).flatten());
         before.remove(node);
         after[*node].extend(before);
     }
@@ -141,9 +141,9 @@ mod tests {
     fn plan(changes: &[(&str, &[usize])]) -> Plan {
         let changes: Vec<serde_json::Value> = changes
             .iter()
-            .map(|(address, follows)| {
+            .map(|(address, depends_on)| {
                 json!({ "address": address, "identity": { "check": address }, "kind": "check", "action": "create",
-                    "fields": [], "origin": "", "lane": "kubernetes", "steps": [], "follows": follows })
+                    "fields": [], "origin": "", "lane": "kubernetes", "steps": [], "follows": depends_on })
             })
             .collect();
         let target = json!({ "gke": null, "context": null, "simulated": true });

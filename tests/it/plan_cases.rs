@@ -581,13 +581,17 @@ fn pods_of_sections_come_after_what_manifests_make_for_them() {
     let cluster = plan.changes.iter().find(|change| change.address.as_str() == "dask_cluster.d").expect("it");
     let before: BTreeSet<&str> =
         plan.before(cluster).map(|place| plan.changes[place].address.as_str()).collect();
-    for (object, follows) in [
+    for (object, depends_on) in [
         ("ServiceAccount/default/reader", true),
         ("ConfigMap/default/conf", true),
         ("PersistentVolumeClaim/default/data", true),
         ("ConfigMap/default/unrelated", false),
     ] {
-        assert_eq!(before.contains(&*format!("manifest.access/{object}")), follows, "{object}: {before:?}");
+        assert_eq!(
+            before.contains(&*format!("manifest.access/{object}")),
+            depends_on,
+            "{object}: {before:?}"
+        );
     }
 }
 
@@ -619,7 +623,7 @@ fn checks_compute_when_all_of_their_dask_cluster_is_there() {
     for (case, plan) in planned_cases() {
         for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
             let wanted = plan.desired.iter().find(|resource| resource.address == check.address).unwrap();
-            let clusters = wanted.follows.iter().filter(|one| one.as_str().starts_with("dask_cluster."));
+            let clusters = wanted.depends_on.iter().filter(|one| one.as_str().starts_with("dask_cluster."));
             let parts: Vec<String> =
                 clusters.flat_map(|cluster| [format!("{cluster}.group."), format!("{cluster}/")]).collect();
             let mut before: BTreeSet<usize> = plan.before(check).collect();

@@ -80,11 +80,11 @@ pub struct Scheduler<'a> {
 impl<'a> Scheduler<'a> {
     /// Nothing is started; what has no steps counts as done. `wide`: Kubernetes changes at once.
     pub fn new(changes: &'a [Change], barriers: &'a [Barrier], wide: usize) -> Self {
-        let all = changes.iter().map(|change| &change.follows);
-        let all: Vec<&Vec<usize>> = all.chain(barriers.iter().map(|barrier| &barrier.follows)).collect();
+        let all = changes.iter().map(|change| &change.depends_on);
+        let all: Vec<&Vec<usize>> = all.chain(barriers.iter().map(|barrier| &barrier.depends_on)).collect();
         let mut followers = vec![Vec::new(); all.len()];
-        for (place, follows) in all.iter().enumerate() {
-            for before in *follows {
+        for (place, depends_on) in all.iter().enumerate() {
+            for before in *depends_on {
                 if let Some(followers) = followers.get_mut(*before) {
                     followers.push(place);
                 }
@@ -97,7 +97,7 @@ impl<'a> Scheduler<'a> {
             (0..all.len()).map(|place| if done(place) { State::Done } else { State::Waiting }).collect();
         // What names nothing in the plan is never done.
         let is_open = |before: &&usize| states.get(**before) != Some(&State::Done);
-        let open = all.iter().map(|follows| follows.iter().filter(is_open).count()).collect();
+        let open = all.iter().map(|depends_on| depends_on.iter().filter(is_open).count()).collect();
         let mut scheduler = Self {
             changes,
             states,
@@ -108,7 +108,7 @@ impl<'a> Scheduler<'a> {
             running: Running::default(),
             wide: wide.max(1),
             #[cfg(test)]
-            looks: all.iter().map(|follows| 1 + follows.len()).sum(),
+            looks: all.iter().map(|depends_on| 1 + depends_on.len()).sum(),
         };
         let free = |place: &usize| scheduler.states[*place] == State::Waiting && scheduler.open[*place] == 0;
         for place in (0..all.len()).filter(free).collect::<Vec<usize>>() {
@@ -297,14 +297,14 @@ fn weight(change: &Change) -> u32 {
 
 /// The weight of the longest chain that begins at each one, the last in a chain first. What stands in a circle or
 /// before one weighs nothing: such a plan is not applied to its end anyway.
-fn weights(own: impl Fn(usize) -> u32, follows: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
-    let mut weights = vec![0; follows.len()];
+fn weights(own: impl Fn(usize) -> u32, depends_on: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
+    let mut weights = vec![0; depends_on.len()];
     let mut open: Vec<usize> = followers.iter().map(Vec::len).collect();
-    let mut last: Vec<usize> = (0..follows.len()).filter(|place| open[*place] == 0).collect();
+    let mut last: Vec<usize> = (0..depends_on.len()).filter(|place| open[*place] == 0).collect();
     while let Some(place) = last.pop() {
         let longest = followers[place].iter().map(|follower| weights[*follower]).max();
         weights[place] = own(place).saturating_add(longest.unwrap_or(0));
-        for before in follows[place].iter().filter(|before| **before < follows.len()) {
+        for before in depends_on[place].iter().filter(|before| **before < depends_on.len()) {
             open[*before] -= 1;
             if open[*before] == 0 {
                 last.push(*before);

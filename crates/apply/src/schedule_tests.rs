@@ -19,9 +19,9 @@ fn changes(rows: &[&str]) -> Vec<Change> {
             None if lane == "C" => Lane::Cluster,
             None => Lane::Kubernetes,
         };
-        let follows = words.map(|word| word.parse().unwrap()).collect();
+        let depends_on = words.map(|word| word.parse().unwrap()).collect();
         let identity = Identity::Check(address.clone());
-        Change { lane, follows, ..Change::of(address, identity, KindId::Object, action) }
+        Change { lane, depends_on, ..Change::of(address, identity, KindId::Object, action) }
     };
     rows.iter().map(change).collect()
 }
@@ -100,7 +100,7 @@ fn a_circle_never_starts_and_never_hangs() {
 #[test]
 fn a_barrier_is_passed_when_all_before_it_are_done_and_falls_with_one_of_them() {
     let changes = changes(&["a K", "b K", "c K 4", "d K 4 0"]);
-    let barriers = [Barrier { follows: vec![0, 1] }];
+    let barriers = [Barrier { depends_on: vec![0, 1] }];
     let mut scheduler = Scheduler::new(&changes, &barriers, 64);
     assert_eq!(scheduler.start(), [0, 1]);
     scheduler.done(0);
@@ -118,7 +118,7 @@ fn a_barrier_is_passed_when_all_before_it_are_done_and_falls_with_one_of_them() 
 /// The scheduler's rules in plain form: every change is asked again at each step, and every pair is an edge.
 struct Plain<'a> {
     changes: &'a [Change],
-    follows: Vec<Vec<usize>>,
+    depends_on: Vec<Vec<usize>>,
     states: Vec<State>,
     weights: Vec<u32>,
     wide: usize,
@@ -127,29 +127,29 @@ struct Plain<'a> {
 impl<'a> Plain<'a> {
     fn new(changes: &'a [Change], barriers: &[Barrier], wide: usize) -> Self {
         let pairs = |change: &Change| {
-            let each = change.follows.iter().flat_map(|before| match before.checked_sub(changes.len()) {
-                Some(barrier) => barriers[barrier].follows.clone(),
+            let each = change.depends_on.iter().flat_map(|before| match before.checked_sub(changes.len()) {
+                Some(barrier) => barriers[barrier].depends_on.clone(),
                 None => vec![*before],
             });
             each.collect::<Vec<usize>>()
         };
-        let follows: Vec<Vec<usize>> = changes.iter().map(pairs).collect();
+        let depends_on: Vec<Vec<usize>> = changes.iter().map(pairs).collect();
         let states = changes.iter().map(|one| if runs(one) { State::Waiting } else { State::Done }).collect();
-        let mut plain = Self { changes, follows, states, weights: Vec::new(), wide };
+        let mut plain = Self { changes, depends_on, states, weights: Vec::new(), wide };
         plain.weights = (0..changes.len()).map(|place| plain.weight(place)).collect();
         plain
     }
 
     /// Followers stand later in the list.
     fn weight(&self, place: usize) -> u32 {
-        let followers = (0..self.changes.len()).filter(|other| self.follows[*other].contains(&place));
+        let followers = (0..self.changes.len()).filter(|other| self.depends_on[*other].contains(&place));
         weight(&self.changes[place]) + followers.map(|other| self.weight(other)).max().unwrap_or(0)
     }
 
     fn start(&mut self) -> Vec<usize> {
         let done = |before: &usize| self.states[*before] == State::Done;
         let is_ready =
-            |place: &usize| self.states[*place] == State::Waiting && self.follows[*place].iter().all(done);
+            |place: &usize| self.states[*place] == State::Waiting && self.depends_on[*place].iter().all(done);
         let mut ready: Vec<usize> = (0..self.changes.len()).filter(is_ready).collect();
         ready.sort_by_key(|place| (Reverse(self.weights[*place]), *place));
         ready.retain(|place| {
@@ -182,7 +182,7 @@ impl<'a> Plain<'a> {
         loop {
             let is_lost = |before: &usize| matches!(self.states[*before], State::Failed | State::Skipped);
             let next = (0..self.changes.len()).find(|follower| {
-                self.states[*follower] == State::Waiting && self.follows[*follower].iter().any(is_lost)
+                self.states[*follower] == State::Waiting && self.depends_on[*follower].iter().any(is_lost)
             });
             let Some(next) = next else { break };
             self.states[next] = State::Skipped;
@@ -203,8 +203,8 @@ type Drawn = (u8, u8, Vec<prop::sample::Index>, Vec<prop::sample::Index>);
 
 fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<Vec<prop::sample::Index>>)> {
     let index = || any::<prop::sample::Index>();
-    let follows = || prop::collection::vec(index(), 0..3);
-    let change = (0u8..9, 0u8..5, follows(), prop::collection::vec(index(), 0..2));
+    let depends_on = || prop::collection::vec(index(), 0..3);
+    let change = (0u8..9, 0u8..5, depends_on(), prop::collection::vec(index(), 0..2));
     (prop::collection::vec(change, 1..16), prop::collection::vec(prop::collection::vec(index(), 1..4), 0..3))
 }
 
@@ -213,19 +213,19 @@ fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<Vec<prop::sample::Index>>)>
 fn plan_of(rows: &[Drawn], barriers: &[Vec<prop::sample::Index>]) -> (Vec<Change>, Vec<Barrier>) {
     let barriers: Vec<Barrier> = barriers
         .iter()
-        .map(|places| Barrier { follows: places.iter().map(|place| place.index(rows.len())).collect() })
+        .map(|places| Barrier { depends_on: places.iter().map(|place| place.index(rows.len())).collect() })
         .collect();
     let names = ["K", "K", "K", "K", "P:a", "P:b", "P:c", "C", "K"];
     let texts: Vec<String> = rows
         .iter()
         .enumerate()
-        .map(|(place, (lane, does, follows, passes))| {
+        .map(|(place, (lane, does, depends_on, passes))| {
             let kept = if *does == 0 { "-" } else { "" };
             let mut text = format!("x{place} {kept}{}", names[usize::from(*lane)]);
-            for before in follows.iter().filter(|_| place > 0) {
+            for before in depends_on.iter().filter(|_| place > 0) {
                 text += &format!(" {}", before.index(place));
             }
-            let open = |barrier: &&usize| barriers[**barrier].follows.iter().all(|before| *before < place);
+            let open = |barrier: &&usize| barriers[**barrier].depends_on.iter().all(|before| *before < place);
             let numbers: Vec<usize> =
                 passes.iter().filter(|_| !barriers.is_empty()).map(|one| one.index(barriers.len())).collect();
             for barrier in numbers.iter().filter(open) {
@@ -306,7 +306,7 @@ fn looks(count: usize) -> usize {
         .chain((1..=half).map(|place| format!("old{place} K {}", 2 * half + 1)))
         .collect();
     let changes = changes(&rows.iter().map(String::as_str).collect::<Vec<&str>>());
-    let barriers = [Barrier { follows: (1..=half).collect() }];
+    let barriers = [Barrier { depends_on: (1..=half).collect() }];
     let mut scheduler = Scheduler::new(&changes, &barriers, 64);
     let mut running = std::collections::VecDeque::new();
     let mut ended = 0;

@@ -143,27 +143,27 @@ fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
     Step::Await(Await { kind, identity: identity.clone(), until, facts, deadline })
 }
 
-fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, follows: &[usize]) -> Change {
+fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, depends_on: &[usize]) -> Change {
     let change = Change::of(Address::new(name), identity, KindId::Object, action);
-    Change { steps, follows: follows.to_vec(), ..change }
+    Change { steps, depends_on: depends_on.to_vec(), ..change }
 }
 
 /// Makes a ConfigMap and waits for it.
-fn makes(name: &str, follows: &[usize]) -> Change {
+fn makes(name: &str, depends_on: &[usize]) -> Change {
     let object = object("ConfigMap", "configmaps", name);
     let body = json!({"metadata": {"name": name, "resourceVersion": "1"}});
     let path = format!("{}?fieldManager=dask-infra/s", object.path());
     let identity = Identity::Object(object);
     let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body), wait(&identity, Until::Ready, 60)];
-    change(name, identity, Action::Create, steps, follows)
+    change(name, identity, Action::Create, steps, depends_on)
 }
 
-fn makes_pool(name: &str, follows: &[usize]) -> Change {
+fn makes_pool(name: &str, depends_on: &[usize]) -> Change {
     let identity = Identity::NodePool { cluster: cluster(), pool: name.into() };
     let path = format!("/v1/{}/nodePools", cluster().path());
     let body = json!({"nodePool": {"name": name}});
     let steps = vec![call(Api::Gke, Method::Post, &path, body), wait(&identity, Until::Ready, 600)];
-    change(name, identity, Action::Create, steps, follows)
+    change(name, identity, Action::Create, steps, depends_on)
 }
 
 fn check(name: &str) -> Change {
@@ -188,7 +188,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         body: json!({"name": change.address.as_str()}),
         origin: FieldPath::root(),
         provenance: Vec::new(),
-        follows: Vec::new(),
+        depends_on: Vec::new(),
         protect: false,
         life: Life::Kept,
         create_only: Value::Null,

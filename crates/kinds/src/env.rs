@@ -92,7 +92,7 @@ pub fn own_address(owner: &Owner, namespace: &str) -> Address {
 }
 
 /// Returns the address of the stack's own Secret if any variable takes its value from the environment.
-pub fn follows<'v>(
+pub fn dependencies<'v>(
     mut values: impl Iterator<Item = &'v Variable>,
     namespace: &str,
     owner: &Owner,
@@ -154,7 +154,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
             origin: here.first().map(|first| first.origin.clone()).unwrap_or_default(),
             // Of several places that ask for one variable the first counts.
             provenance: here.iter().rev().map(place).collect(),
-            follows: scope.in_namespace(namespace),
+            depends_on: scope.in_namespace(namespace),
             protect: false,
             life: Life::Kept,
         }

@@ -216,9 +216,9 @@ impl Scope {
 
     /// Returns the addresses that things in a namespace follow: the cluster, and the namespace's section if there is one.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Address> {
-        let mut follows = self.inside();
-        follows.extend(self.namespace(namespace));
-        follows
+        let mut depends_on = self.inside();
+        depends_on.extend(self.namespace(namespace));
+        depends_on
     }
 
     /// Labels of what stacks share: the same from every stack, so that none takes them from another.

@@ -234,8 +234,8 @@ pub struct Resource {
     #[serde(rename = "origins", default, skip_serializing_if = "Vec::is_empty")]
     pub provenance: Vec<(FieldPath, FieldPath)>,
     /// Addresses or sections that must be done before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub follows: Vec<Address>,
+    #[serde(rename = "follows", default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Address>,
     /// True if it must not be deleted or replaced.
     #[serde(default)]
     pub protect: bool,

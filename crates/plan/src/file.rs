@@ -200,7 +200,7 @@ fn by_identity(plan: &Plan) -> HashMap<&Identity, &Change> {
 fn relied_on(change: &Change) -> Change {
     let mut change = Change {
         location: None,
-        follows: Vec::new(),
+        depends_on: Vec::new(),
         before: Packed::default(),
         usual: None,
         ..change.clone()

@@ -67,7 +67,8 @@ pub struct Change {
     #[serde(rename = "climb", default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Fallback>,
     /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
-    pub follows: Vec<usize>,
+    #[serde(rename = "follows")]
+    pub depends_on: Vec<usize>,
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
@@ -105,7 +106,7 @@ impl Change {
             lane,
             steps: Vec::new(),
             fallback: None,
-            follows: Vec::new(),
+            depends_on: Vec::new(),
             fingerprint: None,
             foreign: false,
             adopted: None,
@@ -120,7 +121,8 @@ impl Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Barrier {
     /// Places in the plan's list of changes that must be done before it is passed.
-    pub follows: Vec<usize>,
+    #[serde(rename = "follows")]
+    pub depends_on: Vec<usize>,
 }
 
 /// Something that others made or apply, and that the stack wants.
@@ -373,11 +375,11 @@ impl Plan {
     pub fn before<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
         let count = self.changes.len();
         change
-            .follows
+            .depends_on
             .iter()
             .flat_map(move |before| {
                 let barrier = before.checked_sub(count).and_then(|number| self.barriers.get(number));
-                barrier.map_or(std::slice::from_ref(before), |barrier| &barrier.follows)
+                barrier.map_or(std::slice::from_ref(before), |barrier| &barrier.depends_on)
             })
             .copied()
             .filter(move |before| *before < count)

@@ -200,12 +200,12 @@ fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
 fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
     let mut followed = vec![false; changes.len() + barriers.len()];
     let acts = changes.iter().filter(|change| change.action != Action::Keep);
-    for before in acts.flat_map(|change| &change.follows) {
+    for before in acts.flat_map(|change| &change.depends_on) {
         followed[*before] = true;
     }
     for (place, barrier) in (changes.len()..).zip(barriers) {
         if followed[place] {
-            barrier.follows.iter().for_each(|before| followed[*before] = true);
+            barrier.depends_on.iter().for_each(|before| followed[*before] = true);
         }
     }
     followed

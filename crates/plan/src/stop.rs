@@ -476,7 +476,7 @@ impl Planner<'_> {
         let stopped = &self.seen.inputs.stop_state.stopped;
         !stopped.is_empty()
             && self.seen.inputs.desired.iter().any(|other| {
-                stopped.contains_key(&other.identity) && resource.follows.contains(&other.address)
+                stopped.contains_key(&other.identity) && resource.depends_on.contains(&other.address)
             })
     }
 }

@@ -77,7 +77,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
             (FieldPath::keys(["spec"]), replicas.clone()),
         ],
         origin: replicas,
-        follows: vec![cluster.address.clone()],
+        depends_on: vec![cluster.address.clone()],
         protect: false,
         life: Life::Kept,
     })

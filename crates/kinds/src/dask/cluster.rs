@@ -279,14 +279,14 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     groups.extend(of_file.filter_map(|(group, _)| group.identity.object().cloned()));
     for (cause, after) in section.reaped().filter(|_| section.manage.is_managed()) {
         let made = reaper::lower(&cluster, cause, after, &groups, scope);
-        cluster.follows.extend(made.last().map(|job| job.address.clone()));
+        cluster.depends_on.extend(made.last().map(|job| job.address.clone()));
         resources.extend(made.into_iter().map(|resource| (resource, true)));
     }
     let policy =
         network::lower(&cluster, &section.network_policy, &cluster.origin.key("network_policy"), scope);
     if let Some(policy) = policy.filter(|_| section.manage.is_managed()) {
         // No pod is open for a moment.
-        cluster.follows.push(policy.address.clone());
+        cluster.depends_on.push(policy.address.clone());
         resources.push((policy, true));
     }
     resources.insert(0, (cluster, section.manage.is_managed()));
@@ -408,9 +408,9 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     }
     parts.lay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
     let [scheduler, workers] = parts.wants();
-    let mut follows = pods::follows(&[&scheduler, &workers], namespace, scope);
-    follows.extend(queue.map(|queue| Address::of("queue", queue)));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut depends_on = pods::dependencies(&[&scheduler, &workers], namespace, scope);
+    depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let (identity, body) = made(api::cluster(), metadata, spec);
     let mut cluster = Resource {
         address: Address::of("dask_cluster", key),
@@ -419,7 +419,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         body,
         create_only,
         provenance,
-        follows,
+        depends_on,
         origin: origin.clone(),
         protect: section.lifecycle.protect,
         life: section.life(),

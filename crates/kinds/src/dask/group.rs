@@ -207,10 +207,10 @@ pub fn lower(
     let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
     let (worker, provenance) = workers_of(cluster, (&name, &origin, &image), section, scope);
     let queue = section.queue.as_deref().or(cluster.queue);
-    let mut follows = vec![(*of).clone()];
-    follows.extend(pods::follows(&[&wants], namespace, scope));
-    follows.extend(queue.map(|queue| Address::of("queue", queue)));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut depends_on = vec![(*of).clone()];
+    depends_on.extend(pods::dependencies(&[&wants], namespace, scope));
+    depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let spec = json!({ "cluster": cluster_name, "worker": worker });
     let (identity, body) = made(api::group(), metadata, spec);
@@ -222,7 +222,7 @@ pub fn lower(
         create_only,
         provenance,
         origin: origin.clone(),
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: Life::Kept,
     };

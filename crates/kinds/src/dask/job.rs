@@ -277,9 +277,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     section.keys.lay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
     parts.lay(&mut cluster, &place, &mut provenance);
     let [scheduler, workers] = parts.wants();
-    let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
-    follows.extend(queue.map(|queue| Address::of("queue", queue)));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut depends_on = pods::dependencies(&[&program, &scheduler, &workers], namespace, scope);
+    depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let spec = json!({ "job": job, "cluster": { "spec": cluster } });
     let (identity, body) = made(api::job(), metadata, spec);
     let mut job = Resource {
@@ -290,7 +290,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         create_only: Value::Null,
         provenance,
         origin,
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     };
@@ -307,7 +307,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
     let booked = queued_workers::booked(capacity, &mut job, booking, scope);
     let policy = section.policy(&job, like, scope);
-    job.follows.extend(policy.iter().map(|policy| policy.address.clone()));
+    job.depends_on.extend(policy.iter().map(|policy| policy.address.clone()));
     [job].into_iter().chain(booked.into_iter().flatten()).chain(policy).collect()
 }
 

@@ -168,14 +168,14 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let mut provenance = section.provenance(&origin, &place.key("spec"));
     let mut pod = template::bare("notebook", &wants, scope);
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
-    let mut follows = pods::follows(&[&wants], namespace, scope);
+    let mut depends_on = pods::dependencies(&[&wants], namespace, scope);
     if section.password.as_ref().and_then(SecretKey::variable).is_some() {
-        follows.push(env::own_address(&scope.owner, namespace));
+        depends_on.push(env::own_address(&scope.owner, namespace));
     }
-    follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    depends_on.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
-    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, provenance, follows| {
+    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, provenance, depends_on| {
         let (identity, body) = made(gvk, metadata.clone(), spec);
         Resource {
             address,
@@ -185,7 +185,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
             create_only: Value::Null,
             origin: origin.clone(),
             provenance,
-            follows,
+            depends_on,
             protect: section.lifecycle.protect,
             life: Life::Kept,
         }
@@ -211,7 +211,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let service_address = Address::object(address.as_str(), "Service", Some(namespace), name);
     let before = scope.in_namespace(namespace);
     vec![
-        make(address, api(), KindId::Notebook, deployment, provenance, follows),
+        make(address, api(), KindId::Notebook, deployment, provenance, depends_on),
         make(
             service_address,
             gvk("", "v1", "Service", "services"),

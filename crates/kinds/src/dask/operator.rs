@@ -144,10 +144,10 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     resources.push(maker.role());
     resources.push(maker.binding());
     let mut deployment = maker.deployment();
-    deployment.follows.extend(resources.iter().map(|resource| resource.address.clone()));
+    deployment.depends_on.extend(resources.iter().map(|resource| resource.address.clone()));
     resources.push(deployment);
     for resource in &mut resources {
-        resource.follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+        resource.depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
         resource.protect = section.lifecycle.protect;
     }
     resources
@@ -190,10 +190,10 @@ impl Maker<'_> {
     fn resource(&self, kind: KindId, gvk: Gvk, name: &str, namespaced: bool, body: Value) -> Resource {
         let namespace = namespaced.then(|| self.section.namespace().to_owned());
         let address = Address::object(DASK_OPERATOR, &gvk.kind, namespace.as_deref(), name);
-        let mut follows = self.scope.inside();
+        let mut depends_on = self.scope.inside();
         if let Some(namespace) = &namespace {
-            follows.push(Address::object(DASK_OPERATOR, "Namespace", None, namespace));
-            follows.extend(self.scope.namespace(namespace));
+            depends_on.push(Address::object(DASK_OPERATOR, "Namespace", None, namespace));
+            depends_on.extend(self.scope.namespace(namespace));
         }
         let mut body = body;
         body["apiVersion"] = json!(gvk.api_version());
@@ -210,7 +210,7 @@ impl Maker<'_> {
             body,
             provenance: vec![(FieldPath::keys(["spec", "template"]), origin.key("version"))],
             origin,
-            follows,
+            depends_on,
             protect: false,
             life: Life::Kept,
             create_only: Value::Null,

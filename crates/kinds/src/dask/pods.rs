@@ -34,8 +34,8 @@ fn labelled(label: &str, resource: &Resource) -> Where {
 }
 
 /// Returns the addresses that a Dask thing with these pods follows, including the operator.
-pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
-    template::follows(pods, namespace, scope.section(DASK_OPERATOR), scope)
+pub fn dependencies(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
+    template::dependencies(pods, namespace, scope.section(DASK_OPERATOR), scope)
 }
 
 /// The PodSpec of a scheduler.

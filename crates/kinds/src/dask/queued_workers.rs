@@ -51,14 +51,14 @@ pub(crate) fn booked(
     let made = book(user, booking, scope)?;
     let from = user.origin.key("capacity");
     user.provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), from.clone())));
-    user.follows.push(made[1].address.clone());
+    user.depends_on.push(made[1].address.clone());
     Some(made)
 }
 
 /// The PodTemplate and the request for these workers; they get the annotations that name it. Both follow what the thing follows, as the
 /// nodes come last: pods must start within ten minutes.
 fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Resource; 2]> {
-    let Resource { address: section, identity, body, origin, follows, protect, .. } = user;
+    let Resource { address: section, identity, body, origin, depends_on, protect, .. } = user;
     let user = identity.object()?;
     let worker = booking.place.iter().fold(body, |part, key| &mut part[*key]);
     let mut template = json!({ "spec": worker["spec"] });
@@ -92,7 +92,7 @@ fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Res
             pool: booking.keys.pool.as_deref(),
             user: Some(user),
             origin: origin.clone(),
-            follows: follows.clone(),
+            depends_on: depends_on.clone(),
             protect: *protect,
         },
         scope,

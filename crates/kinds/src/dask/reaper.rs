@@ -237,7 +237,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn object(&self, gvk: Gvk, kind: KindId, rest: Value, follows: Vec<Address>) -> Resource {
+    fn object(&self, gvk: Gvk, kind: KindId, rest: Value, depends_on: Vec<Address>) -> Resource {
         let Self { cluster, name, namespace, scope, .. } = self;
         let mut body = json!({
             "apiVersion": gvk.api_version(),
@@ -256,7 +256,7 @@ impl Making<'_> {
             create_only: Value::Null,
             origin: cluster.origin.key(self.cause.key()),
             provenance: Vec::new(),
-            follows,
+            depends_on,
             protect: false,
             life: Life::Kept,
         }
@@ -320,10 +320,10 @@ impl Making<'_> {
         if closed && matches!(self.asks, Asks::Scheduler(_)) {
             let_in(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
         }
-        let follows =
+        let depends_on =
             self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
         let api = gvk("batch", "v1", "CronJob", "cronjobs");
-        let mut job = self.object(api, KindId::DaskReaper, json!({ "spec": spec }), follows);
+        let mut job = self.object(api, KindId::DaskReaper, json!({ "spec": spec }), depends_on);
         let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
         let place = FieldPath::keys(container).index(0).key("image");
         let from = if after.image().is_some() { &job.origin } else { &self.cluster.origin };
@@ -527,7 +527,7 @@ mod tests {
             create_only: Value::Null,
             origin: FieldPath::keys(["dask_cluster", "d"]),
             provenance: Vec::new(),
-            follows: Vec::new(),
+            depends_on: Vec::new(),
             protect: false,
             life: Life::Once { follow: None },
         }

@@ -75,7 +75,7 @@ mod tests {
             create_only,
             origin: FieldPath::keys(["a", "b"]),
             provenance: Vec::new(),
-            follows: Vec::new(),
+            depends_on: Vec::new(),
             protect: false,
             life: Life::Kept,
         }

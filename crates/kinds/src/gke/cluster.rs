@@ -92,7 +92,7 @@ fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Maker) 
         body,
         provenance,
         origin,
-        follows: Vec::new(),
+        depends_on: Vec::new(),
         protect: section.protect,
         life: Life::Kept,
         create_only: Value::Null,

@@ -71,9 +71,9 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     };
     let origin = FieldPath::keys(["gpu_driver"]);
     let gpu_pools = scope.pools.iter().filter(|pool| pool.gpus > 0);
-    let mut follows = scope.inside();
-    follows.extend(gpu_pools.map(|pool| Address::of("node_pool", &pool.key)));
-    follows.extend(lifecycle.depends_on.iter().map(Address::new));
+    let mut depends_on = scope.inside();
+    depends_on.extend(gpu_pools.map(|pool| Address::of("node_pool", &pool.key)));
+    depends_on.extend(lifecycle.depends_on.iter().map(Address::new));
     Some(Resource {
         address: Address::object("gpu_driver", "DaemonSet", Some("kube-system"), DRIVER_INSTALLER),
         identity: Identity::Object(object),
@@ -81,7 +81,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
         body: daemon_set(scope),
         provenance: vec![(FieldPath::root(), origin.key("install"))],
         origin,
-        follows,
+        depends_on,
         protect: lifecycle.protect,
         life: Life::Kept,
         create_only: Value::Null,

@@ -125,8 +125,8 @@ fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope,
     if section.accelerator.is_none() {
         provenance.push((accelerators, origin.key("machine_type")));
     }
-    let mut follows: Vec<Address> = scope.inside();
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut depends_on: Vec<Address> = scope.inside();
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     Resource {
         address: Address::of("node_pool", key),
         identity: Identity::NodePool { cluster: cluster.clone(), pool: name.to_owned() },
@@ -134,7 +134,7 @@ fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope,
         body,
         provenance,
         origin,
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: Life::Kept,
         create_only: Value::Null,

@@ -209,10 +209,10 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
         adaptive::give(&mut spec["worker"], min, max);
     }
-    let mut follows = workers::follows(section.environment.as_deref(), scope);
+    let mut depends_on = workers::dependencies(section.environment.as_deref(), scope);
     let envs = [&section.scheduler.keys.env, &section.worker.keys.env];
-    follows.extend(workers::after_secret(envs, scope));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    depends_on.extend(workers::after_secret(envs, scope));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend(pip_install_from(section.environment.as_deref(), scope));
@@ -241,7 +241,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         create_only: Value::Null,
         provenance,
         origin,
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: section.life(),
     };

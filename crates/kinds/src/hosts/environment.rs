@@ -194,7 +194,7 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
             .chain([(FieldPath::keys(["spec", "container"]), origin.key("container"))])
             .collect(),
         origin,
-        follows: lifecycle.depends_on.iter().map(Address::new).collect(),
+        depends_on: lifecycle.depends_on.iter().map(Address::new).collect(),
         protect: lifecycle.protect,
         life: Life::Kept,
     }

@@ -41,10 +41,10 @@ pub(crate) fn lower(
     let api = api::group();
     let origin = of.origin.key("group").key(key);
     let environment = section.environment.as_deref().or(cluster.environment.as_deref());
-    let mut follows = vec![of.address.clone()];
-    follows.extend(workers::follows(environment, scope));
-    follows.extend(workers::after_secret([&section.keys.env], scope));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut depends_on = vec![of.address.clone()];
+    depends_on.extend(workers::dependencies(environment, scope));
+    depends_on.extend(workers::after_secret([&section.keys.env], scope));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin, &section.process);
     provenance.push((FieldPath::keys(["spec", "environment"]), origin.key("environment")));
     let mut spec = json!({
@@ -76,7 +76,7 @@ pub(crate) fn lower(
         create_only: Value::Null,
         provenance,
         origin,
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: Life::Kept,
     }

@@ -96,10 +96,10 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     if section.restart == Restart::OnFailure {
         spec["restart"] = json!("on-failure");
     }
-    let mut follows = workers::follows(environment, scope);
+    let mut depends_on = workers::dependencies(environment, scope);
     let envs = [&section.keys.env, &own.scheduler.keys.env, &own.worker.keys.env];
-    follows.extend(workers::after_secret(envs, scope));
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    depends_on.extend(workers::after_secret(envs, scope));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     Resource {
         address: Address::of("dask_job", key),
         identity: api::identity(&api, name),
@@ -112,7 +112,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         create_only: Value::Null,
         provenance: provenance(&origin, section, &own, scope),
         origin,
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     }

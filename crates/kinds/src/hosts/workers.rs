@@ -111,7 +111,7 @@ pub(crate) fn placed(named: &[String], all: &[String]) -> Vec<String> {
 }
 
 /// The environment that processes run in comes before them.
-pub(crate) fn follows(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
+pub(crate) fn dependencies(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
     scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
 /// The Secret that processes with these variables need, which is written first.
 pub(crate) fn after_secret<'e>(envs: impl IntoIterator<Item = &'e Env>, scope: &Scope) -> Option<Address> {
     let values = envs.into_iter().flat_map(|env| env.values());
-    env::follows(values, api::NAMESPACE, &scope.owner)
+    env::dependencies(values, api::NAMESPACE, &scope.owner)
 }
 
 /// `spec.environment`: which, and of which text.

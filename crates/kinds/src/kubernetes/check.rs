@@ -118,7 +118,7 @@ impl Check {
 /// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name holds a digest of its text: a pod that an
 /// interrupted apply left behind is either the same one or another.
 pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
-    let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on } = section;
+    let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on: named } = section;
     let namespace = namespace.as_deref().unwrap_or("default");
     let program = run.program(scope.target.is_on_hosts());
     let cluster = program.and_then(|_| scope.dask_cluster(cluster.as_deref()));
@@ -144,8 +144,8 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let name = format!("check-{key}-{}", &digest.as_str()[..8]);
     let origin = FieldPath::keys(["check", key]);
     let address = Address::of("check", key);
-    let mut follows = follows(pool.as_deref(), cluster, namespace, scope);
-    follows.extend(depends_on.iter().map(Address::new));
+    let mut depends_on = dependencies(pool.as_deref(), cluster, namespace, scope);
+    depends_on.extend(named.iter().map(Address::new));
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     if let Some(facts) = cluster.filter(|facts| facts.closed) {
         let_in(&mut metadata, &facts.name);
@@ -172,7 +172,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
         }),
         provenance,
         origin,
-        follows,
+        depends_on,
         protect: false,
         life: Life::Kept,
         create_only: Value::Null,
@@ -194,18 +194,23 @@ fn on_pool(spec: &mut Value, pool: &PoolFacts) {
 }
 
 /// The namespace, the machines that are checked, and what computes on them.
-fn follows(pool: Option<&str>, cluster: Option<&DaskFacts>, namespace: &str, scope: &Scope) -> Vec<Address> {
-    let mut follows = scope.in_namespace(namespace);
+fn dependencies(
+    pool: Option<&str>,
+    cluster: Option<&DaskFacts>,
+    namespace: &str,
+    scope: &Scope,
+) -> Vec<Address> {
+    let mut depends_on = scope.in_namespace(namespace);
     match (pool, cluster) {
-        (Some(pool), _) => follows.push(Address::of("node_pool", pool)),
+        (Some(pool), _) => depends_on.push(Address::of("node_pool", pool)),
         (None, Some(_)) => {}
-        (None, None) => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
+        (None, None) => depends_on.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
     }
     match cluster {
-        Some(facts) => follows.push(Address::of("dask_cluster", &facts.key)),
-        None => follows.extend(scope.section("gpu_driver")),
+        Some(facts) => depends_on.push(Address::of("dask_cluster", &facts.key)),
+        None => depends_on.extend(scope.section("gpu_driver")),
     }
-    follows
+    depends_on
 }
 
 /// `on pool a100`, `on nvidia-l4`.

@@ -32,7 +32,7 @@ pub fn in_order(
     };
     let mut own = own_namespace(section, namespace, scope).filter(|_| !made.iter().any(is_home));
     if let Some(resource) = &mut own {
-        resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
+        resource.depends_on.extend(lifecycle.depends_on.iter().map(Address::new));
         resource.protect = lifecycle.protect;
     }
     let home = own.iter().chain(made.iter().filter(|resource| is_home(resource)));
@@ -44,16 +44,16 @@ pub fn in_order(
     let before = of(&|resource| resource.kind != KindId::Deployment && !is_webhook(resource));
     for resource in &mut made {
         if resource.identity.object().is_some_and(|object| object.namespace.is_some()) {
-            resource.follows.extend(home.clone());
+            resource.depends_on.extend(home.clone());
         }
         if resource.kind == KindId::Deployment {
-            resource.follows.extend(before.iter().cloned());
+            resource.depends_on.extend(before.iter().cloned());
             // Charts leave it to the server; ours, so that a controller without a pod is seen.
             if resource.body["spec"]["replicas"].is_null() {
                 resource.body["spec"]["replicas"] = json!(1);
             }
         } else if is_webhook(resource) {
-            resource.follows.extend(deployments.iter().cloned());
+            resource.depends_on.extend(deployments.iter().cloned());
         }
         if resource.kind == KindId::Definition {
             without_descriptions(&mut resource.body);

@@ -115,7 +115,7 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
     let more: Vec<(usize, Vec<Address>)> = own
         .iter()
         .map(|(place, fate)| {
-            let follows = match *fate {
+            let depends_on = match *fate {
                 Fate::Plain if first.contains(&resources[*place].address) => Vec::new(),
                 Fate::Plain => before.clone(),
                 Fate::Before(weight) => {
@@ -128,11 +128,11 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
                 }),
                 Fate::LeftOut | Fate::Refused(_) => Vec::new(),
             };
-            (*place, follows)
+            (*place, depends_on)
         })
         .collect();
-    for (place, follows) in more {
-        resources[place].follows.extend(follows);
+    for (place, depends_on) in more {
+        resources[place].depends_on.extend(depends_on);
     }
 }
 
@@ -145,8 +145,8 @@ fn needed_by(addresses: &[Address], resources: &[Resource]) -> BTreeSet<Address>
     }
     let mut open: Vec<&Address> = addresses.iter().collect();
     while let Some(address) = open.pop() {
-        let follows = of.get(address).into_iter().flatten();
-        for next in follows.flat_map(|resource| &resource.follows) {
+        let depends_on = of.get(address).into_iter().flatten();
+        for next in depends_on.flat_map(|resource| &resource.depends_on) {
             if needed.insert(next.clone()) {
                 open.push(next);
             }

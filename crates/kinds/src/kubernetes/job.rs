@@ -200,12 +200,12 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
     let origin = FieldPath::keys([SECTION, key]);
     let at = FieldPath::keys(["spec", "template"]);
     let (mut template, mut provenance) = pod_template(section, &origin, &at, scope);
-    let mut follows = template::follows(&[&section.wants()], namespace, None, scope);
+    let mut depends_on = template::dependencies(&[&section.wants()], namespace, None, scope);
     if let Some(request) = request {
         request.mark(&mut template["metadata"]);
-        follows.push(request.address.clone());
+        depends_on.push(request.address.clone());
     }
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let at_a_time = section.at_a_time();
     let mut spec = json!({
         "parallelism": at_a_time,
@@ -234,7 +234,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
                 .push((FieldPath::keys(["metadata", "labels", gang::PRIORITY]), origin.key("priority")));
         }
         provenance.push((FieldPath::keys(["metadata", "labels", QUEUE_LABEL]), origin.key("queue")));
-        follows.push(Address::of("queue", key));
+        depends_on.push(Address::of("queue", key));
     }
     let (identity, body) =
         made(api(), json!({ "name": name, "namespace": namespace, "labels": labels }), spec);
@@ -246,7 +246,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
         create_only: Value::Null,
         provenance,
         origin,
-        follows,
+        depends_on,
         protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     }

@@ -175,8 +175,8 @@ impl Made {
         let named = named.filter_map(|(kind, name)| self.find(kind, namespace.as_deref(), &name));
         let more: Vec<Address> = home.chain(named).filter(|address| *address != resource.address).collect();
         for address in more {
-            if !resource.follows.contains(&address) {
-                resource.follows.push(address);
+            if !resource.depends_on.contains(&address) {
+                resource.depends_on.push(address);
             }
         }
     }
@@ -194,23 +194,23 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     let id = ObjectId { gvk, namespace: namespace.clone(), name: name.to_owned() };
     let bundle = object.bundle;
     let section = bundle.address();
-    let mut follows = match &namespace {
+    let mut depends_on = match &namespace {
         Some(namespace) => scope.in_namespace(namespace),
         None => scope.inside(),
     };
-    follows.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
+    depends_on.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
     if group == DASK_GROUP && bundle.section != crate::scope::DASK_OPERATOR {
-        follows.extend(scope.section(crate::scope::DASK_OPERATOR));
+        depends_on.extend(scope.section(crate::scope::DASK_OPERATOR));
     }
     // Without Kueue's webhooks a Job with a queue would start at once.
     let queue = object.value["metadata"]["labels"][gang::QUEUE].as_str();
     if (group == kueue::GROUP || queue.is_some()) && bundle.section != KUEUE {
-        follows.extend(scope.section(KUEUE));
+        depends_on.extend(scope.section(KUEUE));
     }
     let named = scope.queues.iter().filter(|known| queue == Some(known.name.as_str()));
-    follows.extend(named.filter_map(|known| scope.section(Address::of("queue", &known.key).as_str())));
-    follows.extend(follows_of_pods(object.value, scope));
-    follows.extend(bundle.depends_on.iter().map(Address::new));
+    depends_on.extend(named.filter_map(|known| scope.section(Address::of("queue", &known.key).as_str())));
+    depends_on.extend(pod_dependencies(object.value, scope));
+    depends_on.extend(bundle.depends_on.iter().map(Address::new));
     let origin = object.origin();
     Some(Resource {
         address: Address::object(section.as_str(), &id.gvk.kind, namespace.as_deref(), name),
@@ -219,7 +219,7 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
         identity: Identity::Object(id),
         provenance: vec![(FieldPath::root(), origin.clone())],
         origin,
-        follows,
+        depends_on,
         protect: bundle.protect,
         create_only: Value::Null,
         life: life(object),
@@ -376,7 +376,7 @@ pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
 
 /// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and the checks of those pools: a
 /// check needs a free GPU, so it comes first.
-fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
+fn pod_dependencies(object: &Value, scope: &Scope) -> Vec<Address> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);
     let asks = specs.iter().any(|(_, spec)| gpus(spec) > 0);
@@ -389,17 +389,17 @@ fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
         pools.extend(any);
         pools.extend(chosen);
     }
-    let mut follows: Vec<Address> = pools.iter().map(|pool| Address::of("node_pool", &pool.key)).collect();
+    let mut depends_on: Vec<Address> = pools.iter().map(|pool| Address::of("node_pool", &pool.key)).collect();
     if asks {
-        follows.extend(scope.section("gpu_driver"));
+        depends_on.extend(scope.section("gpu_driver"));
         let ours =
             |pool: &Option<String>| pool.as_ref().is_none_or(|key| pools.iter().any(|pool| pool.key == *key));
-        follows
+        depends_on
             .extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
     }
-    follows.sort();
-    follows.dedup();
-    follows
+    depends_on.sort();
+    depends_on.dedup();
+    depends_on
 }
 
 /// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims, and the request for

@@ -82,7 +82,7 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
         body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
         origin,
         provenance: Vec::new(),
-        follows: scope.inside(),
+        depends_on: scope.inside(),
         protect: false,
         life: Life::Kept,
         create_only: Value::Null,
@@ -99,7 +99,7 @@ pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     for field in ["labels", "annotations"] {
         resource.provenance.push((FieldPath::keys(["metadata", field]), origin.key(field)));
     }
-    resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
+    resource.depends_on.extend(lifecycle.depends_on.iter().map(Address::new));
     resource.protect = lifecycle.protect;
     resource
 }

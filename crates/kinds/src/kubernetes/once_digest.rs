@@ -97,7 +97,7 @@ mod tests {
             create_only: Value::Null,
             origin: FieldPath::keys(["dask_job", "j"]),
             provenance: Vec::new(),
-            follows: Vec::new(),
+            depends_on: Vec::new(),
             protect: false,
             life: Life::Once { follow: None },
         }

@@ -189,7 +189,7 @@ mod tests {
             create_only: Value::Null,
             origin: FieldPath::root(),
             provenance: Vec::new(),
-            follows: Vec::new(),
+            depends_on: Vec::new(),
             protect: false,
             life: Life::Kept,
         }

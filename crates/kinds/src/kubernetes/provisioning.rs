@@ -164,20 +164,20 @@ pub fn lower(
         keys: &section.keys,
         resources: None,
     };
-    let (mut template, provenance, number, mut follows) = match job {
+    let (mut template, provenance, number, mut depends_on) = match job {
         Some((key, job)) => {
             let of_job = FieldPath::keys([job::SECTION, key]);
             let (template, provenance) = job::pod_template(job, &of_job, &place, scope);
-            let follows = template::follows(&[&job.wants()], namespace, None, scope);
-            (template, provenance, (job.at_a_time(), origin.key("job")), follows)
+            let depends_on = template::dependencies(&[&job.wants()], namespace, None, scope);
+            (template, provenance, (job.at_a_time(), origin.key("job")), depends_on)
         }
         None => {
             let (template, provenance) = described(section, &own, &origin, &place, scope);
-            let follows = template::follows(&[&own], namespace, None, scope);
-            (template, provenance, (section.count.unwrap_or(1), origin.key("count")), follows)
+            let depends_on = template::dependencies(&[&own], namespace, None, scope);
+            (template, provenance, (section.count.unwrap_or(1), origin.key("count")), depends_on)
         }
     };
-    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     // Nodes are the same with and without, and a request is not made again for them.
     pod_security::strip(&mut template);
     let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
@@ -195,7 +195,7 @@ pub fn lower(
             pool: job.map_or(&section.keys, |(_, job)| &job.keys).pool.as_deref(),
             user: None,
             origin,
-            follows,
+            depends_on,
             protect: section.lifecycle.protect,
         },
         scope,
@@ -223,13 +223,13 @@ pub struct Ask<'a> {
     /// The thing whose pods they are, where the same section makes it.
     pub user: Option<&'a ObjectId>,
     pub origin: FieldPath,
-    pub follows: Vec<Address>,
+    pub depends_on: Vec<Address>,
     pub protect: bool,
 }
 
 /// A PodTemplate, and the request for nodes for such pods.
 pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
-    let Ask { address, section, name, namespace, template_name, number, origin, mut follows, .. } = ask;
+    let Ask { address, section, name, namespace, template_name, number, origin, mut depends_on, .. } = ask;
     let (template, provenance) = ask.template;
     let metadata = |name: &str| json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let identity = |gvk: Gvk, name: &str| {
@@ -245,11 +245,11 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
         create_only: Value::Null,
         provenance,
         origin: origin.clone(),
-        follows: scope.in_namespace(namespace),
+        depends_on: scope.in_namespace(namespace),
         protect: ask.protect,
         life: Life::Kept,
     };
-    follows.push(pod_template.address.clone());
+    depends_on.push(pod_template.address.clone());
     let mut spec = json!({
         "provisioningClassName": CLASS,
         "podSets": [{ "count": number.0, "podTemplateRef": { "name": template_name } }],
@@ -277,7 +277,7 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
             (FieldPath::keys(["spec", "parameters"]), origin.key("max_run_duration")),
         ],
         origin,
-        follows,
+        depends_on,
         protect: ask.protect,
         life: Life::Kept,
     };

@@ -28,20 +28,25 @@ pub struct Wants<'a> {
 
 /// Returns the addresses that a thing with these pods depends on: its namespace, the operator that makes the pods, the pools, the
 /// driver where GPUs are asked for, and the checks of those pools. A check needs a free GPU, so it comes first.
-pub fn follows(pods: &[&Wants], namespace: &str, operator: Option<Address>, scope: &Scope) -> Vec<Address> {
+pub fn dependencies(
+    pods: &[&Wants],
+    namespace: &str,
+    operator: Option<Address>,
+    scope: &Scope,
+) -> Vec<Address> {
     let pools: Vec<&String> =
         pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();
-    let mut follows = scope.in_namespace(namespace);
-    follows.extend(operator);
-    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
+    let mut depends_on = scope.in_namespace(namespace);
+    depends_on.extend(operator);
+    depends_on.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
     if pods.iter().any(|pod| pod.keys.gpus() > 0) {
-        follows.extend(scope.section("gpu_driver"));
+        depends_on.extend(scope.section("gpu_driver"));
     }
     let variables = pods.iter().flat_map(|pod| pod.keys.env.values());
-    follows.extend(env::follows(variables, namespace, &scope.owner));
+    depends_on.extend(env::dependencies(variables, namespace, &scope.owner));
     let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
-    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
-    follows
+    depends_on.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    depends_on
 }
 
 /// Where the parts of a PodSpec come from in the stack file.

@@ -13,7 +13,7 @@ use kinds::hosts;
 use model::address::Address;
 use model::resource::{Effect, FieldChange, KindId, Resource, World};
 
-/// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
+/// Fills in `depends_on` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
 /// order.
 pub fn connect(
     changes: &mut [Change],
@@ -133,7 +133,7 @@ fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
     }
     for resource in desired {
         let Some(check) = running.get(&resource.address) else { continue };
-        for followed in &resource.follows {
+        for followed in &resource.depends_on {
             order.all(parts.get(followed.as_str()).map_or(&[][..], Vec::as_slice), &[*check]);
         }
     }
@@ -146,19 +146,19 @@ fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usiz
     let named = Named::of(changes.iter().map(|change| &change.address));
     let resources: HashMap<&Address, &Resource> =
         desired.iter().rev().map(|resource| (&resource.address, resource)).collect();
-    let follows = || {
+    let depends_on = || {
         changes.iter().enumerate().flat_map(|(after, change)| {
             let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
             let is_handed = move |wanted: &Address| {
                 handed.iter().any(|(taker, deleted)| *taker == after && changes[*deleted].address == *wanted)
             };
             // What the one follows that waits is before the other all the same.
-            let follows = resource.into_iter().flat_map(|resource| &resource.follows);
-            let follows = follows.flat_map(|wanted| match resources.get(wanted) {
-                Some(waits) if is_handed(wanted) => waits.follows.iter().collect(),
+            let depends_on = resource.into_iter().flat_map(|resource| &resource.depends_on);
+            let depends_on = depends_on.flat_map(|wanted| match resources.get(wanted) {
+                Some(waits) if is_handed(wanted) => waits.depends_on.iter().collect(),
                 _ => vec![wanted],
             });
-            follows.map(move |wanted| (wanted, after)).collect::<Vec<_>>()
+            depends_on.map(move |wanted| (wanted, after)).collect::<Vec<_>>()
         })
     };
     let before = |wanted: &Address| -> Vec<usize> {
@@ -167,11 +167,11 @@ fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usiz
     };
     // Many that follow a whole section share the list of what is in it.
     let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
-    for (wanted, after) in follows() {
+    for (wanted, after) in depends_on() {
         followers.entry(wanted).or_default().push(after);
     }
     followers.retain(|wanted, after| order.is_long(named.by(wanted).len(), after.len()));
-    for (wanted, after) in follows().filter(|(wanted, _)| !followers.contains_key(wanted)) {
+    for (wanted, after) in depends_on().filter(|(wanted, _)| !followers.contains_key(wanted)) {
         order.all(&before(wanted), &[after]);
     }
     for (wanted, after) in &followers {

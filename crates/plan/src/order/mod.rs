@@ -147,18 +147,18 @@ pub(crate) fn write_edges<const N: usize>(orders: [Order; N], changes: &mut [Cha
     let mut barriers = Vec::new();
     for Order { pairs, groups, limit: _ } in orders {
         for (before, after) in pairs {
-            changes[after].follows.push(before);
+            changes[after].depends_on.push(before);
         }
-        for Group { before: follows, after } in groups {
+        for Group { before: depends_on, after } in groups {
             for after in after {
-                changes[after].follows.push(count + barriers.len());
+                changes[after].depends_on.push(count + barriers.len());
             }
-            barriers.push(Barrier { follows });
+            barriers.push(Barrier { depends_on });
         }
     }
     for change in changes {
-        change.follows.sort_unstable();
-        change.follows.dedup();
+        change.depends_on.sort_unstable();
+        change.depends_on.dedup();
     }
     barriers
 }

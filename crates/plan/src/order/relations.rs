@@ -355,7 +355,7 @@ impl<'a> Relations<'a> {
         let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
         for (place, thing) in self.places(Thing::is_deleted_itself) {
-            for wanted in thing.wanted.iter().flat_map(|resource| &resource.follows) {
+            for wanted in thing.wanted.iter().flat_map(|resource| &resource.depends_on) {
                 followers.entry(wanted).or_default().push(place);
             }
         }

@@ -19,7 +19,7 @@ struct Drawn {
     action: Action,
     has_steps: bool,
     speaks_of: Vec<&'static str>,
-    follows: Vec<Index>,
+    depends_on: Vec<Index>,
 }
 
 const NAMES: [&str; 5] = ["a", "b-c", "system:a", "widgets.example.com", "a.b-c"];
@@ -55,15 +55,8 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         prop::collection::vec(select([NAMES.as_slice(), &["example.com", "x a y"]].concat()), 0..3),
         prop::collection::vec(any::<Index>(), 0..2),
     )
-        .prop_map(|((what, section, name), (namespace, action, has_steps), speaks_of, follows)| Drawn {
-            what,
-            section,
-            name,
-            namespace,
-            action,
-            has_steps,
-            speaks_of,
-            follows,
+        .prop_map(|((what, section, name), (namespace, action, has_steps), speaks_of, depends_on)| {
+            Drawn { what, section, name, namespace, action, has_steps, speaks_of, depends_on }
         })
 }
 
@@ -141,14 +134,14 @@ fn live(changes: &[Change]) -> World {
 /// Returns desired resources that follow what is drawn; their other fields do not matter here.
 fn wanted(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
     let resource = |(drawn_one, change): (&Drawn, &Change)| {
-        let follows = drawn_one.follows.iter().map(|other| {
+        let depends_on = drawn_one.depends_on.iter().map(|other| {
             let other = &changes[other.index(drawn.len())].address;
             if other.as_str().ends_with('2') { Address::new(other.section()) } else { other.clone() }
         });
-        let follows: Vec<Address> = follows.collect();
+        let depends_on: Vec<Address> = depends_on.collect();
         let resource = json!({
             "address": change.address, "identity": change.identity, "kind": change.kind, "body": change.before,
-            "origin": "", "origins": [], "follows": follows, "protect": false,
+            "origin": "", "origins": [], "follows": depends_on, "protect": false,
         });
         serde_json::from_value(resource).unwrap()
     };
@@ -218,9 +211,9 @@ fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bo
 /// Returns true if a deleted object was created after another deleted one, and has to do with it.
 fn later_in(of: &Relations, other: &Thing, deleted: &Thing) -> bool {
     let (Some(object), Some(inside)) = (deleted.object(), other.object()) else { return false };
-    let follows = |resource: &Resource| {
+    let depends_on = |resource: &Resource| {
         resource
-            .follows
+            .depends_on
             .iter()
             .any(|wanted| crate::observe::address_match::names(wanted, &deleted.change.address))
     };
@@ -228,7 +221,7 @@ fn later_in(of: &Relations, other: &Thing, deleted: &Thing) -> bool {
         && (deleted.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
             || of.is_served(inside, deleted)
-            || other.wanted.is_some_and(follows)
+            || other.wanted.is_some_and(depends_on)
             || names(other.live, inside, object))
 }
 
@@ -279,7 +272,7 @@ fn edges(count: usize) -> usize {
         action: if place < count / 2 { Action::Delete } else { Action::Create },
         has_steps: true,
         speaks_of: Vec::new(),
-        follows: Vec::new(),
+        depends_on: Vec::new(),
     };
     let mut changes: Vec<Change> = (0..count).map(|place| change(&drawn(place), place)).collect();
     for (place, change) in changes.iter_mut().enumerate() {
@@ -289,8 +282,8 @@ fn edges(count: usize) -> usize {
     }
     let world = live(&changes);
     let barriers = super::super::graph::connect(&mut changes, &[], &world).unwrap();
-    let of_changes: usize = changes.iter().map(|change| change.follows.len()).sum();
-    let of_barriers: usize = barriers.iter().map(|barrier| barrier.follows.len()).sum();
+    let of_changes: usize = changes.iter().map(|change| change.depends_on.len()).sum();
+    let of_barriers: usize = barriers.iter().map(|barrier| barrier.depends_on.len()).sum();
     of_changes + of_barriers
 }
 

@@ -341,7 +341,7 @@ impl Planner<'_> {
 /// Returns true if a change invalidates the pass of a check.
 pub fn disturbs(change: &Change, check: &Resource) -> bool {
     let before = |address| address_match::names(address, &change.address);
-    (kinds::of(change.kind).disturbs)(change.action) && check.follows.iter().any(before)
+    (kinds::of(change.kind).disturbs)(change.action) && check.depends_on.iter().any(before)
 }
 
 /// The fields that other tools apply with other values.

@@ -147,12 +147,12 @@ impl Planner<'_> {
         let name = FieldPath::keys(["metadata", "name"]);
         let said = |change: &FieldChange| change.after.as_ref().is_some_and(|after| !after.is_null());
         let gpus = FieldPath::keys(["config", "accelerators"]);
-        let follows = |change: &FieldChange| {
+        let depends_on = |change: &FieldChange| {
             let machine = resource.origin.key("machine_type");
             gpus.contains(&change.path) && machine.contains(&resource.origin_of(&change.path))
         };
         // Built-in GPUs differ when the machine type does, which is told by itself.
-        changes.retain(|change| said(change) && change.path != name && !follows(change));
+        changes.retain(|change| said(change) && change.path != name && !depends_on(change));
         changes
     }
 

@@ -21,19 +21,19 @@ impl<'a> Planner<'a> {
     /// The thing whose workers a request, or its PodTemplate, is for.
     fn user_of(&self, resource: &Resource) -> Option<&'a Resource> {
         let desired = &self.seen.inputs.desired;
-        let follows = |one: &&'a Resource, other: &Resource| one.follows.contains(&other.address);
+        let depends_on = |one: &&'a Resource, other: &Resource| one.depends_on.contains(&other.address);
         let request = match resource.kind {
             KindId::ProvisioningRequest => resource,
             KindId::Object if text(&resource.body["kind"]) == "PodTemplate" => {
                 let asks = |one: &&Resource| one.kind == KindId::ProvisioningRequest;
-                desired.iter().filter(asks).find(|one| follows(one, resource))?
+                desired.iter().filter(asks).find(|one| depends_on(one, resource))?
             }
             _ => return None,
         };
         if !provisioning::has_user(&request.body) {
             return None;
         }
-        desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| follows(one, request))
+        desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| depends_on(one, request))
     }
 
     /// Plans a request by the change of its workers. Returns `false` when it is planned as everything else.

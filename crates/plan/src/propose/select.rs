@@ -17,7 +17,7 @@ use model::schema;
 struct Candidate {
     address: Address,
     identity: Identity,
-    follows: Vec<Address>,
+    depends_on: Vec<Address>,
     /// True if it is deleted.
     is_deleted: bool,
 }
@@ -116,7 +116,7 @@ impl Planner<'_> {
             candidates.push(Candidate {
                 address: resource.address.clone(),
                 identity: resource.identity.clone(),
-                follows: resource.follows.clone(),
+                depends_on: resource.depends_on.clone(),
                 is_deleted: inputs.mode == Mode::Destroy,
             });
         }
@@ -125,7 +125,7 @@ impl Planner<'_> {
             if !known.contains(&owned.identity) {
                 let is_deleted = owned.is_removed();
                 let (address, identity) = (owned.address, owned.identity);
-                candidates.push(Candidate { address, identity, follows: Vec::new(), is_deleted });
+                candidates.push(Candidate { address, identity, depends_on: Vec::new(), is_deleted });
             }
         }
         candidates
@@ -148,7 +148,7 @@ impl Planner<'_> {
         let mut needs = vec![Vec::new(); candidates.len()];
         for (place, one) in candidates.iter().enumerate() {
             // What is made needs what it follows; what goes needs what follows it gone first.
-            for other in one.follows.iter().flat_map(|wanted| named.by(wanted)).copied() {
+            for other in one.depends_on.iter().flat_map(|wanted| named.by(wanted)).copied() {
                 match (one.is_deleted, candidates[other].is_deleted) {
                     (false, false) => needs[place].push(other),
                     (true, true) => needs[other].push(place),

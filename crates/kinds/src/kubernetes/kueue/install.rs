@@ -209,7 +209,7 @@ pub fn read(section: &Kueue, scope: &Scope) -> Vec<External> {
             create_only: Value::Null,
             provenance: Vec::new(),
             origin: FieldPath::keys([KUEUE]),
-            follows: scope.inside(),
+            depends_on: scope.inside(),
             protect: false,
             life: Life::Kept,
         };

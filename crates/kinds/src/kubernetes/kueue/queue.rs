@@ -243,7 +243,7 @@ pub fn lower_all(queues: &BTreeMap<String, Queue>, scope: &Scope) -> Vec<Resourc
                             Some(resources.iter().find(same)?.address.clone())
                         })
                         .collect();
-                    resource.follows.extend(flavors);
+                    resource.depends_on.extend(flavors);
                     resources.push(resource);
                 }
             }
@@ -275,11 +275,11 @@ fn lower(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
     resources.extend(maker.check());
     let before: Vec<Address> = resources.iter().map(|resource| resource.address.clone()).collect();
     let mut queue = maker.cluster_queue();
-    queue.follows.extend(before);
+    queue.depends_on.extend(before);
     let address = queue.address.clone();
     resources.push(queue);
     for mut local in maker.local_queues() {
-        local.follows.push(address.clone());
+        local.depends_on.push(address.clone());
         resources.push(local);
     }
     resources.extend(maker.priorities());
@@ -312,12 +312,12 @@ impl<'a> Maker<'a> {
     }
 
     fn resource(&self, of: &str, namespace: Option<&str>, name: &str, spec: Value) -> Resource {
-        let mut follows = match namespace {
+        let mut depends_on = match namespace {
             Some(namespace) => self.scope.in_namespace(namespace),
             None => self.scope.inside(),
         };
-        follows.extend(self.scope.section(KUEUE));
-        follows.extend(self.section.lifecycle.depends_on.iter().map(Address::new));
+        depends_on.extend(self.scope.section(KUEUE));
+        depends_on.extend(self.section.lifecycle.depends_on.iter().map(Address::new));
         let shared = of == "ResourceFlavor";
         let labels = if shared { self.scope.shared_labels() } else { self.scope.labels() };
         let mut metadata = json!({ "name": name, "labels": labels });
@@ -334,7 +334,7 @@ impl<'a> Maker<'a> {
             create_only: Value::Null,
             provenance: vec![(FieldPath::keys(["metadata", "name"]), self.origin().key("name"))],
             origin: self.origin(),
-            follows,
+            depends_on,
             protect: self.section.lifecycle.protect,
             life: Life::Kept,
         }
@@ -377,7 +377,7 @@ impl<'a> Maker<'a> {
         let check =
             json!({ "controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters });
         let mut check = self.resource("AdmissionCheck", None, name, check);
-        check.follows.push(config.address.clone());
+        check.depends_on.push(config.address.clone());
         vec![config, check]
     }
 
