@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::text;
 use kinds::dask;
-use kinds::dask::pods::Wants;
+use kinds::dask::pods::PodSpecKeys;
 use kinds::dask::process::ProcessKeys;
 use kinds::machines::Machines;
 use kinds::pod::{self, DIRECTIVE, Pod};
@@ -55,12 +55,12 @@ impl Part {
         role.container()
     }
 
-    fn spec(self, wants: &Wants, scope: &Scope) -> Value {
+    fn spec(self, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
         match self {
-            Self::Scheduler => dask::pods::scheduler(wants, scope),
-            Self::Worker => dask::pods::worker(wants, &ProcessKeys::default(), scope),
+            Self::Scheduler => dask::pods::scheduler(pod_keys, scope),
+            Self::Worker => dask::pods::worker(pod_keys, &ProcessKeys::default(), scope),
             Self::Program(restart) => {
-                let mut pod = dask::pods::program(wants, scope);
+                let mut pod = dask::pods::program(pod_keys, scope);
                 pod["restartPolicy"] = json!(restart);
                 pod
             }
@@ -124,8 +124,8 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     }
     (short.args, short.resources) = args(part, &own, &short);
     let resources = (part == Part::Worker).then_some(&short.resources);
-    let wants = Wants { image: &short.image, args: &short.args, keys: &short.keys, resources };
-    let base = part.spec(&wants, scope);
+    let pod_keys = PodSpecKeys { image: &short.image, args: &short.args, keys: &short.keys, resources };
+    let base = part.spec(&pod_keys, scope);
     let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
     let given = difference(&base, live, schema.as_ref(), "").map(Pod);
     let mut laid = base;

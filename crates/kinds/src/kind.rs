@@ -18,7 +18,7 @@ use model::schema::{CallOf, Message};
 pub struct Kind {
     /// The place in the order of making: what has a higher rank is made later and deleted earlier.
     pub rank: u32,
-    /// How wanted and live are compared.
+    /// How desired and live are compared.
     pub compare: Compare,
     pub program: fn(&ChangeContext) -> Vec<Step>,
     /// Finds a fault of a live one that no field shows. One that would be kept is then updated.
@@ -43,7 +43,7 @@ pub struct Kind {
     pub status_line: fn(&Await, &Found) -> Result<StatusLine, Unasked>,
     /// Returns the address of one that the stack owns and that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
-    /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
+    /// A desired one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
     /// the address and the kind say already is not said again. Parts may be empty.
     pub about: fn(&Resource) -> Vec<String>,
     /// Returns the values that the server is expected to choose for a new one that does not give them.
@@ -299,7 +299,7 @@ pub enum StopEffect {
     /// It is deleted, as long as this returns true for the live one: it has not ended. One that has ended holds no node, and would run
     /// again.
     DeletesWhile(fn(&Value) -> bool),
-    /// It stays with nothing in it: this writes that into a wanted body.
+    /// It stays with nothing in it: this writes that into a desired body.
     Empties(fn(&mut Value)),
 }
 
@@ -350,7 +350,7 @@ pub fn unnamed(object: &ObjectId) -> Address {
     address_in(if operator { DASK_OPERATOR } else { "object" }, object)
 }
 
-/// How wanted and live are compared.
+/// How desired and live are compared.
 pub enum Compare {
     /// Field by field under rules; fields without a rule are refused.
     Gke(Message, &'static [&'static Rule]),
@@ -481,7 +481,7 @@ impl Fault {
 }
 
 impl<'a> ChangeContext<'a> {
-    /// Where nothing is wanted and nothing live.
+    /// Where nothing is desired and nothing live.
     pub fn of(action: Action, identity: &'a Identity, owner: &'a Owner) -> Self {
         Self {
             action,
@@ -502,7 +502,7 @@ impl<'a> ChangeContext<'a> {
         }
     }
 
-    /// The wanted body, `null` for deletes.
+    /// The desired body, `null` for deletes.
     pub fn body(&self) -> &Value {
         self.resource.map_or(&Value::Null, |resource| &resource.body)
     }

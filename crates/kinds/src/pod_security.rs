@@ -72,8 +72,8 @@ pub fn strip(value: &mut Value) {
 }
 
 /// Takes those bounds out that a live thing lacks: it was made before there were any, and is not made again for them.
-pub fn as_made(wanted: &mut Value, live: &Value) {
-    each(wanted, Some(live), &mut |part, live, bounds| {
+pub fn as_made(desired: &mut Value, live: &Value) {
+    each(desired, Some(live), &mut |part, live, bounds| {
         let Some(live) = live else { return };
         for (path, is_own) in bounds.iter().filter(|(path, _)| at(live, path).is_none()) {
             take(part, path, *is_own);
@@ -189,17 +189,17 @@ mod tests {
     #[test]
     fn what_was_made_before_is_wanted_as_it_was_made() {
         let live = json!({ "spec": pod("daskdev/dask:1", &[]) });
-        let mut wanted = live.clone();
-        confine(&mut wanted["spec"]);
-        let confined = wanted.clone();
-        as_made(&mut wanted, &live);
-        assert_eq!(wanted, live);
+        let mut desired = live.clone();
+        confine(&mut desired["spec"]);
+        let confined = desired.clone();
+        as_made(&mut desired, &live);
+        assert_eq!(desired, live);
         // What was made with them keeps them, also those that were changed since.
         let mut live = confined.clone();
         live["spec"][TOKEN] = json!(true);
-        wanted = confined.clone();
-        as_made(&mut wanted, &live);
-        assert_eq!(wanted, confined);
+        desired = confined.clone();
+        as_made(&mut desired, &live);
+        assert_eq!(desired, confined);
     }
 
     #[test]

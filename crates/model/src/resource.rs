@@ -1,4 +1,4 @@
-//! The shared vocabulary: what things are called, what is wanted, what is live, what a change does.
+//! The shared vocabulary: what things are called, what is desired, what is live, what a change does.
 //! Values only; nothing here reads, writes or decides.
 
 use std::collections::{BTreeMap, HashMap};
@@ -380,7 +380,7 @@ pub struct FieldChange {
     pub path: FieldPath,
     /// The live value; `None` when there is none.
     pub before: Option<Value>,
-    /// The wanted value; `None` when it is given up.
+    /// The desired value; `None` when it is given up.
     pub after: Option<Value>,
     /// The effect of the change.
     pub effect: Effect,
@@ -396,13 +396,13 @@ pub struct FieldChange {
 }
 
 impl FieldChange {
-    /// The wanted number, where it is less than the live one.
+    /// The desired number, where it is less than the live one.
     pub fn falls_to(&self) -> Option<u64> {
         let [before, after] = [&self.before, &self.after].map(|side| side.as_ref().and_then(Value::as_u64));
         after.filter(|after| before.is_some_and(|before| before > *after))
     }
 
-    /// The live and the wanted value as people and programs may see them.
+    /// The live and the desired value as people and programs may see them.
     pub fn shown(&self) -> (Option<Value>, Option<Value>) {
         let shown = |value: &Option<Value>| {
             let value = value.as_ref()?;

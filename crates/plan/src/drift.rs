@@ -157,7 +157,7 @@ fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
 }
 
 fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {
-    let wanted = seen.wanted.get(identity);
+    let desired = seen.desired.get(identity);
     Drift {
         address: address.clone(),
         identity: identity.clone(),
@@ -165,18 +165,18 @@ fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry
         what,
         fields: Vec::new(),
         external: Vec::new(),
-        location: wanted.and_then(|wanted| place(seen.inputs, wanted)),
+        location: desired.and_then(|desired| place(seen.inputs, desired)),
     }
 }
 
-fn place(inputs: &Inputs<'_>, wanted: &Resource) -> Option<String> {
-    inputs.sources.locate(&wanted.origin).map(|location| location.to_string())
+fn place(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
+    inputs.sources.locate(&desired.origin).map(|location| location.to_string())
 }
 
 /// Fields that we want and fields that we do not.
 type Both = (Vec<FieldChange>, Vec<FieldChange>);
 
-/// How an object differs from what is wanted, where it is there.
+/// How an object differs from what is desired, where it is there.
 fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
     let live = inputs.world.find(&resource.identity)?;
     let manager = inputs.owner.field_manager();
@@ -218,8 +218,8 @@ fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Bot
     let mut live = live.clone();
     if let Identity::NodePool { pool, .. } = identity {
         // What is not known is not said to have changed.
-        let wanted = last["nodeCount"].as_u64();
-        let surge = |size: &&u32| wanted.is_none_or(|wanted| !is_surge(&live, wanted, **size));
+        let desired = last["nodeCount"].as_u64();
+        let surge = |size: &&u32| desired.is_none_or(|desired| !is_surge(&live, desired, **size));
         let size = world.sizes.get(pool).filter(surge);
         let size = size.map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
         live["nodeCount"] = size;

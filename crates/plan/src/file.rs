@@ -74,11 +74,12 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
 /// Returns a message about a desired resource of a kind that this program does not have.
 fn unknown_kind(plan: &Value) -> Option<String> {
     let items = |key: &str| plan[key].as_array().into_iter().flatten();
-    let unknown = |wanted: &&Value| wanted["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
+    let unknown =
+        |desired: &&Value| desired["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
     let in_file = plan["in_file"]["resources"].as_array().into_iter().flatten();
-    let mut wanted =
+    let mut desired =
         items("desired").chain(in_file).chain(items("theirs").map(|external| &external["resource"]));
-    let found = wanted.find(unknown)?;
+    let found = desired.find(unknown)?;
     Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
 }
 
@@ -243,7 +244,7 @@ fn describe(saved: &Change, now: &Change) -> String {
                     format!("{} was {} and is {}", field.path, before(then), before(field))
                 }
                 Some(_) => format!("the effect of changing {} is different now", field.path),
-                // What did not differ then was as it is wanted.
+                // What did not differ then was as it is desired.
                 None => format!("{} was {} and is {}", field.path, after(field), before(field)),
             }
         })

@@ -361,13 +361,13 @@ impl Change {
 impl Plan {
     /// Pools whose machines come when Google has some, by one of their ways at least.
     pub fn flex_pools(&self) -> BTreeSet<String> {
-        let wanted = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
-        let wanted = wanted.map(|resource| (&resource.identity, &resource.body));
+        let desired = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
+        let desired = desired.map(|resource| (&resource.identity, &resource.body));
         let options = self
             .capacity_options
             .iter()
             .flat_map(|capacity| capacity.options.iter().map(|option| (&capacity.identity, &option.body)));
-        let pools = wanted.chain(options).filter_map(|(identity, body)| Some((identity.pool()?, body)));
+        let pools = desired.chain(options).filter_map(|(identity, body)| Some((identity.pool()?, body)));
         kinds::kubernetes::machines::pools(pools)
     }
 

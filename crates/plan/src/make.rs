@@ -1,4 +1,4 @@
-//! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
+//! Making a plan: each desired thing against the live world, then what is live and no longer desired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     Ok(plan)
 }
 
-/// Jobs that were made before pods had bounds are wanted as they were made: none runs again for its bounds, and Kubernetes
+/// Jobs that were made before pods had bounds are desired as they were made: none runs again for its bounds, and Kubernetes
 /// refuses another pod for a Job that is there.
 fn as_made(inputs: &mut Inputs<'_>) {
     let Inputs { desired, world, replace, .. } = inputs;
@@ -137,11 +137,11 @@ fn observe(planner: &mut Planner<'_>) -> Vec<ExternalRead> {
 fn propose(planner: &mut Planner<'_>) {
     match planner.seen.inputs.mode {
         Mode::Apply => {
-            planner.wants();
+            planner.plan_desired();
             planner.note_stops();
             planner.note_expiry();
             planner.tell_node_accounts();
-            planner.no_longer_wanted();
+            planner.prune();
         }
         Mode::Destroy => planner.destroy(),
     }

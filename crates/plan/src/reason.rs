@@ -20,7 +20,7 @@ pub enum Reason {
     Shared(Users),
     /// The live thing is being deleted.
     BeingDeleted,
-    /// It goes with its owner and is wanted again.
+    /// It goes with its owner and is desired again.
     RecreatedWith(Address),
     /// It may run once only, and nobody knows that it has not.
     MayHaveRun(Unknown),

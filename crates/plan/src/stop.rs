@@ -113,10 +113,10 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
 /// edit of what is stopped makes nothing that costs money, and nothing is made that would wait for a stopped pool.
 fn before(desired: &[Resource], external: &[External], world: &World) -> Before {
     let Some(record) = &world.record else { return Before::default() };
-    let wanted: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
+    let identities: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
     let mut stopped = record.stopped.clone();
-    stopped.retain(|identity, _| wanted.contains(identity));
-    let starting = record.starting.iter().filter(|identity| wanted.contains(identity)).cloned().collect();
+    stopped.retain(|identity, _| identities.contains(identity));
+    let starting = record.starting.iter().filter(|identity| identities.contains(identity)).cloned().collect();
     if record.stopped.is_empty() {
         return Before { stopped, starting };
     }
@@ -413,7 +413,7 @@ impl Planner<'_> {
         self.changes.sort_by_key(|change| change.action == Action::Delete);
         let told: BTreeMap<&Identity, &Resource> = self
             .seen
-            .wanted
+            .desired
             .iter()
             .filter(|(identity, _)| inputs.before.stopped.contains_key(identity))
             .map(|(identity, resource)| (*identity, *resource))

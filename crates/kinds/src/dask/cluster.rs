@@ -407,7 +407,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
     parts.lay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
-    let [scheduler, workers] = parts.wants();
+    let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::dask::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
 use crate::dask::kopf::{self, is_handled, scaled_to};
-use crate::dask::pods::{self, Tally, Wants, Workers};
+use crate::dask::pods::{self, PodSpecKeys, Tally, Workers};
 use crate::dask::process::ProcessKeys;
 use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
 use crate::dask::replicas::Replicas;
@@ -141,9 +141,9 @@ impl DaskGroup {
         Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
     }
 
-    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+    fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
         let image = self.image.as_deref().unwrap_or(image);
-        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
     }
 }
 
@@ -202,13 +202,13 @@ pub fn lower(
     let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } = cluster;
     let name = section.live_name(cluster_name, key);
     let origin = cluster_origin.key("group").key(key);
-    let wants = section.wants(image);
+    let pod_keys = section.pod_keys(image);
     let (_, create_only) = section.replicas.split();
     let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
     let (worker, provenance) = workers_of(cluster, (&name, &origin, &image), section, scope);
     let queue = section.queue.as_deref().or(cluster.queue);
     let mut depends_on = vec![(*of).clone()];
-    depends_on.extend(pods::dependencies(&[&wants], namespace, scope));
+    depends_on.extend(pods::dependencies(&[&pod_keys], namespace, scope));
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
@@ -248,8 +248,8 @@ fn workers_of(
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let (place, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
-    let wants = section.wants(cluster.image);
-    let mut worker = json!({ "spec": pods::worker(&wants, &section.process, scope) });
+    let pod_keys = section.pod_keys(cluster.image);
+    let mut worker = json!({ "spec": pods::worker(&pod_keys, &section.process, scope) });
     if let (Some(replicas), _) = section.replicas.split() {
         worker["replicas"] = json!(replicas);
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::dask::cluster::DaskCluster;
 use crate::dask::network::{self, Network};
 use crate::dask::parts::{Parts, Scheduler, Worker};
-use crate::dask::pods::{self, Wants};
+use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
 use crate::dask::service::DaskService;
 use crate::dask::{api, when_idle, worker_count, workers};
@@ -252,7 +252,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys(["dask_job", key]);
     let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
-    let program = wants(section, image);
+    let program = pod_keys(section, image);
     let defaults = (Scheduler::default(), Worker::default());
     let parts = parts(section, &origin, like.map_or(image, |like| &like.image), (like, &defaults));
     let (worker, worker_of) = &parts.worker;
@@ -276,7 +276,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     }
     section.keys.lay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
     parts.lay(&mut cluster, &place, &mut provenance);
-    let [scheduler, workers] = parts.wants();
+    let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&program, &scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
@@ -332,8 +332,8 @@ pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Sc
     lower(key, section, like, scope).into_iter().map(unmarked).collect()
 }
 
-fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
-    Wants { image, args: &section.args, keys: &section.keys, resources: None }
+fn pod_keys<'a>(section: &'a DaskJob, image: &'a str) -> PodSpecKeys<'a> {
+    PodSpecKeys { image, args: &section.args, keys: &section.keys, resources: None }
 }
 
 fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {

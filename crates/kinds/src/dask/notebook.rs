@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::dask::api;
 use crate::dask::cluster::DaskCluster;
-use crate::dask::pods::{self, Wants};
+use crate::dask::pods::{self, PodSpecKeys};
 use crate::descriptions::{image, with_gpus};
 use crate::env::{self, Needed, SecretKey};
 use crate::kind::{ChangeContext, Compare, Found, Kind, Part, Queries, StopEffect, Unasked, itself};
@@ -163,12 +163,12 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let image = section.image.as_deref().or(copied.as_deref()).unwrap_or_default();
     let origin = FieldPath::keys(["notebook", key]);
     let address = Address::of("notebook", key);
-    let wants = section.wants(image);
+    let pod_keys = section.pod_keys(image);
     let place = FieldPath::keys(["spec", "template"]);
     let mut provenance = section.provenance(&origin, &place.key("spec"));
-    let mut pod = template::bare("notebook", &wants, scope);
+    let mut pod = template::bare("notebook", &pod_keys, scope);
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
-    let mut depends_on = pods::dependencies(&[&wants], namespace, scope);
+    let mut depends_on = pods::dependencies(&[&pod_keys], namespace, scope);
     if section.password.as_ref().and_then(SecretKey::variable).is_some() {
         depends_on.push(env::own_address(&scope.owner, namespace));
     }
@@ -229,8 +229,8 @@ fn api() -> Gvk {
 }
 
 impl Notebook {
-    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants { image, args: &[], keys: &self.keys, resources: None }
+    fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
+        PodSpecKeys { image, args: &[], keys: &self.keys, resources: None }
     }
 
     fn provenance(&self, origin: &FieldPath, pod: &FieldPath) -> Vec<(FieldPath, FieldPath)> {

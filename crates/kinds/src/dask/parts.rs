@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::dask::pods::{self, Wants};
+use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::process::ProcessKeys;
 use crate::dask::replicas::Replicas;
 use crate::scope::Scope;
@@ -82,8 +82,8 @@ pub struct Worker {
 }
 
 impl Scheduler {
-    pub(crate) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants { image, args: &self.args, keys: &self.keys, resources: None }
+    pub(crate) fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
+        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: None }
     }
 
     /// Its pod; `image` is where the image stands, and the image.
@@ -102,8 +102,8 @@ impl Scheduler {
 }
 
 impl Worker {
-    pub(crate) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    pub(crate) fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
+        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
     }
 
     /// Its pods; `image` is where the image stands, and the image.
@@ -126,13 +126,13 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub fn wants(&self) -> [Wants<'a>; 2] {
-        [self.scheduler.0.wants(self.image), self.worker.0.wants(self.image)]
+    pub fn pod_keys(&self) -> [PodSpecKeys<'a>; 2] {
+        [self.scheduler.0.pod_keys(self.image), self.worker.0.pod_keys(self.image)]
     }
 
     /// Returns both parts as the spec of a DaskCluster has them.
     pub fn spec(&self, scope: &Scope) -> Value {
-        let [scheduler, worker] = self.wants();
+        let [scheduler, worker] = self.pod_keys();
         json!({
             "scheduler": { "spec": pods::scheduler(&scheduler, scope) },
             "worker": { "spec": pods::worker(&worker, &self.worker.0.process, scope) },

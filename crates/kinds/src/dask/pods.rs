@@ -12,7 +12,7 @@ use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{gpus, gpus_held, why};
 use crate::kubernetes::template;
-pub use crate::kubernetes::template::{Wants, provenance};
+pub use crate::kubernetes::template::{PodSpecKeys, provenance};
 use crate::kubernetes::workload::deployment_ready;
 use crate::scope::{DASK_OPERATOR, Scope};
 use model::address::Address;
@@ -34,13 +34,13 @@ fn labelled(label: &str, resource: &Resource) -> Where {
 }
 
 /// Returns the addresses that a Dask thing with these pods follows, including the operator.
-pub fn dependencies(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
+pub fn dependencies(pods: &[&PodSpecKeys], namespace: &str, scope: &Scope) -> Vec<Address> {
     template::dependencies(pods, namespace, scope.section(DASK_OPERATOR), scope)
 }
 
 /// The PodSpec of a scheduler.
-pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
-    let args = if wants.args.is_empty() { json!(["dask", "scheduler"]) } else { json!(wants.args) };
+pub fn scheduler(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
+    let args = if pod_keys.args.is_empty() { json!(["dask", "scheduler"]) } else { json!(pod_keys.args) };
     // Ports by name: the schema refuses numbers in probes and services.
     let probe = |delay: u32, period: u32| {
         let get = json!({ "path": "/health", "port": "http-dashboard" });
@@ -49,37 +49,37 @@ pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
     let port = |name: &str, number: u32| json!({ "name": name, "containerPort": number, "protocol": "TCP" });
     let container = json!({
         "name": "scheduler",
-        "image": wants.image,
+        "image": pod_keys.image,
         "imagePullPolicy": "IfNotPresent",
         "args": args,
         "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
         "readinessProbe": probe(5, 10),
         "livenessProbe": probe(15, 20),
     });
-    template::pod(container, wants, scope)
+    template::pod(container, pod_keys, scope)
 }
 
 /// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
 /// 2026.6.0.
-pub fn worker(wants: &Wants, process: &ProcessKeys, scope: &Scope) -> Value {
+pub fn worker(pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> Value {
     let command: &[&str] =
-        if wants.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
+        if pod_keys.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
     let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
     let mut args: Vec<String> =
-        if wants.args.is_empty() { named.map(str::to_owned).collect() } else { wants.args.to_vec() };
+        if pod_keys.args.is_empty() { named.map(str::to_owned).collect() } else { pod_keys.args.to_vec() };
     args.extend(process.args());
-    let resources = wants.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
+    let resources = pod_keys.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
     let resources: Vec<String> = resources.collect();
     if !resources.is_empty() {
         args.extend(["--resources".to_owned(), resources.join(" ")]);
     }
     let container = json!({
         "name": "worker",
-        "image": wants.image,
+        "image": pod_keys.image,
         "imagePullPolicy": "IfNotPresent",
         "args": args,
     });
-    let mut pod = template::pod(container, wants, scope);
+    let mut pod = template::pod(container, pod_keys, scope);
     for (name, value) in process.variables() {
         let variable = json!({ "name": name, "value": value });
         match pod["containers"][0]["env"].as_array_mut() {
@@ -91,14 +91,14 @@ pub fn worker(wants: &Wants, process: &ProcessKeys, scope: &Scope) -> Value {
 }
 
 /// The PodSpec of a job's program.
-pub fn program(wants: &Wants, scope: &Scope) -> Value {
+pub fn program(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     let container = json!({
         "name": "job",
-        "image": wants.image,
+        "image": pod_keys.image,
         "imagePullPolicy": "IfNotPresent",
-        "args": wants.args,
+        "args": pod_keys.args,
     });
-    template::pod(container, wants, scope)
+    template::pod(container, pod_keys, scope)
 }
 
 /// The workers of one group.

@@ -97,7 +97,7 @@ fn left_behind(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> O
     (!left.is_empty()).then(|| (why, deletes(&left)))
 }
 
-/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
+/// The worker Deployments of a group that are more than desired: those that are not ready first, then the youngest.
 fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
         live["metadata"]["labels"][GROUP_LABEL] == group && !is_terminating(live)

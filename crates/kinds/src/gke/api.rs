@@ -77,31 +77,31 @@ fn said(
     }
 }
 
-/// Compares what is wanted with what is live, under the rows of a section and the list of the API's fields. `last` is
+/// Compares what is desired with what is live, under the rows of a section and the list of the API's fields. `last` is
 /// what we set last, where the record knows it.
 pub fn compared(
     message: Message,
     rows: &[&'static Rule],
-    wanted: &Value,
+    desired: &Value,
     live: &Value,
     last: Option<&Value>,
 ) -> Compared {
-    let bodies = [Some(wanted), last];
+    let bodies = [Some(desired), last];
     let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
-    let live = &answered(message, wanted, live);
-    let mut compared = compare(&rules(message, rows, &bodies), wanted, live, last);
+    let live = &answered(message, desired, live);
+    let mut compared = compare(&rules(message, rows, &bodies), desired, live, last);
     // What is no longer said goes with what excludes it.
-    compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, wanted));
+    compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, desired));
     compared
 }
 
-/// A live thing with the names that GKE leaves out of its answers, where one is wanted: `LEGACY_DATAPATH` for no
+/// A live thing with the names that GKE leaves out of its answers, where one is desired: `LEGACY_DATAPATH` for no
 /// `datapathProvider`, and `UNSPECIFIED` for `releaseChannel: {}` of a cluster without a channel.
-fn answered(message: Message, wanted: &Value, live: &Value) -> Value {
+fn answered(message: Message, desired: &Value, live: &Value) -> Value {
     let mut answered = live.clone();
-    let Some(table) = wanted.as_object() else { return answered };
+    let Some(table) = desired.as_object() else { return answered };
     for place in leaves(message, table) {
-        let Some(want) = place.find(wanted).and_then(Value::as_str) else { continue };
+        let Some(want) = place.find(desired).and_then(Value::as_str) else { continue };
         let Some(field) = gke_field(message, &place.to_string()).filter(|field| field.is_name()) else {
             continue;
         };
@@ -122,11 +122,11 @@ fn answered(message: Message, wanted: &Value, live: &Value) -> Value {
 }
 
 /// Returns true if the desired state sets a field that excludes this one.
-fn is_excluded(path: &FieldPath, wanted: &Value) -> bool {
+fn is_excluded(path: &FieldPath, desired: &Value) -> bool {
     let is_one = |segment: &Segment| matches!(segment, Segment::Key(key) if ONE_OF.contains(&key.as_str()));
     let Some(at) = path.segments().iter().position(is_one) else { return false };
     let above: FieldPath = path.segments()[..at].iter().cloned().collect();
-    let beside = above.find(wanted).and_then(Value::as_object);
+    let beside = above.find(desired).and_then(Value::as_object);
     let other = |key: &&String| ONE_OF.contains(&key.as_str()) && !above.key(key).contains(path);
     beside.is_some_and(|beside| beside.keys().any(|key| other(&key)))
 }
@@ -255,17 +255,17 @@ pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value,
     calls.into_values().map(|of| request(message, of, body, live, path)).collect()
 }
 
-/// Fields that exclude each other: what is wanted takes the place of the others.
+/// Fields that exclude each other: what is desired takes the place of the others.
 /// Source: googleapis `cluster_service.proto`, `MaintenanceWindow.policy`, a oneof.
 const ONE_OF: [&str; 3] = ["dailyMaintenanceWindow", "recurringWindow", "recurringMaintenanceWindow"];
 
-/// Takes out of a live value what excludes something wanted.
-fn exclude(live: &mut Value, wanted: &Value) {
-    let (Some(live), Some(wanted)) = (live.as_object_mut(), wanted.as_object()) else { return };
-    if ONE_OF.iter().any(|name| wanted.contains_key(*name)) {
+/// Takes out of a live value what excludes something desired.
+fn exclude(live: &mut Value, desired: &Value) {
+    let (Some(live), Some(desired)) = (live.as_object_mut(), desired.as_object()) else { return };
+    if ONE_OF.iter().any(|name| desired.contains_key(*name)) {
         live.retain(|key, _| !ONE_OF.contains(&key.as_str()));
     }
-    for (key, inner) in wanted {
+    for (key, inner) in desired {
         if let Some(live) = live.get_mut(key) {
             exclude(live, inner);
         }
@@ -300,14 +300,14 @@ fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value 
 
 fn request(message: Message, of: CallOf, body: &Value, live: &Value, path: &str) -> Step {
     let at: FieldPath = of.root.parse().unwrap_or_default();
-    let wanted = match of.whole {
+    let desired = match of.whole {
         true => at.find(body).cloned().unwrap_or_default(),
         false => part_of(message, of, &at, body),
     };
     let mut value = if of.whole { at.find(live).cloned().unwrap_or(Value::Null) } else { Value::Null };
     settable(message, &at, &mut value);
-    exclude(&mut value, &wanted);
-    lay(&mut value, &wanted);
+    exclude(&mut value, &desired);
+    lay(&mut value, &desired);
     let nested = |fields: &str, value| {
         fields.rsplit('.').fold(value, |value, field| {
             let mut table = Map::new();

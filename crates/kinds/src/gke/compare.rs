@@ -51,7 +51,7 @@ pub struct Compared {
     pub others: Vec<(FieldPath, String)>,
 }
 
-/// Compares what is wanted with what is live under rules. `last` is what we set last, where the record knows it.
+/// Compares what is desired with what is live under rules. `last` is what we set last, where the record knows it.
 pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Compared {
     let mut compared = Compared::default();
     for rule in rules {
@@ -157,13 +157,13 @@ fn live_place(rule: &Rule) -> FieldPath {
     }
 }
 
-/// Returns true if a version is the wanted one or a newer one. A wanted version may leave its last parts open: `1.33`.
-pub fn reaches(version: &str, wanted: &str) -> bool {
+/// Returns true if a version is the desired one or a newer one. A desired version may leave its last parts open: `1.33`.
+pub fn reaches(version: &str, desired: &str) -> bool {
     let parts = |version: &str| -> Vec<u64> {
         version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
     };
-    let given = wanted.starts_with(|c: char| c.is_ascii_digit());
-    let (have, want) = (parts(version), parts(wanted));
+    let given = desired.starts_with(|c: char| c.is_ascii_digit());
+    let (have, want) = (parts(version), parts(desired));
     !given || have.is_empty() || have.iter().take(want.len()).ge(want.iter())
 }
 
@@ -190,7 +190,7 @@ impl Compared {
         });
     }
 
-    /// A field that is no longer wanted is left as it is: there is no default to go back to.
+    /// A field that is no longer desired is left as it is: there is no default to go back to.
     fn field(&mut self, rule: &Rule, path: FieldPath, want: &Value, have: &Value, equal: bool) {
         if want.is_null() || equal {
             return;
@@ -350,7 +350,7 @@ fn sorted(list: &Value) -> Vec<String> {
     items
 }
 
-/// The whole map to send where the API replaces it: what is live and not ours stays, ours is as wanted.
+/// The whole map to send where the API replaces it: what is live and not ours stays, ours is as desired.
 pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Value {
     let mut all = live.as_object().cloned().unwrap_or_default();
     for change in changes.iter().filter(|change| at.contains(&change.path) && change.after.is_none()) {

@@ -207,7 +207,7 @@ fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let workers = &status["workers"];
     let (running, present) = (count(&workers["running"]), count(&workers["present"]));
-    let wanted = count(&live["spec"]["worker"]["replicas"]);
+    let desired = count(&live["spec"]["worker"]["replicas"]);
     let why = match State::of(live) {
         State::Successful | State::Failed => {
             let is_left = present > 0 || status["scheduler"]["running"] == true;
@@ -219,9 +219,9 @@ fn find_fault(context: &ChangeContext) -> Option<Fault> {
         State::Runs if status["followed"] == false => {
             "what takes care of it was killed; it is taken up again".to_owned()
         }
-        State::Runs if running < wanted && status["scheduler"]["answers"] == true => {
+        State::Runs if running < desired && status["scheduler"]["answers"] == true => {
             let how = in_parentheses(&slurm::ended(&status["queue"]));
-            format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
+            format!("{} of {desired} workers not running{how}; they are started again", desired - running)
         }
         State::Runs => return None,
     };
@@ -255,7 +255,7 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
     }
     let workers = &status["workers"];
     let (running, registered) = (count(&workers["running"]), count(&workers["registered"]));
-    let wanted = count(&live["spec"]["worker"]["replicas"]);
+    let desired = count(&live["spec"]["worker"]["replicas"]);
     match slurm::readiness(&status["queue"]) {
         Some(failed @ Readiness::Failed(_)) => return failed,
         // Without any worker it can only wait. Jobs in the queue count as running: they are there.
@@ -271,12 +271,12 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
     if !to_the_end {
         return Readiness::Ready;
     }
-    if running == 0 && wanted > 0 && status["converging"] == false {
+    if running == 0 && desired > 0 && status["converging"] == false {
         let said = text(&status["message"]);
         let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-        return Readiness::Failed(format!("its program runs, but none of its {wanted} workers does{said}"));
+        return Readiness::Failed(format!("its program runs, but none of its {desired} workers does{said}"));
     }
-    Readiness::progressing(format!("its program runs, {registered} of {wanted} workers are registered"))
+    Readiness::progressing(format!("its program runs, {registered} of {desired} workers are registered"))
 }
 
 /// With what the program said last.
@@ -300,20 +300,20 @@ fn why_failed(status: &Value) -> String {
 fn status_line(live: &Value) -> StatusLine {
     let status = &live["status"];
     let workers = &status["workers"];
-    let wanted = count(&live["spec"]["worker"]["replicas"]);
+    let desired = count(&live["spec"]["worker"]["replicas"]);
     let (phase, mut said) = (text(&status["jobStatus"]), Vec::new());
     let mut facts = vec![
         ("phase", status["jobStatus"].clone()),
         ("started", status["startTime"].clone()),
         ("ended", status["endTime"].clone()),
         ("exit_code", status["exitCode"].clone()),
-        ("workers_wanted", json!(wanted)),
+        ("workers_wanted", json!(desired)),
     ];
     said.push(if phase.is_empty() { "not seen yet".to_owned() } else { phase.to_owned() });
     let state = State::of(live);
     if state == State::Runs {
         let address = text(&status["scheduler"]["address"]);
-        said.push(format!("{} of {wanted} workers registered", count(&workers["registered"])));
+        said.push(format!("{} of {desired} workers registered", count(&workers["registered"])));
         said.extend((!address.is_empty()).then(|| format!("scheduler at {address}")));
         said.extend(slurm::waits(&status["queue"]));
         facts.push(("scheduler", json!(address)));
@@ -331,12 +331,12 @@ fn status_line(live: &Value) -> StatusLine {
 /// Why a program that runs cannot compute: none of its workers is there.
 fn idle(live: &Value) -> Option<String> {
     let status = &live["status"];
-    let wanted = count(&live["spec"]["worker"]["replicas"]);
+    let desired = count(&live["spec"]["worker"]["replicas"]);
     let runs = status["jobStatus"] == "Running" && status["unasked"].is_null();
-    if !runs || wanted == 0 || count(&status["workers"]["registered"]) > 0 {
+    if !runs || desired == 0 || count(&status["workers"]["registered"]) > 0 {
         return None;
     }
-    let what = format!("its program runs, and none of its {wanted} workers is registered");
+    let what = format!("its program runs, and none of its {desired} workers is registered");
     let said = slurm::waits(&status["queue"]).unwrap_or_else(|| text(&status["message"]).to_owned());
     Some(if said.is_empty() { what } else { format!("{what}: {said}") })
 }

@@ -211,7 +211,7 @@ pub(crate) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
 pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
-    let (wanted, running) =
+    let (desired, running) =
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["running"]));
     let (of_cluster, adapts) =
         (live["kind"] == "Cluster", adaptive::bounds(&live["spec"]["worker"]).is_some());
@@ -224,12 +224,12 @@ pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
     } else if let Some(why) = adapts.then(|| adaptive::fault(status)).flatten() {
         why
-    } else if running < wanted {
+    } else if running < desired {
         let how = in_parentheses(&slurm::ended(&status["queue"]));
-        format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
-    } else if !adapts && count(&status["workers"]["present"]) > wanted {
-        let more = count(&status["workers"]["present"]) - wanted;
-        format!("{more} more than {wanted} workers are running; they are retired")
+        format!("{} of {desired} workers not running{how}; they are started again", desired - running)
+    } else if !adapts && count(&status["workers"]["present"]) > desired {
+        let more = count(&status["workers"]["present"]) - desired;
+        format!("{more} more than {desired} workers are running; they are retired")
     } else if let Some(what) = adaptive::unrestarted(status) {
         let how = in_parentheses(text(&status["message"]));
         format!("{what}{how}; this is tried again")
@@ -252,7 +252,7 @@ pub(crate) fn readiness(wait: &Await, live: &Value) -> Readiness {
 
 fn judged(wait: &Await, live: &Value) -> Readiness {
     let status = &live["status"];
-    let (wanted, whose) = desired(wait, live);
+    let (desired, whose) = desired(wait, live);
     let workers = &status["workers"];
     let (running, registered) = (count(&workers["running"]), count(&workers["registered"]));
     let ended = |what: String| match text(&status["message"]) {
@@ -279,8 +279,8 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
         let waits = adaptive::readiness(bounds, status);
         return waits.or_else(|| skewed(status)).unwrap_or_else(|| unlike(status));
     }
-    if running < wanted && !converging {
-        return Readiness::Failed(ended(format!("{running} of {wanted} workers{whose} are running")));
+    if running < desired && !converging {
+        return Readiness::Failed(ended(format!("{running} of {desired} workers{whose} are running")));
     }
     if status["scheduler"]["answers"] != true {
         return Readiness::progressing(adaptive::SILENT);
@@ -297,19 +297,19 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     if let Some(what) = adaptive::unrestarted(status).filter(|_| !converging) {
         return Readiness::Failed(ended(what));
     }
-    if registered < wanted {
-        return Readiness::progressing(format!("{registered} of {wanted} workers{whose} are registered"));
+    if registered < desired {
+        return Readiness::progressing(format!("{registered} of {desired} workers{whose} are registered"));
     }
     if converging {
         return Readiness::progressing("workers that are no longer wanted are ending");
     }
-    if count(&workers["present"]) > wanted {
+    if count(&workers["present"]) > desired {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
     unlike(status)
 }
 
-/// Versions that do not work together. Those of an environment that is no longer wanted may be on their way out.
+/// Versions that do not work together. Those of an environment that is no longer desired may be on their way out.
 fn skewed(status: &Value) -> Option<Readiness> {
     let skew = text(&status["skew"]);
     let said = !skew.is_empty() && status["converging"] != true;
@@ -336,19 +336,19 @@ pub fn ended(log: Option<String>, program: &str) -> Cause {
 
 pub(crate) fn status_line(live: &Value) -> StatusLine {
     let status = &live["status"];
-    let (wanted, registered) =
+    let (desired, registered) =
         (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["registered"]));
     let bounds = adaptive::bounds(&live["spec"]["worker"]);
-    let wanted = bounds.map_or(wanted, |_| count(&status["workers"]["wanted"]));
+    let desired = bounds.map_or(desired, |_| count(&status["workers"]["wanted"]));
     let mut said = Vec::new();
-    let mut facts = vec![("workers", json!(registered)), ("workers_desired", json!(wanted))];
+    let mut facts = vec![("workers", json!(registered)), ("workers_desired", json!(desired))];
     let address = text(&status["scheduler"]["address"]);
     if !address.is_empty() {
         said.push(format!("scheduler at {address}"));
         facts.push(("scheduler", json!(address)));
         facts.push(("dashboard", status["scheduler"]["dashboard"].clone()));
     }
-    said.push(format!("{registered} of {wanted} workers registered"));
+    said.push(format!("{registered} of {desired} workers registered"));
     if let Some(Bounds { least, most }) = bounds {
         said.push(format!("adapts between {least} and {most}"));
         facts.push(("workers_least", json!(least)));

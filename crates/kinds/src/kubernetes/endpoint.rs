@@ -121,7 +121,7 @@ pub fn pods(service: &Value) -> Option<Query> {
 ///
 /// # Errors
 /// There is none; why, as far as the pods say.
-pub fn choose(list: &Value, wanted: &[PodPort], current: Option<&str>) -> Result<PodFound, String> {
+pub fn choose(list: &Value, desired: &[PodPort], current: Option<&str>) -> Result<PodFound, String> {
     let staying = || {
         PodState::each(list)
             .filter(|pod| !pod.is_terminating() && !matches!(pod.phase(), "Succeeded" | "Failed"))
@@ -134,7 +134,7 @@ pub fn choose(list: &Value, wanted: &[PodPort], current: Option<&str>) -> Result
         ready.min_by_key(|pod| text(&pod.0["metadata"]["creationTimestamp"]))
     };
     let Some(PodState(pod)) = kept.or_else(oldest) else { return Err(why_none(list, staying().count())) };
-    let ports: Result<Vec<u16>, String> = wanted.iter().map(|port| number(port, pod)).collect();
+    let ports: Result<Vec<u16>, String> = desired.iter().map(|port| number(port, pod)).collect();
     Ok(PodFound {
         namespace: text(&pod["metadata"]["namespace"]).to_owned(),
         name: text(&pod["metadata"]["name"]).to_owned(),

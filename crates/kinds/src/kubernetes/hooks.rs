@@ -180,8 +180,8 @@ mod tests {
             ("post-rollback", Fate::LeftOut),
             ("crd-install", Fate::Plain),
         ];
-        for (events, wanted) in ordered {
-            assert_eq!(fate(&job(events), Hooks::Ordered), wanted, "{events}");
+        for (events, desired) in ordered {
+            assert_eq!(fate(&job(events), Hooks::Ordered), desired, "{events}");
             assert_eq!(fate(&job(events), Hooks::None), Fate::LeftOut, "{events}");
         }
         let once = [
@@ -190,8 +190,8 @@ mod tests {
             ("post-install,pre-delete", Fate::After(-5)),
             ("post-delete", Fate::LeftOut),
         ];
-        for (events, wanted) in once {
-            assert_eq!(fate(&job(events), Hooks::Once), wanted, "{events}");
+        for (events, desired) in once {
+            assert_eq!(fate(&job(events), Hooks::Once), desired, "{events}");
         }
         // What is only there is there at each upgrade.
         assert_eq!(fate(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered), Fate::Before(0));

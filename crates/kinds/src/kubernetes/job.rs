@@ -16,7 +16,7 @@ use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{self, broken, gpus, gpus_held, pending};
 use crate::kubernetes::request_stage::Requested;
 use crate::kubernetes::requests::object_program;
-use crate::kubernetes::template::{self, Wants};
+use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::scope::Scope;
 use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::short_forms::seconds;
@@ -178,8 +178,8 @@ pub fn pod_template(
     place: &FieldPath,
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
-    let wants = section.wants();
-    let mut pod = template::bare(Role::Job.container(), &wants, scope);
+    let pod_keys = section.pod_keys();
+    let mut pod = template::bare(Role::Job.container(), &pod_keys, scope);
     for (key, words) in [("command", &section.command), ("args", &section.args)] {
         if !words.is_empty() {
             pod["containers"][0][key] = json!(words);
@@ -200,7 +200,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
     let origin = FieldPath::keys([SECTION, key]);
     let at = FieldPath::keys(["spec", "template"]);
     let (mut template, mut provenance) = pod_template(section, &origin, &at, scope);
-    let mut depends_on = template::dependencies(&[&section.wants()], namespace, None, scope);
+    let mut depends_on = template::dependencies(&[&section.pod_keys()], namespace, None, scope);
     if let Some(request) = request {
         request.mark(&mut template["metadata"]);
         depends_on.push(request.address.clone());
@@ -253,8 +253,8 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
 }
 
 impl Job {
-    pub(crate) fn wants(&self) -> Wants<'_> {
-        Wants { image: &self.image, args: &self.args, keys: &self.keys, resources: None }
+    pub(crate) fn pod_keys(&self) -> PodSpecKeys<'_> {
+        PodSpecKeys { image: &self.image, args: &self.args, keys: &self.keys, resources: None }
     }
 }
 
@@ -393,7 +393,7 @@ fn ready(wait: &Await, job: &Value, waiting: Option<Readiness>) -> Readiness {
         return Readiness::Failed(format!("{}: {}", text(&failed["reason"]), text(&failed["message"])));
     }
     match waiting {
-        // It is as it is wanted, and does nothing: no apply waits for it, and nobody calls it ready.
+        // It is as it is desired, and does nothing: no apply waits for it, and nobody calls it ready.
         Some(Readiness::Progressing(_)) if wait.facts == Facts::Suspended => {
             let what =
                 "suspended by the stack itself (`spec.suspend`): nothing runs until that is false".to_owned();

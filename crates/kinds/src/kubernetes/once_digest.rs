@@ -23,7 +23,7 @@ enum Bounds {
     In,
 }
 
-/// Returns true if a digest in a record is that of a thing as it is wanted. Records from before spellings counted for nothing
+/// Returns true if a digest in a record is that of a thing as it is desired. Records from before spellings counted for nothing
 /// hold a digest of the text as it stood. Those from before pods had bounds may include bounds that a user wrote out. What such
 /// a record knows must not run again for that.
 pub fn is(made: &str, resource: &Resource) -> bool {

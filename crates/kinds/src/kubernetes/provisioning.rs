@@ -11,7 +11,7 @@ use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
 use crate::kubernetes::request_stage::{Around, Requested, Stage, api, asks, in_words, missing};
 use crate::kubernetes::requests::object_program;
-use crate::kubernetes::template::{self, Wants};
+use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::pod_security;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
@@ -158,7 +158,7 @@ pub fn lower(
     let origin = FieldPath::keys([SECTION, key]);
     let address = Address::of(SECTION, key);
     let place = FieldPath::keys(["template"]);
-    let own = Wants {
+    let own = PodSpecKeys {
         image: section.image.as_deref().unwrap_or(ANY_IMAGE),
         args: &[],
         keys: &section.keys,
@@ -168,7 +168,7 @@ pub fn lower(
         Some((key, job)) => {
             let of_job = FieldPath::keys([job::SECTION, key]);
             let (template, provenance) = job::pod_template(job, &of_job, &place, scope);
-            let depends_on = template::dependencies(&[&job.wants()], namespace, None, scope);
+            let depends_on = template::dependencies(&[&job.pod_keys()], namespace, None, scope);
             (template, provenance, (job.at_a_time(), origin.key("job")), depends_on)
         }
         None => {
@@ -287,13 +287,13 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
 /// The pod template that the section itself describes.
 fn described(
     section: &ProvisioningRequest,
-    wants: &Wants<'_>,
+    pod_keys: &PodSpecKeys<'_>,
     origin: &FieldPath,
     place: &FieldPath,
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let at = place.key("spec");
-    let mut pod = template::bare(Role::Requested.container(), wants, scope);
+    let mut pod = template::bare(Role::Requested.container(), pod_keys, scope);
     pod["restartPolicy"] = json!("Never");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     let mut whole = json!({ "spec": pod });
@@ -408,7 +408,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let request = found.itself();
     let (stage, of) = Stage::of(request, &Around::of(found)?);
     let since = of.map_or(&request["metadata"]["creationTimestamp"], |of| &of["lastTransitionTime"]);
-    let wanted = count(&request["spec"]["podSets"][0]["count"]);
+    let desired = count(&request["spec"]["podSets"][0]["count"]);
     let begun = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
     let longest = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
     let longest = longest.and_then(|seconds| seconds.parse().ok()).unwrap_or(LONGEST);
@@ -421,7 +421,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     };
     let until = until.and_then(|(what, after)| Some((what, begun?.checked_add(after).ok()?.to_string())));
     let by = |meant: Stage| until.as_ref().filter(|_| stage == meant).map(|(_, end)| end);
-    let pods = format!("nodes for {wanted} pod{}", if wanted == 1 { "" } else { "s" });
+    let pods = format!("nodes for {desired} pod{}", if desired == 1 { "" } else { "s" });
     Ok(StatusLine {
         line: match since.as_str() {
             Some(since) => format!("{} since {since}; {pods}", stage.word()),
@@ -430,7 +430,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         facts: vec![
             ("stage", json!(stage.word())),
             ("since", since.clone()),
-            ("pods_wanted", json!(wanted)),
+            ("pods_wanted", json!(desired)),
             ("pods_must_start_by", json!(by(Stage::Provisioned))),
             ("nodes_go_at", json!(by(Stage::Used))),
         ],

@@ -16,7 +16,7 @@ use model::address::{Address, FieldPath};
 pub const QUEUED_TAINT: &str = "cloud.google.com/gke-queued";
 
 /// Settings of a pod in the short form that sections share: what it runs, with what and where.
-pub struct Wants<'a> {
+pub struct PodSpecKeys<'a> {
     pub image: &'a str,
     /// Arguments of the image's entry point; none for the default ones.
     pub args: &'a [String],
@@ -29,7 +29,7 @@ pub struct Wants<'a> {
 /// Returns the addresses that a thing with these pods depends on: its namespace, the operator that makes the pods, the pools, the
 /// driver where GPUs are asked for, and the checks of those pools. A check needs a free GPU, so it comes first.
 pub fn dependencies(
-    pods: &[&Wants],
+    pods: &[&PodSpecKeys],
     namespace: &str,
     operator: Option<Address>,
     scope: &Scope,
@@ -73,12 +73,12 @@ pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Ve
 }
 
 /// A PodSpec with one container, of which only the image is said.
-pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
-    pod(json!({ "name": name, "image": wants.image, "imagePullPolicy": "IfNotPresent" }), wants, scope)
+pub fn bare(name: &str, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
+    pod(json!({ "name": name, "image": pod_keys.image, "imagePullPolicy": "IfNotPresent" }), pod_keys, scope)
 }
 
 /// A PodSpec with one container: what it gets, and the nodes that it may run on.
-pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
+pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     let PodKeys {
         gpus: _,
         cpu,
@@ -91,8 +91,8 @@ pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
         annotations: _,
         pod: _,
         confined: _,
-    } = wants.keys;
-    let gpus = wants.keys.gpus();
+    } = pod_keys.keys;
+    let gpus = pod_keys.keys.gpus();
     let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !variables.is_empty() {
@@ -135,7 +135,7 @@ pub fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
         ] } });
     }
     machines.place(&mut pod_spec);
-    if wants.keys.is_confined() {
+    if pod_keys.keys.is_confined() {
         pod_security::confine(&mut pod_spec);
     }
     pod_spec

@@ -11,7 +11,7 @@ use super::{CapacityOptions, External, Hourly, Owner, Resource, Target};
 pub struct Lowered {
     /// The owner of the resources.
     pub owner: Owner,
-    /// Where they are wanted.
+    /// Where they are desired.
     pub target: Target,
     /// All of them, in the order of making. Plans share them: there may be ten thousand.
     pub resources: Arc<[Resource]>,

@@ -23,13 +23,13 @@ impl<'a> Named<'a> {
         Self { places }
     }
 
-    /// The places of those that `wanted`, an address or a whole section, names.
-    pub fn by(&self, wanted: &Address) -> &[usize] {
-        self.places.get(wanted.as_str()).map_or(&[], Vec::as_slice)
+    /// The places of those that `desired`, an address or a whole section, names.
+    pub fn by(&self, desired: &Address) -> &[usize] {
+        self.places.get(desired.as_str()).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Returns true if `wanted`, an address or a whole section, names `address`.
-pub fn names(wanted: &Address, address: &Address) -> bool {
-    wanted == address || wanted.as_str() == address.section()
+/// Returns true if `desired`, an address or a whole section, names `address`.
+pub fn names(desired: &Address, address: &Address) -> bool {
+    desired == address || desired.as_str() == address.section()
 }

@@ -8,7 +8,7 @@ use crate::observe::inputs::Inputs;
 use model::resource::Resource;
 use model::schema::Schema;
 
-/// Of the custom kinds among what is wanted, by `apiVersion` and kind.
+/// Of the custom kinds among what is desired, by `apiVersion` and kind.
 #[derive(Default)]
 pub(crate) struct Shapes(BTreeMap<(String, String), Schema>);
 
@@ -17,8 +17,8 @@ impl Shapes {
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";
         let live = inputs.world.inside.live().into_iter().flatten().map(|(_, live)| live);
-        let wanted = inputs.desired.iter().map(|resource| &resource.body);
-        let definitions: Vec<&Value> = live.chain(wanted).filter(is_definition).collect();
+        let desired = inputs.desired.iter().map(|resource| &resource.body);
+        let definitions: Vec<&Value> = live.chain(desired).filter(is_definition).collect();
         let mut shapes = BTreeMap::new();
         if definitions.is_empty() {
             return Self(shapes);

@@ -1,6 +1,6 @@
 //! Differences between a desired and a live Kubernetes object.
 //!
-//! Wanted fields are compared with live ones; fields that our manager owns and that are no longer wanted are
+//! Wanted fields are compared with live ones; fields that our manager owns and that are no longer desired are
 //! given up. What we neither want nor own causes nothing. That holds for kinds that we never saw: lists are
 //! matched by the schema's keys where there is a schema, and by the keys that managedFields names.
 //! Source: seen on kube-apiserver 1.36: managedFields state list keys after defaulting, and fields whose
@@ -56,7 +56,7 @@ pub fn maker(live: &Value) -> Option<(String, String)> {
     Some((first.manager.to_owned(), first.time.to_owned()))
 }
 
-/// Fields that others set on a live object, whenever, beyond what is wanted and what is left to them.
+/// Fields that others set on a live object, whenever, beyond what is desired and what is left to them.
 /// `manager` is ours. Not among them: what is removed, and what controllers keep books in, status, annotations, finalizers
 /// and owners.
 pub fn set_by_others(
@@ -124,7 +124,7 @@ fn entries(live: &Value) -> impl Iterator<Item = Owner<'_>> {
     })
 }
 
-/// Compares a wanted object with the live one. `effect` tells what changing a field does.
+/// Compares a desired object with the live one. `effect` tells what changing a field does.
 pub fn compare<'a>(
     desired: &'a Value,
     live: &'a Value,
@@ -343,7 +343,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reports fields that our manager owns, that are live, and that are no longer wanted.
+    /// Reports fields that our manager owns, that are live, and that are no longer desired.
     fn given_up(
         &mut self,
         fields: &'a Value,
@@ -431,7 +431,7 @@ fn position(list: &Value, keys: &Map<String, Value>, schema: Option<&Schema>) ->
     exact.or_else(|| items.iter().position(fits))
 }
 
-/// For each wanted item the live one with its keys. Where no default is known, the server may have filled in a key that
+/// For each desired item the live one with its keys. Where no default is known, the server may have filled in a key that
 /// the item does not say: then it is one of those that no other item names.
 fn paired(keys: &[String], items: &[Value], have: &[Value], schema: Option<&Schema>) -> Vec<Option<usize>> {
     let values = |item: &Value| key_values(keys, item, schema);

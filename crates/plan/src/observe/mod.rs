@@ -41,7 +41,7 @@ pub(crate) struct Observed<'a> {
     /// The shapes of custom kinds.
     pub(crate) shapes: Shapes,
     /// The desired resources, keyed by their identity in the API.
-    pub(crate) wanted: ByIdentity<'a>,
+    pub(crate) desired: ByIdentity<'a>,
     /// Wanted definitions, by plural and group of their kind.
     definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
     /// The names of things for people.
@@ -54,7 +54,7 @@ impl<'a> Observed<'a> {
             inputs,
             manager: inputs.owner.field_manager(),
             shapes: Shapes::of(inputs),
-            wanted: resource::by_identity(&inputs.desired),
+            desired: resource::by_identity(&inputs.desired),
             definitions: definitions(&inputs.desired),
             known: Known::of(&inputs.desired, inputs.world.record.as_ref()),
         }
@@ -73,7 +73,7 @@ impl<'a> Observed<'a> {
         definition.is_some_and(|other| served(&other.body).any(|version| version == object.gvk.version))
     }
 
-    /// The wanted definition of an object's kind.
+    /// The desired definition of an object's kind.
     pub(crate) fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
         self.definitions.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
     }
@@ -233,12 +233,12 @@ fn served(definition: &Value) -> impl Iterator<Item = &str> {
     versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str())
 }
 
-/// An object that we have applied in another version of its API is applied once in the wanted one: which fields are ours
+/// An object that we have applied in another version of its API is applied once in the desired one: which fields are ours
 /// is noted under a version, and the note goes with it when the server no longer knows that version.
 /// Source: `merge/update.go` of structured-merge-diff (recalled): managers of versions that cannot be converted are dropped.
-fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
+fn other_version(desired: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
     let applied = diff::applied_in(live, manager)?;
-    let now = wanted["apiVersion"].as_str().filter(|now| *now != applied)?;
+    let now = desired["apiVersion"].as_str().filter(|now| *now != applied)?;
     Some(FieldChange {
         path: FieldPath::keys(["apiVersion"]),
         before: Some(applied.into()),
@@ -301,9 +301,9 @@ pub(crate) fn fingerprint(live: &Value, relied: &Relied) -> String {
     hasher.finalize().to_hex().as_str()[..16].to_owned()
 }
 
-/// The addresses of what is wanted and of what the record knows, by identity.
+/// The addresses of what is desired and of what the record knows, by identity.
 pub(crate) struct Known<'a> {
-    wanted: HashMap<&'a Identity, (&'a Address, KindId)>,
+    addresses: HashMap<&'a Identity, (&'a Address, KindId)>,
     /// The pods that the checks of the file run, and the checks.
     pods: HashMap<Identity, &'a Address>,
 }
@@ -312,10 +312,10 @@ impl<'a> Known<'a> {
     fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.id())));
-        let wanted = desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind)));
-        let checks = desired.iter().filter(|wanted| wanted.kind == KindId::Check);
-        let pods = checks.map(|wanted| (Identity::Object(check::pod(&wanted.body)), &wanted.address));
-        Self { wanted: recorded.chain(wanted).collect(), pods: pods.collect() }
+        let of_file = desired.iter().map(|resource| (&resource.identity, (&resource.address, resource.kind)));
+        let checks = desired.iter().filter(|resource| resource.kind == KindId::Check);
+        let pods = checks.map(|resource| (Identity::Object(check::pod(&resource.body)), &resource.address));
+        Self { addresses: recorded.chain(of_file).collect(), pods: pods.collect() }
     }
 
     /// The check of the file whose pod a thing is.
@@ -324,7 +324,7 @@ impl<'a> Known<'a> {
     }
 
     pub(crate) fn find(&self, identity: &Identity) -> (Address, KindId) {
-        if let Some((address, kind)) = self.wanted.get(identity) {
+        if let Some((address, kind)) = self.addresses.get(identity) {
             return ((*address).clone(), *kind);
         }
         match identity {

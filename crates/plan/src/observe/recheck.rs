@@ -12,7 +12,7 @@ use model::secrets::given::Given;
 /// Relations of a live object to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Still {
-    /// As it is wanted already, and ours.
+    /// As it is desired already, and ours.
     ReadSet,
     /// As the change was planned for: whatever moved, the plan does not depend on it.
     Planned,

@@ -149,33 +149,35 @@ fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usiz
     let depends_on = || {
         changes.iter().enumerate().flat_map(|(after, change)| {
             let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
-            let is_handed = move |wanted: &Address| {
-                handed.iter().any(|(taker, deleted)| *taker == after && changes[*deleted].address == *wanted)
+            let is_handed = move |dependency: &Address| {
+                handed
+                    .iter()
+                    .any(|(taker, deleted)| *taker == after && changes[*deleted].address == *dependency)
             };
             // What the one follows that waits is before the other all the same.
             let depends_on = resource.into_iter().flat_map(|resource| &resource.depends_on);
-            let depends_on = depends_on.flat_map(|wanted| match resources.get(wanted) {
-                Some(waits) if is_handed(wanted) => waits.depends_on.iter().collect(),
-                _ => vec![wanted],
+            let depends_on = depends_on.flat_map(|dependency| match resources.get(dependency) {
+                Some(waits) if is_handed(dependency) => waits.depends_on.iter().collect(),
+                _ => vec![dependency],
             });
-            depends_on.map(move |wanted| (wanted, after)).collect::<Vec<_>>()
+            depends_on.map(move |dependency| (dependency, after)).collect::<Vec<_>>()
         })
     };
-    let before = |wanted: &Address| -> Vec<usize> {
+    let before = |dependency: &Address| -> Vec<usize> {
         let stays = |before: &usize| changes[*before].action != Action::Delete;
-        named.by(wanted).iter().copied().filter(stays).collect()
+        named.by(dependency).iter().copied().filter(stays).collect()
     };
     // Many that follow a whole section share the list of what is in it.
     let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
-    for (wanted, after) in depends_on() {
-        followers.entry(wanted).or_default().push(after);
+    for (dependency, after) in depends_on() {
+        followers.entry(dependency).or_default().push(after);
     }
-    followers.retain(|wanted, after| order.is_long(named.by(wanted).len(), after.len()));
-    for (wanted, after) in depends_on().filter(|(wanted, _)| !followers.contains_key(wanted)) {
-        order.all(&before(wanted), &[after]);
+    followers.retain(|dependency, after| order.is_long(named.by(dependency).len(), after.len()));
+    for (dependency, after) in depends_on().filter(|(dependency, _)| !followers.contains_key(dependency)) {
+        order.all(&before(dependency), &[after]);
     }
-    for (wanted, after) in &followers {
-        order.all(&before(wanted), after);
+    for (dependency, after) in &followers {
+        order.all(&before(dependency), after);
     }
     order
 }

@@ -63,9 +63,9 @@ struct Thing<'a> {
     change: &'a Change,
     rank: u32,
     live: &'a Value,
-    wanted: Option<&'a Resource>,
+    desired: Option<&'a Resource>,
     live_pods: Pods,
-    wanted_pods: Pods,
+    desired_pods: Pods,
 }
 
 impl<'a> Thing<'a> {
@@ -112,10 +112,10 @@ impl<'a> Thing<'a> {
         self.deletes() && self.change.steps.is_empty()
     }
 
-    /// The GPUs of a pool that is live, or wanted.
+    /// The GPUs of a pool that is live, or desired.
     fn gpu(&self) -> Option<&'a str> {
         self.pool()?;
-        let body = self.wanted.map_or(self.live, |wanted| &wanted.body);
+        let body = self.desired.map_or(self.live, |desired| &desired.body);
         body["config"]["accelerators"][0]["acceleratorType"].as_str()
     }
 
@@ -145,21 +145,21 @@ pub(crate) struct Edges {
 
 impl<'a> Relations<'a> {
     pub fn of(changes: &'a [Change], desired: &'a [Resource], world: &'a World) -> Self {
-        let wanted: HashMap<&Identity, &Resource> =
+        let desired: HashMap<&Identity, &Resource> =
             desired.iter().map(|resource| (&resource.identity, resource)).collect();
         let any_delete = changes.iter().any(|change| change.action == Action::Delete);
         let thing = |change: &'a Change| {
             let live = world.find(&change.identity).unwrap_or(&Value::Null);
             debug_assert!(change.before.is_null() || !live.is_null(), "what goes was read");
-            let wanted = wanted.get(&change.identity).copied();
+            let desired = desired.get(&change.identity).copied();
             let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
             Thing {
                 rank: kinds::of(change.kind).rank,
                 live_pods: pods(live),
-                wanted_pods: wanted.map(|wanted| pods(&wanted.body)).unwrap_or_default(),
+                desired_pods: desired.map(|desired| pods(&desired.body)).unwrap_or_default(),
                 change,
                 live,
-                wanted,
+                desired,
             }
         };
         let things: Vec<Thing> = changes.iter().map(thing).collect();
@@ -355,12 +355,12 @@ impl<'a> Relations<'a> {
         let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
         for (place, thing) in self.places(Thing::is_deleted_itself) {
-            for wanted in thing.wanted.iter().flat_map(|resource| &resource.depends_on) {
-                followers.entry(wanted).or_default().push(place);
+            for dependency in thing.desired.iter().flat_map(|resource| &resource.depends_on) {
+                followers.entry(dependency).or_default().push(place);
             }
         }
-        for (wanted, followers) in followers {
-            self.relate(&followers, named.by(wanted), edges);
+        for (dependency, followers) in followers {
+            self.relate(&followers, named.by(dependency), edges);
         }
     }
 
@@ -453,12 +453,12 @@ impl<'a> Relations<'a> {
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
         let left = kinds::kubernetes::check::is_pod(&deleted.change.identity, &deleted.change.address);
         if left || deleted.freed_capacity() == FreedCapacity::Nodes {
-            return same || deleted.live_pods.may_meet(&other.wanted_pods);
+            return same || deleted.live_pods.may_meet(&other.desired_pods);
         }
         let of_it = |object: &ObjectId| {
             let (of, beside) =
                 (text(&deleted.live["spec"]["cluster"]), deleted.object().map(|deleted| &deleted.namespace));
-            let group = other.wanted.map_or("", |wanted| text(&wanted.body["spec"]["cluster"]));
+            let group = other.desired.map_or("", |desired| text(&desired.body["spec"]["cluster"]));
             beside == Some(&object.namespace) && (object.name == of || group == of)
         };
         deleted.freed_capacity() == FreedCapacity::WorkerCount && (same || other.object().is_some_and(of_it))

@@ -132,7 +132,7 @@ fn live(changes: &[Change]) -> World {
 }
 
 /// Returns desired resources that follow what is drawn; their other fields do not matter here.
-fn wanted(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
+fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
     let resource = |(drawn_one, change): (&Drawn, &Change)| {
         let depends_on = drawn_one.depends_on.iter().map(|other| {
             let other = &changes[other.index(drawn.len())].address;
@@ -215,13 +215,13 @@ fn later_in(of: &Relations, other: &Thing, deleted: &Thing) -> bool {
         resource
             .depends_on
             .iter()
-            .any(|wanted| crate::observe::address_match::names(wanted, &deleted.change.address))
+            .any(|desired| crate::observe::address_match::names(desired, &deleted.change.address))
     };
     other.rank > deleted.rank
         && (deleted.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
             || of.is_served(inside, deleted)
-            || other.wanted.is_some_and(depends_on)
+            || other.desired.is_some_and(depends_on)
             || names(other.live, inside, object))
 }
 
@@ -234,7 +234,7 @@ proptest! {
         let changes = drawn.iter().enumerate().map(|(place, one)| (one.clone(), change(one, place)));
         let (drawn, changes): (Vec<Drawn>, Vec<Change>) =
             changes.filter(|(_, change)| known.insert(change.identity.clone())).unzip();
-        let desired = wanted(&drawn, &changes);
+        let desired = desired(&drawn, &changes);
         let world = live(&changes);
         let relations = Relations::of(&changes, &desired, &world);
         let plain = pairwise(&relations);

@@ -66,7 +66,7 @@ impl Planner<'_> {
     }
 }
 
-/// Fields of the live definition's versions that the wanted one no longer has, outermost only.
+/// Fields of the live definition's versions that the desired one no longer has, outermost only.
 fn removed(desired: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for old in live["spec"]["versions"].as_array().into_iter().flatten() {

@@ -45,14 +45,15 @@ fn counting_number<'w>(world: &'w World, cluster: &ObjectId) -> Option<Counting<
 }
 
 impl Counting<'_> {
-    /// How it differs from the wanted one. A changed number of the cluster is handed on by the operator.
-    fn differs(&self, wanted: &Value, cluster: &Value) -> Option<FieldChange> {
+    /// How it differs from the desired one. A changed number of the cluster is handed on by the operator.
+    fn differs(&self, desired: &Value, cluster: &Value) -> Option<FieldChange> {
         let path = dask::api::replicas_path();
-        let number = self.number.filter(|number| *number != wanted && path.find(cluster) == Some(wanted))?;
+        let number =
+            self.number.filter(|number| *number != desired && path.find(cluster) == Some(desired))?;
         let unknown = || ("others".to_owned(), "an unknown time".to_owned());
         Some(FieldChange {
             before: Some(number.clone()),
-            after: Some(wanted.clone()),
+            after: Some(desired.clone()),
             effect: Effect::InPlace,
             note: Some(format!("of {}, which decides", self.group)),
             drift: Some(diff::written_by(self.live, &path).unwrap_or_else(unknown)),
@@ -65,8 +66,8 @@ impl Counting<'_> {
 /// How the number of workers that counts differs from that of the file, where the file has one.
 pub(crate) fn number_changed(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
     let cluster = resource.identity.object().filter(|object| object.gvk == dask::api::cluster())?;
-    let wanted = dask::api::replicas_path().find(&resource.body)?;
-    counting_number(world, cluster)?.differs(wanted, live)
+    let desired = dask::api::replicas_path().find(&resource.body)?;
+    counting_number(world, cluster)?.differs(desired, live)
 }
 
 /// The code of what is said of a cluster that a CronJob deletes.
@@ -98,8 +99,8 @@ impl Planner<'_> {
         }
         let path = dask::api::replicas_path();
         match path.find(&resource.body) {
-            Some(wanted) if of_cluster => {
-                self.default_group(object, wanted, live, compared);
+            Some(desired) if of_cluster => {
+                self.default_group(object, desired, live, compared);
                 self.two_writers(resource, object);
             }
             Some(_) => {}
@@ -108,11 +109,11 @@ impl Planner<'_> {
     }
 
     /// Compares a number of the file's with that of the group that counts, and has what a plan shows depend on it.
-    fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
+    fn default_group(&self, cluster: &ObjectId, desired: &Value, live: &Value, compared: &mut Compared) {
         let Some(counts) = counting_number(self.seen.inputs.world, cluster) else { return };
         let relied = dask::api::replicas_path().key("default group").to_string();
         compared.relied.add(&relied, counts.number.unwrap_or(&Value::Null));
-        compared.changes.extend(counts.differs(wanted, live));
+        compared.changes.extend(counts.differs(desired, live));
     }
 
     /// Notes a foreign autoscaler that writes the number that is the file's: `KubeCluster.adapt` makes one.
@@ -287,15 +288,15 @@ impl Planner<'_> {
     /// Warns of Dask clusters that this plan creates on nodes whose metadata server gives pods the nodes' service account.
     pub(crate) fn tell_node_accounts(&mut self) {
         let inputs = self.seen.inputs;
-        let wanted = resource::by_identity(&inputs.desired);
+        let desired = resource::by_identity(&inputs.desired);
         // Of what stays, what its section does not say counts, too.
         let made = self.changes.iter().filter(|change| change.action.makes());
         let made: HashSet<&Identity> = made.map(|change| &change.identity).collect();
         let stays = |identity: &Identity| inputs.world.find(identity).filter(|_| !made.contains(identity));
-        let body = |identity: &Identity| stays(identity).or(wanted.get(identity).map(|own| &own.body));
+        let body = |identity: &Identity| stays(identity).or(desired.get(identity).map(|own| &own.body));
         let Some(cluster) = inputs.target.gke.clone().map(Identity::Cluster) else { return };
         let Some(cluster) = body(&cluster).filter(|cluster| !autopilot::is_on(cluster)) else { return };
-        let edited = wanted.values().find(|resource| matches!(resource.identity, Identity::Cluster(_)));
+        let edited = desired.values().find(|resource| matches!(resource.identity, Identity::Cluster(_)));
         let identity_pool =
             |cluster: &Value| !text(&cluster["workloadIdentityConfig"]["workloadPool"]).is_empty();
         let shields = identity_pool(cluster) || edited.is_some_and(|edited| identity_pool(&edited.body));
@@ -315,7 +316,7 @@ impl Planner<'_> {
         let made =
             self.changes.iter().filter(|change| change.kind == KindId::DaskCluster && change.action.makes());
         let notes = made.filter_map(|change| {
-            let spec = &wanted.get(&change.identity)?.body["spec"];
+            let spec = &desired.get(&change.identity)?.body["spec"];
             let own = ["scheduler", "worker"].map(|part| spec[part]["spec"]["nodeSelector"][POOL_LABEL].as_str());
             let is_on = |pool: &&&str| own.iter().any(|own| own.is_none_or(|own| own == **pool));
             let pools: Vec<String> = exposed.iter().filter(is_on).map(|pool| format!("node_pool.{pool}")).collect();
@@ -349,7 +350,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The DaskCluster that a wanted group or autoscaler is attached to.
+    /// The DaskCluster that a desired group or autoscaler is attached to.
     fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
         let Identity::Object(object) = &resource.identity else { return None };
         let of_host = object.gvk == kinds::hosts::api::group();

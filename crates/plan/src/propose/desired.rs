@@ -22,11 +22,11 @@ use model::resource::{Effect, FieldChange, Identity, KindId, Resource};
 
 impl Planner<'_> {
     /// Proposes a change for each desired resource, in the order of the file.
-    pub(crate) fn wants(&mut self) {
+    pub(crate) fn plan_desired(&mut self) {
         let inputs = self.seen.inputs;
         // The cluster first: when it is made anew, everything in it is.
         for resource in inputs.desired.iter() {
-            self.want(resource);
+            self.plan_resource(resource);
         }
         self.checks();
         let places: HashMap<&Address, usize> =
@@ -34,7 +34,7 @@ impl Planner<'_> {
         self.changes.sort_by_cached_key(|change| places.get(&change.address).copied());
     }
 
-    fn want(&mut self, resource: &Resource) {
+    fn plan_resource(&mut self, resource: &Resource) {
         let kind = kinds::of(resource.kind);
         if matches!(kind.compare, Compare::Action) {
             return;
@@ -103,15 +103,15 @@ impl Planner<'_> {
 
     /// Refuses an object that was read in another version than the file asks for: the server has no such version (any more).
     fn is_served(&mut self, resource: &Resource, live: &Value) {
-        let (Some(wanted), Some(served)) =
+        let (Some(desired), Some(served)) =
             (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
         else {
             return;
         };
-        if wanted == served || self.seen.will_serve(resource) {
+        if desired == served || self.seen.will_serve(resource) {
             return;
         }
-        let what = format!("the cluster serves {} as `{served}`, not as `{wanted}`", resource.identity);
+        let what = format!("the cluster serves {} as `{served}`, not as `{desired}`", resource.identity);
         let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
         let help = format!("use `apiVersion: {served}`, with the fields of that version");
         let problem = Diagnostic::error(Code::VersionNotServed, what).at_value(place, "requested here");
@@ -193,23 +193,23 @@ impl Planner<'_> {
     /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
     pub(crate) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
         let Identity::NodePool { pool, .. } = &resource.identity else { return live };
-        let wanted = &resource.body["nodeCount"];
+        let desired = &resource.body["nodeCount"];
         match self.seen.inputs.world.sizes.get(pool) {
             Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
-                live["nodeCount"] = wanted.clone();
+                live["nodeCount"] = desired.clone();
                 self.notes.push(Note::of(
                     Code::UnknownSize,
                     &resource.address,
                     format!(
-                        "GKE upgrades it and has scaled it to {nodes} nodes; those above {wanted} are for the \
+                        "GKE upgrades it and has scaled it to {nodes} nodes; those above {desired} are for the \
                          upgrade, so no change of size is planned"
                     ),
                 ));
             }
             Some(nodes) => live["nodeCount"] = (*nodes).into(),
-            None if wanted.is_null() => {}
+            None if desired.is_null() => {}
             None => {
-                live["nodeCount"] = wanted.clone();
+                live["nodeCount"] = desired.clone();
                 self.notes.push(Note::of(
                     Code::UnknownSize,
                     &resource.address,

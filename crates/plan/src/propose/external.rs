@@ -66,12 +66,12 @@ impl Planner<'_> {
             return Some(live.clone());
         }
         // A Helm release may have another name.
-        let Identity::Object(wanted) = &resource.identity else { return None };
+        let Identity::Object(desired) = &resource.identity else { return None };
         let operator = resource.address.section() == kinds::scope::DASK_OPERATOR;
-        if !operator || wanted.gvk.kind != "Deployment" {
+        if !operator || desired.gvk.kind != "Deployment" {
             return None;
         }
-        let same = |object: &ObjectId| object.gvk == wanted.gvk && object.namespace == wanted.namespace;
+        let same = |object: &ObjectId| object.gvk == desired.gvk && object.namespace == desired.namespace;
         let mut objects = world.inside.live()?.iter();
         let found = objects.find(|(object, live)| same(object) && kinds::dask::operator::is_operator(live));
         found.map(|(_, live)| live.clone())
@@ -335,7 +335,7 @@ impl Planner<'_> {
 /// Returns in a few words what a workload or definition lacks to be ready.
 fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
     let status = &live["status"];
-    let (ready, wanted) = match object.gvk.kind.as_str() {
+    let (ready, desired) = match object.gvk.kind.as_str() {
         "Deployment" => (&status["availableReplicas"], live["spec"]["replicas"].as_u64().unwrap_or(1)),
         "DaemonSet" => (&status["numberReady"], kinds::json::count(&status["desiredNumberScheduled"])),
         "CustomResourceDefinition" => {
@@ -353,7 +353,7 @@ fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
         _ => return None,
     };
     let ready = kinds::json::count(ready);
-    (ready < wanted || wanted == 0).then(|| format!("{ready} of {wanted} Pods ready"))
+    (ready < desired || desired == 0).then(|| format!("{ready} of {desired} Pods ready"))
 }
 
 /// The live fields that what the stack does with a thing of others hangs on.

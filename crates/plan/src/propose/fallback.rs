@@ -127,14 +127,14 @@ impl<'a> Planner<'a> {
 
     /// Returns the reason why a live pool leaves the capacity option that it was created by.
     pub(crate) fn leaves_option(&self, resource: &Resource, live: &Value) -> Option<Reason> {
-        let (capacity, wanted) = self.option_of(resource)?;
+        let (capacity, desired) = self.option_of(resource)?;
         match capacity_options::option_of(capacity, live) {
             None => Some(Reason::OtherWays),
             Some(on) if is_interrupted(capacity, live, self.seen.inputs.world) => {
                 Some(Reason::NoMachines { by: capacity.options[on].name() })
             }
             // One that is on its first option is tried again where that has no machines now.
-            Some(on) if self.seen.inputs.retry_capacity && (on != wanted || is_short(live)) => {
+            Some(on) if self.seen.inputs.retry_capacity && (on != desired || is_short(live)) => {
                 Some(Reason::TriesAgain { on: capacity.options[on].name() })
             }
             Some(_) => None,
@@ -145,7 +145,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn add_fallbacks(&mut self) {
         for place in 0..self.changes.len() {
             let change = &self.changes[place];
-            let Some(resource) = self.seen.wanted.get(&change.identity).copied() else { continue };
+            let Some(resource) = self.seen.desired.get(&change.identity).copied() else { continue };
             let Some((capacity, from)) = self.option_of(resource) else { continue };
             let address = change.address.clone();
             match change.action {

@@ -151,12 +151,12 @@ impl<'w> Planner<'w> {
         for (thing, CascadeEntry { root, reason }) in along {
             let Some(live) = inputs.world.find(thing) else { continue };
             let action = action(self, thing);
-            let wanted = desired.get(thing).copied();
+            let desired = desired.get(thing).copied();
             // It is stopped together with what takes it along.
             if action == Some(Action::Delete) && inputs.stop_of(thing).is_some() {
                 continue;
             }
-            if let Some(resource) = wanted.filter(|_| inputs.mode == Mode::Apply) {
+            if let Some(resource) = desired.filter(|_| inputs.mode == Mode::Apply) {
                 let anew = action == Some(Action::Replace)
                     && (*reason == CascadeReason::Pool || self.is_replaced(root));
                 if !anew && !self.with_owner.contains(thing) {
@@ -173,7 +173,7 @@ impl<'w> Planner<'w> {
                 Some(Action::Create | Action::Update | Action::Run) => {}
                 None if !self.seen.has_applied(live) || self.seen.is_external(thing) => {}
                 None => {
-                    if let Some(resource) = wanted {
+                    if let Some(resource) = desired {
                         self.protected(resource, "delete");
                     }
                     let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
@@ -233,13 +233,13 @@ impl<'w> Planner<'w> {
         let them = if things.len() == 1 { "it" } else { "them" };
         let is_wanted =
             |thing: &&Identity| inputs.desired.iter().any(|resource| resource.identity == **thing);
-        let wanted = inputs.mode == Mode::Apply && things.iter().any(is_wanted);
-        let who = if wanted { "the stack still needs" } else { "other stacks still need" };
+        let desired = inputs.mode == Mode::Apply && things.iter().any(is_wanted);
+        let who = if desired { "the stack still needs" } else { "other stacks still need" };
         let what =
             format!("{taker} cannot be deleted: {names}{more} would be deleted with it, but {who} {them}");
         let replaced = self.is_replaced(root);
         let help = match root {
-            _ if !wanted => format!("keep it until they no longer do: --exclude {taker}"),
+            _ if !desired => format!("keep it until they no longer do: --exclude {taker}"),
             Identity::NodePool { .. } => format!(
                 "no controller recreates {them} on another node; to recreate {them}: {}",
                 self.flags(things)
@@ -259,11 +259,11 @@ impl<'w> Planner<'w> {
         let mut problem = Diagnostic::error(Code::GoesAlong, what).help(help);
         let mut places: Vec<&FieldPath> = Vec::new();
         for thing in things.iter().take(NAMED) {
-            let wanted = inputs.desired.iter().find(|resource| resource.identity == **thing);
-            places.extend(wanted.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
+            let desired = inputs.desired.iter().find(|resource| resource.identity == **thing);
+            places.extend(desired.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
         }
         for origin in places {
-            let text = if wanted { "requested here" } else { "from here" };
+            let text = if desired { "requested here" } else { "from here" };
             problem = problem.at_value(origin.clone(), text);
         }
         // What left the file has no place in it.

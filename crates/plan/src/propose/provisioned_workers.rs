@@ -46,7 +46,7 @@ impl<'a> Planner<'a> {
         let makes = action.makes();
         let live = self.live(&resource.identity).filter(|live| !is_terminating(live)).cloned();
         if !makes {
-            // Its workers have their nodes, or are not wanted now.
+            // Its workers have their nodes, or are not desired now.
             let Some(live) = live else {
                 self.kept_absent.insert(resource.identity.clone());
                 self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));

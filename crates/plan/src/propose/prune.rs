@@ -55,7 +55,7 @@ impl Owned<'_> {
 
 impl<'a> Planner<'a> {
     /// Proposes what becomes of live things of ours that the file no longer asks for. A GKE cluster is never among them.
-    pub(crate) fn no_longer_wanted(&mut self) {
+    pub(crate) fn prune(&mut self) {
         if self.renewed {
             return;
         }
@@ -74,7 +74,7 @@ impl<'a> Planner<'a> {
             let taken = check.is_some_and(|check| {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
-            if !stays && !taken && !self.seen.wanted.contains_key(&owned.identity) {
+            if !stays && !taken && !self.seen.desired.contains_key(&owned.identity) {
                 let why = match self.left_by_workers(&owned.identity, &owned.address) {
                     Some(Left::Goes(why)) => why,
                     Some(Left::Stays(why)) => {
@@ -102,7 +102,7 @@ impl<'a> Planner<'a> {
             if !self.selected.has(&owned.address) {
                 continue;
             }
-            if let Some(resource) = self.seen.wanted.get(&owned.identity).copied() {
+            if let Some(resource) = self.seen.desired.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
             self.changes.push(self.release(owned, None));
@@ -248,8 +248,9 @@ impl<'a> Planner<'a> {
             }
         }
         owned.extend(self.unmarked());
-        let wanted = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
-        let told = self.seen.inputs.mode == Mode::Destroy || !wanted;
+        let has_operator =
+            desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
+        let told = self.seen.inputs.mode == Mode::Destroy || !has_operator;
         let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
             let message =
                 format!("it and its definitions are not deleted: {by} needs it to work and to be deleted");
@@ -266,10 +267,10 @@ impl<'a> Planner<'a> {
         recorded.filter_map(move |entry| {
             let object = entry.identity.object().filter(|object| !self.seen.is_record(object))?;
             let live = world.inside.live()?.get(object)?;
-            let wanted = *mode == Mode::Apply && self.seen.wanted.contains_key(&entry.identity);
+            let desired = *mode == Mode::Apply && self.seen.desired.contains_key(&entry.identity);
             let marked = self.seen.has_applied(live) || !diff::other_stacks(live, "").is_empty();
             let lost = marks::names(live, &owner.stack) && !marked && !is_terminating(live);
-            if !lost || wanted || self.seen.is_external(&entry.identity) {
+            if !lost || desired || self.seen.is_external(&entry.identity) {
                 return None;
             }
             let (address, kind) = self.seen.known.find(&entry.identity);
@@ -299,7 +300,7 @@ impl<'a> Planner<'a> {
                 && !homes.contains(object.name.as_str())
                 && self.seen.has_applied(live)
                 && diff::other_stacks(live, &manager).is_empty()
-                && (*mode == Mode::Destroy || !self.seen.wanted.contains_key(&identity))
+                && (*mode == Mode::Destroy || !self.seen.desired.contains_key(&identity))
                 && !external.iter().any(|external| external.resource.identity == identity)
                 && self.selected.has(&self.seen.known.find(&identity).0)
         };
@@ -338,10 +339,10 @@ impl<'a> Planner<'a> {
         reason: Option<Reason>,
     ) -> Change {
         let identity = self.seen.in_lasting_version(identity);
-        let wanted = self.seen.wanted.get(&identity).copied();
-        let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
+        let desired = self.seen.desired.get(&identity).copied();
+        let origin = desired.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         // What left the file has no line in it.
-        let location = wanted.and_then(|_| self.seen.inputs.sources.locate(&origin));
+        let location = desired.and_then(|_| self.seen.inputs.sources.locate(&origin));
         Change {
             location: location.map(|location| location.to_string()),
             reasons: Vec::from_iter(reason),

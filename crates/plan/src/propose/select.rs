@@ -38,7 +38,7 @@ impl Planner<'_> {
             let asks = |identity: &Identity| {
                 let object = identity.object().map(|object| object.gvk.kind.as_str());
                 matches!(object, Some("ProvisioningRequest" | "PodTemplate"))
-                    && !self.seen.wanted.contains_key(identity)
+                    && !self.seen.desired.contains_key(identity)
             };
             let owned = self.owned().0.into_iter().filter(|owned| asks(&owned.identity));
             selected.extend(
@@ -68,8 +68,8 @@ impl Planner<'_> {
         for (one, others) in needs.iter().enumerate() {
             others.iter().for_each(|other| needed_by[*other].push(one));
         }
-        let (wanted, unwanted) = (closure(start, &needs), closure(out, &needed_by));
-        let kept = wanted.difference(&unwanted).map(|place| candidates[*place].address.clone());
+        let (desired, unwanted) = (closure(start, &needs), closure(out, &needed_by));
+        let kept = desired.difference(&unwanted).map(|place| candidates[*place].address.clone());
         self.selected = Selected::Only(kept.collect());
         self.replaces_what_is_selected(&candidates);
     }
@@ -148,7 +148,7 @@ impl Planner<'_> {
         let mut needs = vec![Vec::new(); candidates.len()];
         for (place, one) in candidates.iter().enumerate() {
             // What is made needs what it follows; what goes needs what follows it gone first.
-            for other in one.depends_on.iter().flat_map(|wanted| named.by(wanted)).copied() {
+            for other in one.depends_on.iter().flat_map(|dependency| named.by(dependency)).copied() {
                 match (one.is_deleted, candidates[other].is_deleted) {
                     (false, false) => needs[place].push(other),
                     (true, true) => needs[other].push(place),

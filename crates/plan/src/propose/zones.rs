@@ -16,7 +16,7 @@ use model::resource::{FieldChange, Identity, Resource};
 /// Fields of a pool with which the number of its nodes is set.
 const SETS: [&str; 3] = ["nodeCount", "locations", "autoscaling"];
 
-/// The zones of a live or wanted cluster or pool; none where they are not said.
+/// The zones of a live or desired cluster or pool; none where they are not said.
 fn zones(body: &Value) -> Vec<&str> {
     body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
@@ -113,7 +113,7 @@ impl Planner<'_> {
     pub(crate) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
         for (place, change) in self.changes.iter().enumerate() {
-            let Some(resource) = self.seen.wanted.get(&change.identity) else { continue };
+            let Some(resource) = self.seen.desired.get(&change.identity) else { continue };
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
                 (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
@@ -131,8 +131,8 @@ impl Planner<'_> {
     pub(crate) fn undivided(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
         // Said already, of the zones of others.
         let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
-        let wanted = |place: usize| self.seen.wanted.get(&self.changes[place].identity);
-        let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(wanted(*place)?, zones);
+        let desired = |place: usize| self.seen.desired.get(&self.changes[place].identity);
+        let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(desired(*place)?, zones);
         zones.iter().filter(|_| !said).filter_map(problem).collect()
     }
 
@@ -171,21 +171,21 @@ impl Planner<'_> {
     /// Source: googleapis `cluster_service.proto`, `UpgradeSettings`: "the number of nodes simultaneously under upgrade is
     /// maxSurge + maxUnavailable". That instance groups aim for them meanwhile is recalled.
     pub(crate) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
-        let Some(wanted) = resource.body["nodeCount"].as_u64() else { return false };
+        let Some(desired) = resource.body["nodeCount"].as_u64() else { return false };
         let record = self.seen.inputs.world.record.as_ref();
         let last = record.and_then(|record| record.last_set(&resource.identity));
-        let edited = last.is_some_and(|last| last["nodeCount"] != wanted);
-        !edited && is_surge(live, wanted, nodes)
+        let edited = last.is_some_and(|last| last["nodeCount"] != desired);
+        !edited && is_surge(live, desired, nodes)
     }
 }
 
 /// Returns true if a pool that is being upgraded has so many nodes because of that.
-pub(crate) fn is_surge(live: &Value, wanted: u64, nodes: u32) -> bool {
+pub(crate) fn is_surge(live: &Value, desired: u64, nodes: u32) -> bool {
     let settings = &live["upgradeSettings"];
     let more = match settings["strategy"].as_str() {
-        Some("BLUE_GREEN") => wanted,
+        Some("BLUE_GREEN") => desired,
         _ => settings["maxSurge"].as_u64().unwrap_or_default(),
     };
     let nodes = u64::from(nodes);
-    live["status"] == "RECONCILING" && nodes > wanted && nodes <= wanted.saturating_add(more)
+    live["status"] == "RECONCILING" && nodes > desired && nodes <= desired.saturating_add(more)
 }

@@ -46,9 +46,9 @@ fn is_made(change: &Change) -> bool {
 
 /// Notes that an Autopilot cluster begins without nodes, and that its price is that of what Pods request.
 fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
-    let wanted = by_identity(&plan.desired);
+    let desired = by_identity(&plan.desired);
     for change in plan.changes.iter().filter(|change| is_made(change)) {
-        if wanted.get(&change.identity).is_some_and(|cluster| autopilot::is_on(&cluster.body)) {
+        if desired.get(&change.identity).is_some_and(|cluster| autopilot::is_on(&cluster.body)) {
             notes.push(Note::of(Code::AutopilotNodes, &change.address, "GKE creates nodes when Pods need them, which \
                  takes minutes, and removes them afterwards; it raises requests that are below its minimum, and \
                  bills what Pods request, which is not in the cost shown"));
@@ -58,10 +58,10 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
 
 /// Notes that nodes requested for workers go after a time, and that their room is needed twice when other workers had some.
 fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
-    let wanted = by_identity(&plan.desired);
+    let desired = by_identity(&plan.desired);
     let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.makes();
     for change in plan.changes.iter().filter(asks) {
-        let Some(request) = wanted.get(&change.identity) else { continue };
+        let Some(request) = desired.get(&change.identity) else { continue };
         if !provisioning::has_user(&request.body) {
             continue;
         }
@@ -116,10 +116,10 @@ fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
 
 /// Notes a check that needs a free GPU where workers stay, which hold theirs.
 fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
-    let wanted = by_identity(&plan.desired);
+    let desired = by_identity(&plan.desired);
     let pool = |change: &Change, at: &str| {
-        let wanted = wanted.get(&change.identity);
-        wanted.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
+        let desired = desired.get(&change.identity);
+        desired.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
     };
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
         let place = pool(check, "/spec/nodeSelector");
@@ -239,9 +239,9 @@ fn foreign_secrets(plan: &Plan, notes: &mut Vec<Note>) {
     let secrets: BTreeSet<(&str, &str)> = plan.desired.iter().filter_map(secret).collect();
     for change in plan.changes.iter().filter(|change| change.action == Action::Create) {
         let Identity::Object(object) = &change.identity else { continue };
-        let Some(wanted) = desired.get(&change.identity) else { continue };
+        let Some(desired) = desired.get(&change.identity) else { continue };
         let mut keys = Vec::new();
-        secret_keys(&wanted.body, &mut keys);
+        secret_keys(&desired.body, &mut keys);
         let namespace = object.namespace.as_deref().unwrap_or("default");
         for (name, key) in keys {
             if secrets.contains(&(namespace, name)) || !told.insert((namespace, name, key)) {

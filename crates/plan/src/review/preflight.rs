@@ -143,9 +143,9 @@ impl Preflight {
         let cluster = plan.external.iter().map(|external| &external.resource).find(is_cluster);
         let addresses = ours.map_or(Addresses::Unknown, |cluster| addresses_of(&cluster.body));
         let cluster = ours.or(cluster).map(|cluster| &cluster.body);
-        let wanted = by_identity(&plan.desired);
+        let desired = by_identity(&plan.desired);
         let pools = plan.changes.iter().filter_map(|change| {
-            let resource = wanted.get(&change.identity)?;
+            let resource = desired.get(&change.identity)?;
             Pool::of(plan, change, resource, addresses, &zones(&resource.body, cluster, name))
         });
         let pools: Vec<Pool> = pools.collect();
@@ -383,10 +383,10 @@ fn requests(plan: &Plan) -> Vec<Address> {
         .filter(|resource| !resource.body["spec"]["admissionChecksStrategy"].is_null())
         .filter_map(|resource| Some(resource.identity.object()?.name.as_str()))
         .collect();
-    let wanted = by_identity(&plan.desired);
+    let desired = by_identity(&plan.desired);
     let asks = |change: &&Change| {
         let made = change.action.makes();
-        let Some(resource) = wanted.get(&change.identity).filter(|_| made) else { return false };
+        let Some(resource) = desired.get(&change.identity).filter(|_| made) else { return false };
         let named = |metadata: &Value| {
             metadata["labels"][gang::QUEUE].as_str().is_some_and(|queue| queues.contains(queue))
         };
@@ -401,8 +401,8 @@ fn frees(plan: &Plan) -> bool {
     plan.changes.iter().any(|change| match (&change.identity, change.action) {
         (Identity::NodePool { .. }, Action::Delete) => true,
         (Identity::NodePool { .. }, Action::Replace) => {
-            let wanted = plan.desired.iter().find(|resource| resource.identity == change.identity);
-            wanted.is_some_and(|pool| pool.body["nodeCount"].is_null())
+            let desired = plan.desired.iter().find(|resource| resource.identity == change.identity);
+            desired.is_some_and(|pool| pool.body["nodeCount"].is_null())
         }
         (Identity::Cluster(_), action) => matches!(action, Action::Replace | Action::Delete),
         _ => false,

@@ -284,7 +284,7 @@ impl Model<'_> {
     }
 
     /// Returns true if a plan writes these numbers and no others: it writes the group alone where the cluster says what is
-    /// wanted, and the cluster alone where the operator hands its number on.
+    /// desired, and the cluster alone where the operator hands its number on.
     fn is_planned(&self, state: &State) -> bool {
         let cluster = self.writes(On::Cluster) || state.cluster.asked == WANTED;
         let group = self.writes(On::Group) || state.cluster.asked != WANTED;

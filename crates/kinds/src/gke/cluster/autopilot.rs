@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn only_an_autopilot_cluster_says_so() {
         let labels = json!({ "a": "b" });
-        let wanted = json!({ "name": "c", "autopilot": { "enabled": true }, "resourceLabels": labels });
+        let desired = json!({ "name": "c", "autopilot": { "enabled": true }, "resourceLabels": labels });
         let pool =
             json!({ "config": { "resourceLabels": labels }, "initialNodeCount": 1, "name": "default-pool" });
-        let mut expect = wanted.clone();
+        let mut expect = desired.clone();
         expect["ipAllocationPolicy"] = json!({ "useIpAliases": true });
         expect["nodePools"] = json!([pool]);
-        assert_eq!(created(&wanted), expect);
+        assert_eq!(created(&desired), expect);
         assert_eq!(
             created(&json!({ "name": "c", "autopilot": { "enabled": false } })),
             json!({ "name": "c" })

@@ -11,7 +11,7 @@ use crate::short_forms::Nodes;
 use model::catalog;
 use model::resource::{CapacityOption, CapacityOptions, Cost};
 
-/// How the machines of a wanted or live pool are bought.
+/// How the machines of a desired or live pool are bought.
 fn capacity_of(pool: &Value) -> Capacity {
     let config = &pool["config"];
     let reserved = &config["reservationAffinity"]["consumeReservationType"];
@@ -86,8 +86,8 @@ pub fn option_of(capacity: &CapacityOptions, live: &Value) -> Option<usize> {
         zones
     };
     let same = |option: &CapacityOption| {
-        let wanted = zones(&option.body);
-        capacity_of(&option.body) == capacity_of(live) && (wanted.is_empty() || wanted == zones(live))
+        let desired = zones(&option.body);
+        capacity_of(&option.body) == capacity_of(live) && (desired.is_empty() || desired == zones(live))
     };
     capacity.options.iter().position(same)
 }

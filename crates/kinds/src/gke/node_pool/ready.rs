@@ -66,7 +66,7 @@ pub fn is_short(pool: &Value) -> bool {
     pool["conditions"].as_array().into_iter().flatten().any(short)
 }
 
-/// Returns ready once as many nodes as wanted are Ready, each with so many allocatable GPUs.
+/// Returns ready once as many nodes as desired are Ready, each with so many allocatable GPUs.
 fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let up = list.iter().filter(|node| is_ready(node)).count() as u64;

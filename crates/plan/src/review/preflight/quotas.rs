@@ -85,9 +85,9 @@ fn requests(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Dia
          it fail",
         named.join(", ")
     );
-    let wanted = used.saturating_add(need);
+    let desired = used.saturating_add(need);
     let help = format!(
-        "request {wanted} of {name} at https://console.cloud.google.com/iam-admin/quotas?project={project}, or apply in parts"
+        "request {desired} of {name} at https://console.cloud.google.com/iam-admin/quotas?project={project}, or apply in parts"
     );
     Some(Diagnostic::warning(Code::Quota, message).help(help))
 }
@@ -225,10 +225,10 @@ fn help(preflight: &Preflight, name: &str, quota: Quota, need: i64, short: Short
 /// The command, where the name of the quota in Cloud Quotas is known; and the page.
 /// Source: gcloud 528's `beta quotas preferences create --help`; `GPUS-ALL-REGIONS-per-project` in Compute Engine's own
 /// refusals, `NVIDIA-T4-GPUS-per-project-region` in Cloud Quotas' answers.
-fn request(project: &str, region: &str, name: &str, quota: Quota, wanted: i64) -> String {
+fn request(project: &str, region: &str, name: &str, quota: Quota, desired: i64) -> String {
     let page = format!("https://console.cloud.google.com/iam-admin/quotas?project={project}");
     if !name.contains("GPUS") {
-        return format!("request {wanted} of {name} at {page}");
+        return format!("request {desired} of {name} at {page}");
     }
     let id = name.replace('_', "-");
     let (id, dimensions) = match quota.whose {
@@ -236,8 +236,8 @@ fn request(project: &str, region: &str, name: &str, quota: Quota, wanted: i64) -
         Whose::Region => (format!("{id}-per-project-region"), format!(" --dimensions region={region}")),
     };
     format!(
-        "request {wanted}: gcloud beta quotas preferences create --service compute.googleapis.com --project {project} \
-         --quota-id {id} --preferred-value {wanted}{dimensions}, or at {page}"
+        "request {desired}: gcloud beta quotas preferences create --service compute.googleapis.com --project {project} \
+         --quota-id {id} --preferred-value {desired}{dimensions}, or at {page}"
     )
 }
 
