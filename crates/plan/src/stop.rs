@@ -61,6 +61,8 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
                 let section = Some(resource.address.section().to_owned());
                 stopped.entry(resource.identity).or_insert_with(|| Stop { section, ..stop.clone() });
             }
+            // The next command would note these. Noted now, a stop that is typed again after a kill ends as one that was not killed.
+            stopped.extend(new_with(&stopped, &inputs.desired, &inputs.external, inputs.world));
         }
         StopRequest::Start => {
             if !inputs.selection.targets.is_empty() {
@@ -109,17 +111,26 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
     Ok(inputs)
 }
 
-/// Returns the things that are stopped and those that are being started, by the record and by what the file has put beside or in the place of that: an
-/// edit of what is stopped makes nothing that costs money, and nothing is made that would wait for a stopped pool.
+/// Returns what is stopped and what is being started, by the record, and what is stopped with that because the file has put it
+/// beside it or in its place.
 fn before(desired: &[Resource], external: &[External], world: &World) -> Before {
     let Some(record) = &world.record else { return Before::default() };
     let identities: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
     let mut stopped = record.stopped.clone();
-    stopped.retain(|identity, _| identities.contains(identity));
     let starting = record.starting.iter().filter(|identity| identities.contains(identity)).cloned().collect();
-    if record.stopped.is_empty() {
-        return Before { stopped, starting };
+    stopped.extend(new_with(&stopped, desired, external, world));
+    stopped.retain(|identity, _| identities.contains(identity));
+    Before { stopped, starting }
+}
+
+/// Returns things that were never made and are stopped with what `stopped` has: an edit of what is stopped makes nothing that costs
+/// money, and nothing is made that would wait for a stopped pool.
+fn new_with(stopped: &Stopped, desired: &[Resource], external: &[External], world: &World) -> Stopped {
+    let mut new = Stopped::new();
+    if stopped.is_empty() {
+        return new;
     }
+    let record = world.record.as_ref();
     let all: Vec<&Resource> = desired.iter().collect();
     let pools: Vec<&Resource> = desired.iter().filter(|one| one.identity.pool().is_some()).collect();
     let rooms = rooms(&pools);
@@ -131,16 +142,17 @@ fn before(desired: &[Resource], external: &[External], world: &World) -> Before 
             .any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
     let is_new = |resource: &Resource| {
         !matches!(kinds::of(resource.kind).stop_effect, StopEffect::Nothing)
-            && !record.stopped.contains_key(&resource.identity)
-            && !record.starting.contains(&resource.identity)
-            && !record.passes.contains_key(&resource.identity)
+            && !stopped.contains_key(&resource.identity)
+            && !record.is_some_and(|record| {
+                record.starting.contains(&resource.identity) || record.passes.contains_key(&resource.identity)
+            })
             && world.find(&resource.identity).is_none()
     };
     for resource in desired.iter().filter(|resource| is_new(resource)) {
         let section = resource.address.section();
-        let of_section = || record.stopped.values().find(|stop| stop.section.as_deref() == Some(section));
+        let of_section = || stopped.values().find(|stop| stop.section.as_deref() == Some(section));
         let of_pool = || {
-            let stop = |pool: &Resource| record.stopped.get(&pool.identity);
+            let stop = |pool: &Resource| stopped.get(&pool.identity);
             resource.identity.object()?;
             let named = pools.iter().filter(|pool| rests_on(resource, pool, &all, world));
             let mut named = named.peekable();
@@ -155,10 +167,10 @@ fn before(desired: &[Resource], external: &[External], world: &World) -> Before 
         };
         if let Some(stop) = of_section().or_else(of_pool) {
             let section = Some(section.to_owned());
-            stopped.insert(resource.identity.clone(), Stop { section, ..stop.clone() });
+            new.insert(resource.identity.clone(), Stop { section, ..stop.clone() });
         }
     }
-    Before { stopped, starting }
+    new
 }
 
 /// Pools on which pods run that name none: those without GPUs, or all, where there is no such pool.
