@@ -232,7 +232,8 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     }
     let (state, home, tools) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    script(&tools.path().join("sbatch"), "#!/bin/sh\necho 1\n");
+    let submitted = tools.path().join("submitted");
+    script(&tools.path().join("sbatch"), &format!("#!/bin/sh\n: > {}\necho 1\n", submitted.display()));
     for name in ["squeue", "scancel"] {
         script(&tools.path().join(name), "#!/bin/sh\n");
     }
@@ -261,7 +262,7 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     let hpc = format!("{HOSTS}/clusters/hpc");
     agent.apply(&hpc, "", &of_slurm);
     let scripts = agent.folder().join("scripts");
-    until("its worker is submitted", || scripts.join("hpc-worker-0.sh").exists());
+    until("its worker is submitted", || submitted.exists());
     let script = fs::read_to_string(scripts.join("hpc-worker-0.sh")).unwrap();
     assert!(script.contains(&format!("\n. {}\n", scripts.join("hpc-worker-0.env").display())), "{script}");
     let has_it: Vec<PathBuf> = things_below(state.path())
