@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::contract::fits;
 use crate::oracle::{Request, fields, planned_intents, writes};
-use crate::plan_cases::planned_cases;
+use crate::planned::planned_cases;
 use crate::sandbox_gke::fast;
 use crate::served::Served;
 

@@ -10,7 +10,6 @@ mod arithmetic;
 mod autopilot;
 mod booked;
 mod canary;
-mod charts;
 mod cli;
 mod comparison;
 mod contract;
@@ -23,7 +22,6 @@ mod first_cluster;
 mod first_hour;
 mod given;
 mod gke_keys;
-mod golden;
 mod google;
 mod growth;
 mod guide;
@@ -35,6 +33,7 @@ mod host_upkeep;
 mod host_workers;
 mod hostile;
 mod imports;
+mod kept_charts;
 mod kills;
 mod ladder;
 mod limits;
@@ -48,8 +47,7 @@ mod once;
 mod oracle;
 mod own_controllers;
 mod owners;
-mod plan_cases;
-mod preflight;
+mod plans;
 mod progress;
 mod props;
 mod queues;
@@ -88,7 +86,7 @@ mod real_truth;
 mod real_turns;
 mod real_versions;
 mod reaper;
-mod report_cases;
+mod reports;
 mod resumed;
 mod sandbox_clients;
 mod sandbox_dask;
@@ -103,7 +101,7 @@ mod saved_plans;
 mod scale;
 mod second_user;
 mod served;
-mod stack_cases;
+mod stacks;
 mod stale;
 mod sweep;
 mod tidy;
@@ -114,3 +112,17 @@ mod waiting;
 mod walkthrough;
 mod when_idle;
 mod why;
+
+// Cases, also for tests that look at all of them.
+#[path = "../by_case/charts.rs"]
+mod charts;
+#[path = "../by_case/golden.rs"]
+mod golden;
+#[path = "../by_case/overlay.rs"]
+mod overlay;
+#[path = "../by_case/page.rs"]
+mod page;
+#[path = "../by_case/planned.rs"]
+mod planned;
+#[path = "../by_case/world.rs"]
+mod world;

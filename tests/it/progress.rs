@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use stack::lower::{Lowered, lower};
 use stack::{Options, parse_text};
 
-use crate::plan_cases::settled;
 use crate::props::cases;
+use crate::world::settled;
 
 /// Sorts of GPUs that may stand beside N1 machines.
 const GPUS: [&str; 2] = ["nvidia-tesla-t4", "nvidia-tesla-v100"];

@@ -9,10 +9,11 @@ use plan::{Action, Mode, Plan};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::plan_cases;
+use crate::planned;
 use crate::props::bench::{Bench, Stack};
 use crate::props::cases::check;
 use crate::served::{Said, Served, User};
+use crate::world::settled;
 
 const STACK: &str = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
     [cluster]\nname = \"c\"\n\n[node_pool.p]\nmachine_type = \"e2-standard-4\"\n\n\
@@ -294,9 +295,9 @@ fn mutate(value: &mut Value, Mutation { way, with }: &Mutation) {
 fn any_plan_file_is_read_or_refused_and_never_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan");
-    let (lowered, sources) = plan_cases::ready();
-    let worlds = [model::resource::World::empty(), plan_cases::settled(&lowered)];
-    let good: Vec<Plan> = worlds.iter().map(plan_cases::ready_plan).collect();
+    let (lowered, sources) = planned::ready();
+    let worlds = [model::resource::World::empty(), settled(&lowered)];
+    let good: Vec<Plan> = worlds.iter().map(planned::ready_plan).collect();
     let texts: Vec<Value> = good.iter().map(|plan| json!(plan)).collect();
     let mutation = (prop::collection::vec(any::<u16>(), 1..12), 0..12usize);
     let mutation = mutation.prop_map(|(way, with)| Mutation { way, with });
@@ -339,7 +340,7 @@ fn a_saved_plan_is_its_owners_alone() {
     // What was at the predictable place before was followed and cut.
     let beside = folder.path().join(format!(".plan.{}", std::process::id()));
     symlink(&victim, &beside).unwrap();
-    plan_file::save(&path, &plan_cases::ready_plan(&model::resource::World::empty())).unwrap();
+    plan_file::save(&path, &planned::ready_plan(&model::resource::World::empty())).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "theirs");
 }

@@ -14,7 +14,7 @@ use stack::{Options, parse_in};
 
 use super::{Request, end};
 use crate::golden::root;
-use crate::plan_cases::{merge, settled};
+use crate::world::{merge, settled};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,45 +1,19 @@
-//! Charts in golden cases, rendered without `helm`: what `helm` said to each is kept beside the case, in
-//! `helm/STACK-RELEASE.yaml` (and `.again.yaml`, when the second run says something else), or `.txt` when it ended with
-//! an error. Where the real `helm` is there, what is kept is compared with what it says; `UPDATE_GOLDEN=1` keeps it anew.
+//! Charts in golden cases: where the real `helm` is there, what is kept of it beside the cases is compared with what it says;
+//! `UPDATE_GOLDEN=1` keeps it again.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use dask_infra::cli::helm::render;
 use kinds::kubernetes::kueue::install;
 use stack::charts::{Render, Rendered, Trouble};
 use stack::{Options, parse_in};
 
+use crate::charts::kept;
 use crate::golden::{cases, golden, root};
 use crate::real::{Part, needs};
-
-/// Answers as `helm` did when the case was made. A case with the file `helm/missing` has no `helm`.
-pub fn recorded(case: &Path, stack: &str) -> impl Fn(&Render) -> Result<Rendered, Trouble> + Sync {
-    let place = case.join("helm").join(stack);
-    let missing = case.join("helm/missing");
-    move |asked| {
-        if missing.exists() {
-            return Err(Trouble::NoProgram("helm".to_owned()));
-        }
-        let file = |ending: &str| kept(&place, asked, ending);
-        if let Ok(said) = fs::read_to_string(file("txt")) {
-            return Err(Trouble::Said(said));
-        }
-        let Ok(text) = fs::read_to_string(file("yaml")) else {
-            return Err(Trouble::NotRun(format!("nothing is kept in {}", file("yaml").display())));
-        };
-        let again = fs::read_to_string(file("again.yaml")).unwrap_or_else(|_| text.clone());
-        Ok(Rendered { text, again })
-    }
-}
-
-fn kept(place: &Path, asked: &Render, ending: &str) -> PathBuf {
-    let stack = place.file_name().unwrap().to_string_lossy();
-    place.with_file_name(format!("{stack}-{}.{ending}", asked.release))
-}
 
 /// Asks the real `helm`, with our own chart where a stack names the Dask project's.
 fn real(asked: &Render) -> Result<Rendered, Trouble> {

@@ -1,55 +1,22 @@
-//! Golden cases of reports: `tests/cases/report-*/plan.json`, with `stack.toml` where places of fields are
-//! shown, `events.json` and `summary.json` where it is applied.
+//! Reports: `tests/cases/report-*/plan.json`, with `stack.toml` where places of fields are shown, `events.json` and
+//! `summary.json` where it is applied.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use apply::{Event, Outcome, Stopped, Summary};
 use dask_infra::report::human::Detail;
-use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View, event};
-use model::address::Address;
+use dask_infra::report::{Json, Next, Reporter as _, View};
 use model::source::Sources;
 use plan::Plan;
 use serde::Deserialize;
 use serde_json::Value;
 use stack::{Options, parse_text};
 
-use crate::golden::{cases, golden, root};
-
-/// A writer whose text can be looked at.
-#[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
-
-impl Page {
-    fn take(&self) -> String {
-        String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
-    }
-}
-
-impl Write for Page {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn screen(width: usize) -> (Screen, Page, Page) {
-    let (data, talk) = (Page::default(), Page::default());
-    let stream = |page: &Page| Stream::plain(Box::new(page.clone()), width);
-    (Screen::new(stream(&data), stream(&talk)), data, talk)
-}
-
-fn human(detail: Detail, width: usize) -> (Human, Page, Page) {
-    let (screen, data, talk) = screen(width);
-    (Human::new(screen, detail, "dask-infra".to_owned()), data, talk)
-}
+use crate::golden::golden;
+use crate::page::{human, screen};
 
 /// An event as the cases write it.
 #[derive(Deserialize)]
@@ -110,7 +77,7 @@ fn sources(case: &Path) -> Option<Sources> {
     Some(loaded.map_or_else(|failure| failure.sources, |loaded| loaded.sources))
 }
 
-fn check(case: &Path) -> Vec<String> {
+pub fn check(case: &Path) -> Result<(), String> {
     let plan: Plan = read(&case.join("plan.json")).unwrap();
     let sources = sources(case);
     let next = match plan.offline {
@@ -153,7 +120,8 @@ fn check(case: &Path) -> Vec<String> {
     if !applied.is_empty() {
         found.push(("apply.jsonl", applied));
     }
-    found.iter().filter_map(|(name, text)| judge(case, name, text).err()).collect()
+    let stale: Vec<String> = found.iter().filter_map(|(name, text)| judge(case, name, text).err()).collect();
+    if stale.is_empty() { Ok(()) } else { Err(stale.join("\n")) }
 }
 
 fn judge(case: &Path, name: &str, text: &str) -> Result<(), String> {
@@ -166,69 +134,4 @@ fn judge(case: &Path, name: &str, text: &str) -> Result<(), String> {
         }
     }
     golden(&case.join(name), text)
-}
-
-#[test]
-fn plans_progress_and_summaries() {
-    let cases = cases("report-");
-    let failures: Vec<String> = cases.iter().flat_map(|case| check(case)).collect();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(cases.len() >= 6, "{} cases", cases.len());
-}
-
-#[test]
-fn the_committed_schema_of_events_is_current() {
-    golden(&root().join("schemas/events.schema.json"), &format!("{:#}\n", event::schema())).unwrap();
-}
-
-/// The first cells of the table of a page that begins with a head.
-fn cells(page: &str, head: &str) -> BTreeSet<String> {
-    let text = fs::read_to_string(root().join(page)).unwrap();
-    let rows = text.lines().skip_while(|line| !line.starts_with(head)).skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    rows.flat_map(|row| row.split('|').nth(1).unwrap().split(',').map(str::to_owned).collect::<Vec<_>>())
-        .map(|cell| cell.trim().trim_matches('`').to_owned())
-        .collect()
-}
-
-fn words(list: &Value) -> BTreeSet<String> {
-    list.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
-}
-
-/// Pipelines are written by a page: it has every type of line, every outcome and every exit code, and no other.
-#[test]
-fn the_page_for_programs_has_all_that_there_is() {
-    const PAGE: &str = "docs/plan-and-apply.md";
-    let schema = event::schema();
-    let lines = schema["oneOf"].as_array().unwrap().iter();
-    let types: BTreeSet<String> =
-        lines.map(|line| line["properties"]["type"]["const"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(cells(PAGE, "| `type` | says |"), types);
-    let outcomes = words(&schema["definitions"]["End"]["properties"]["outcome"]["enum"]);
-    assert_eq!(cells(PAGE, "| `outcome` | the change |"), outcomes);
-    // `--help` has those of the code.
-    let help = fs::read_to_string(root().join("docs/commands.md")).unwrap();
-    let codes = help.lines().skip_while(|line| *line != "Exit codes:").skip(1);
-    let codes: BTreeSet<String> = codes
-        .map_while(|line| Some(line.split_whitespace().next()?.to_owned()))
-        .take_while(|word| word.parse::<u8>().is_ok())
-        .collect();
-    assert_eq!(cells(PAGE, "| code | meaning |"), codes);
-}
-
-#[test]
-fn escape_codes_of_others_do_not_reach_the_terminal() {
-    let plan: Plan = read(&root().join("tests/cases/report-create/plan.json")).unwrap();
-    let (mut human, _, talk) = human(Detail::Sections, 80);
-    human
-        .event(&plan, &Event::Log { change: 0, lines: vec!["\u{1b}]0;title\u{7}\u{1b}[2Jhello".to_owned()] });
-    let because = Address::new("cluster");
-    human.event(
-        &plan,
-        &Event::Finished { change: 1, outcome: Outcome::Skipped { because }, took: Duration::ZERO },
-    );
-    assert_eq!(
-        talk.take(),
-        "00:00  cluster: | hello\n00:00  node_pool.scheduler-pool: skipped because cluster did not succeed\n"
-    );
 }

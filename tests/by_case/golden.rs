@@ -1,5 +1,7 @@
 //! Expected output in files: `UPDATE_GOLDEN=1` rewrites it, a missing file is created and fails once.
 
+#![allow(dead_code, clippy::unwrap_used, reason = "`cases` and `it` take a part each")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
