@@ -11,20 +11,20 @@
 
 #[path = "../tests/it/real/mod.rs"]
 mod real;
-#[path = "../tests/it/real_ssh.rs"]
-mod real_ssh;
-#[path = "../tests/it/real_tls.rs"]
-mod real_tls;
 #[path = "../tests/it/served.rs"]
 mod served;
+#[path = "../tests/it/hosts/ssh.rs"]
+mod ssh;
+#[path = "../tests/it/hosts/tls.rs"]
+mod tls;
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use real::{Part, free_ports};
-use real_ssh::Lab;
 use served::{Said, User};
+use ssh::Lab;
 
 /// What is short is measured so often, and the shortest counts.
 const BEST_OF: usize = 3;
@@ -155,7 +155,7 @@ fn spread(hosts: usize, workers: usize) -> [Duration; 3] {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let many = words.iter().find_map(|word| word.parse().ok()).unwrap_or(50);
-    if !real::can_run("benches::hosts", &[Part::Operator]) || !real_ssh::sshd_is_there() {
+    if !real::can_run("benches::hosts", &[Part::Operator]) || !ssh::sshd_is_there() {
         println!("no distributed or no sshd: tests/real/build makes them");
         return;
     }

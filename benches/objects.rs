@@ -9,8 +9,8 @@
     clippy::unwrap_used
 )]
 
-#[path = "../tests/it/many.rs"]
-mod many;
+#[path = "../tests/it/control_plane/many_objects.rs"]
+mod many_objects;
 #[path = "../tests/it/real/mod.rs"]
 mod real;
 #[path = "../tests/it/served.rs"]
@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use many::{Took, objects, run, stack};
+use many_objects::{Took, objects, run, stack};
 use real::{Access, ControlPlane, Part};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Types that all crates share, and the facts that they rely on: addresses, resources and the record of a stack, sources and
 //! diagnostics, schemas of the APIs, the catalog of machines. No IO but reading files of a stack.
 //!
-//! One line a module, in layer order: a module may use those above it. `tests/it/tidy.rs` checks it.
+//! One line a module, in layer order: a module may use those above it. `tests/it/pure/tidy.rs` checks it.
 
 pub mod address;
 pub mod catalog;

@@ -3,7 +3,7 @@
 //!
 //! The operator makes each child once and never again. Source: `daskcluster_create_components` in dask-kubernetes 2026.3.0
 //! runs when `status.phase` becomes `Created` and makes what does not exist; `daskworkergroup_replica_update` runs when the
-//! number of a group changes and counts Deployments. Held against the real operator by `tests/it/real_scale.rs`.
+//! number of a group changes and counts Deployments. Held against the real operator by `tests/it/control_plane/scale.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! DaemonSets: one pod on each node that its template may run on.
 //!
 //! Recalled from `pkg/controller/daemon` (`daemon_controller.go`, `update.go`); objects are compared with
-//! those of a real control plane (Kubernetes 1.36) by `real_equality`.
+//! those of a real control plane (Kubernetes 1.36) by `control_plane::sandbox_equality`.
 
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 //! from `stages.toml`; what has been reached stands in the pod's own status.
 //!
 //! Recalled from `pkg/kubelet` (`status/generate.go`, `kubelet_pods.go`, `images/image_manager.go`); statuses are compared
-//! with what KWOK reports by `real_equality`.
+//! with what KWOK reports by `control_plane::sandbox_equality`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

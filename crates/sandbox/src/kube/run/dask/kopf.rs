@@ -2,7 +2,7 @@
 //! annotation, and a finalizer keeps objects with timers until it lets them go.
 //!
 //! Recalled from kopf, `_cogs/configs/diffbase.py` and `_core/reactor`; records are compared with the real operator's by
-//! `real_equality`.
+//! `control_plane::sandbox_equality`.
 
 use serde_json::{Map, Value, json};
 

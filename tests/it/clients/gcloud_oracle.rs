@@ -1,0 +1,222 @@
+//! gcloud as an oracle: what a stack and a gcloud command of the same meaning send must be the same requests.
+//!
+//! `oracle/intents.toml` has the intents: a stack before and after, and the command. The real gcloud runs against a
+//! logging end on loopback; the stack is planned against the same world. What differs stands in
+//! `oracle/differences.toml`, in classes with a reason; that list may only shrink.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+mod differences;
+mod end;
+mod intents;
+mod terraform;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, Mutex};
+
+pub use differences::fields;
+use differences::{Difference, Known};
+pub use intents::writes;
+use intents::{Intent, Made};
+use plan::Plan;
+use serde_json::Value;
+
+use crate::clients::gcloud::{Gcloud, WORKERS};
+use crate::control_plane::contract::fits;
+use crate::served::on_path;
+
+/// Fewer would be a loss.
+const LEAST_INTENTS: usize = 80;
+
+/// How many intents are also said by a gcloud that is not preloaded.
+const COMPARED_WITH_ALONE: usize = 8;
+
+/// A write to the GKE API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub method: String,
+    /// Below the location: `clusters/c/nodePools/n:setSize`.
+    pub path: String,
+    pub body: Value,
+}
+
+impl Request {
+    fn new(method: &str, path: &str, body: Value) -> Self {
+        let below = path.split_once("/locations/").and_then(|(_, rest)| rest.split_once('/'));
+        let path = below.map_or(path, |(_, rest)| rest).to_owned();
+        Self { method: method.to_owned(), path, body }
+    }
+}
+
+/// The intents with the cluster that is there before and the plan, once for all tests.
+static PLANNED: LazyLock<Vec<(Intent, Made)>> =
+    LazyLock::new(|| planned(include_str!("gcloud_oracle/intents.toml")));
+
+fn planned(text: &str) -> Vec<(Intent, Made)> {
+    intents::all(text).into_iter().map(Intent::planned).collect()
+}
+
+/// The plans of all intents, each with its name.
+pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
+    PLANNED.iter().chain(terraform::PLANNED.iter()).map(|(intent, made)| {
+        let made = made.as_ref().unwrap_or_else(|why| panic!("{}: {why}", intent.name));
+        (intent.name.clone(), &made.1)
+    })
+}
+
+/// Differences, and the classes of requests that are others.
+type Judged<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
+
+/// What both send for an intent, compared: as it is said, and as keys say it.
+fn judge<'k>(said: &[&(Intent, Made)], known: &'k Known) -> Vec<Judged<'k>> {
+    let (intent, made) = said[0];
+    let theirs = made.as_ref().map_err(Clone::clone).and_then(|(before, _)| sent_by_gcloud(intent, before));
+    let compared = |(intent, made): &(Intent, Made)| {
+        let (before, plan) = made.as_ref().map_err(Clone::clone)?;
+        let (theirs, classes) = known.translated(theirs.as_ref().map_err(Clone::clone)?);
+        let ours = writes(plan, before.as_ref());
+        Ok((differences::between(&intent.name, &ours, &theirs, "gcloud"), classes))
+    };
+    said.iter().map(|said| compared(said)).collect()
+}
+
+fn sent_by_gcloud(intent: &Intent, before: &Option<Value>) -> Result<Vec<Request>, String> {
+    let end = end::End::start(before.clone());
+    let gcloud = Gcloud::new(&end.url, "p");
+    let (code, said) = gcloud.run(&intent.command(gcloud.folder()));
+    let theirs = end.requests();
+    match (code, theirs.is_empty()) {
+        (0, false) => Ok(theirs),
+        (0, true) => Err(format!("gcloud wrote nothing:\n{said}")),
+        (code, _) => Err(format!("gcloud ended with {code}:\n{said}")),
+    }
+}
+
+/// What the intents came to.
+#[derive(Default)]
+struct Tally<'t> {
+    equal: usize,
+    /// How many places differ as is known.
+    places: usize,
+    /// The intents of each class.
+    classes: BTreeMap<&'t str, BTreeSet<&'t str>>,
+    /// Patterns and classes that nothing needed yet.
+    idle: BTreeSet<(&'t str, &'t str)>,
+    wrong: Vec<String>,
+}
+
+impl<'t> Tally<'t> {
+    fn new(known: &'t Known) -> Self {
+        let others = known.others().into_iter().map(|class| (class, "instead"));
+        Self { idle: known.patterns().into_iter().chain(others).collect(), ..Self::default() }
+    }
+
+    fn add(&mut self, intent: &'t str, known: &'t Known, found: &[Difference], others: &[&'t str]) {
+        self.equal += usize::from(found.is_empty() && others.is_empty());
+        self.places += others.len();
+        for class in others {
+            self.classes.entry(class).or_default().insert(intent);
+            self.idle.remove(&(*class, "instead"));
+        }
+        for difference in found {
+            match known.class(&difference.place) {
+                Some(class) => {
+                    self.places += 1;
+                    self.classes.entry(&class.name).or_default().insert(intent);
+                }
+                None => self.wrong.push(difference.to_string()),
+            }
+            self.idle.retain(|(_, pattern)| !fits(pattern, &difference.place));
+        }
+    }
+
+    /// What it all came to; the list of what is known may only shrink. `whole`: nothing was left out.
+    fn concludes(self, intents: usize, known: &Known, list: &str, whole: bool) {
+        let Self { equal, places, classes, idle, mut wrong } = self;
+        println!("{intents} intents, {equal} equal, {places} known differences:");
+        for (class, intents) in &classes {
+            println!("{:4} intents  {class}", intents.len());
+        }
+        if whole {
+            wrong.extend(
+                idle.iter()
+                    .map(|(class, at)| format!("`{at}` ({class}) no longer differs: take it off {list}")),
+            );
+        }
+        assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(!whole || places == known.most, "{list}: `most` is {places} now");
+    }
+}
+
+/// All intents, a few at a time.
+fn judged<'t>(intents: &[&'t (Intent, Made)], known: &'t Known) -> Tally<'t> {
+    let said = intents.chunk_by(|(first, _), (next, _)| next.says_by_key(first));
+    let (left, tally) = (Mutex::new(said), Mutex::new(Tally::new(known)));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let Some(said) = left.lock().unwrap().next() else { break };
+                    let results = judge(said, known);
+                    let mut tally = tally.lock().unwrap();
+                    for ((intent, _), result) in said.iter().zip(results) {
+                        match result {
+                            Ok((found, others)) => tally.add(&intent.name, known, &found, &others),
+                            Err(why) => tally.wrong.push(format!("{}: {why}", intent.name)),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap()
+}
+
+/// `DASK_INFRA_INTENT=WORD` takes the intents whose name holds the word.
+#[test]
+fn gcloud_sends_the_same_for_the_same_intent() {
+    if !on_path("gcloud", "--version") {
+        let required = std::env::var_os("DASK_INFRA_REQUIRE_REAL").is_some_and(|value| value == "1");
+        assert!(!required, "DASK_INFRA_REQUIRE_REAL=1 allows no skip");
+        return;
+    }
+    assert!(PLANNED.len() >= LEAST_INTENTS, "{} intents", PLANNED.len());
+    let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
+    let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
+    let known = Known::read(include_str!("gcloud_oracle/differences.toml"));
+    judged(&intents, &known).concludes(intents.len(), &known, "differences.toml", word.is_empty());
+}
+
+/// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.
+#[test]
+fn a_preloaded_gcloud_says_and_sends_the_same() {
+    if !on_path("gcloud", "--version") {
+        return;
+    }
+    // Of clusters and pools, good and bad: every kind of end that a command has.
+    let every = PLANNED.len() / COMPARED_WITH_ALONE;
+    let intents = PLANNED.iter().step_by(every).filter_map(|(intent, made)| {
+        let (before, _) = made.as_ref().ok()?;
+        Some((before.clone(), Some(intent), String::new()))
+    });
+    let others = [
+        "container clusters list --format=json(name,status)",
+        "container clusters describe absent --zone us-central1-c",
+        "container clusters create",
+        "container get-server-config --zone us-central1-c --format=json",
+        "config list --format=json",
+    ];
+    let others = others.map(|words| (None, None, words.to_owned()));
+    for (before, intent, words) in intents.chain(others) {
+        let ran = |run: fn(&Gcloud, &str) -> (i32, String)| {
+            let end = end::End::start(before.clone());
+            let gcloud = Gcloud::new(&end.url, "p");
+            let words = intent.map_or_else(|| words.clone(), |intent| intent.command(gcloud.folder()));
+            let (code, said) = run(&gcloud, &words);
+            let folder = gcloud.folder().display().to_string();
+            (code, said.replace(&end.url, "URL").replace(&folder, "FOLDER"), end.requests())
+        };
+        let what = intent.map_or(&words, |intent| &intent.name);
+        assert_eq!(ran(Gcloud::run), ran(Gcloud::run_alone), "{what}");
+    }
+}

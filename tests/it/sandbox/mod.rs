@@ -1,0 +1,47 @@
+//! The sandbox, in this process or through the program. Single tests that compare it with a control plane or with `kubectl` say
+//! `skipped` without these.
+
+mod autopilot;
+mod broken_api_server;
+mod capacity_ladder;
+mod capacity_waits;
+mod commands;
+mod comparison;
+mod concurrent_applies;
+mod connect_logs_run;
+mod controller_pods;
+mod created_once;
+mod dask;
+mod dws_guide;
+mod env_secrets;
+mod fault_sweep;
+mod first_cluster;
+mod gcloud_intents;
+mod gke_keys;
+mod google_client;
+pub mod hostile_input;
+mod injected_faults;
+mod interrupted_apply;
+mod kills;
+mod main_job;
+mod manifests;
+mod multi_day_waits;
+mod network;
+mod off_values;
+mod ownership;
+mod provisioning_requests;
+mod queues;
+pub mod recorded_gke;
+mod saved_plans;
+mod scale;
+mod secret_leaks;
+mod stack_trust;
+mod stale_plans;
+mod state_folder;
+mod stop_start;
+mod token;
+mod unmanaged_cluster;
+mod untrusted_input;
+mod walkthrough;
+mod when_idle;
+mod why;
