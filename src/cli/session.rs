@@ -180,7 +180,7 @@ impl Session {
     /// The stack cannot be planned; the diagnostics say why.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<Plan, Failure> {
         let mut read = self.read(link, ask.parallelism).await;
-        plan::spare(&mut read.world, ask.mode, &self.lowered.external);
+        plan::drop_unused_fields(&mut read.world, ask.mode, &self.lowered.external);
         let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
@@ -229,7 +229,7 @@ impl Session {
     pub fn find(&self, typed: &str) -> Result<Vec<&Resource>, Failure> {
         let all: Vec<&Resource> = self.resources().collect();
         let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
-        match plan::propose::select::meant_one(typed, &addresses) {
+        match plan::propose::select::resolve_one(typed, &addresses) {
             Ok(places) => Ok(places.into_iter().map(|place| all[place]).collect()),
             Err(problem) => Err(Failure::new(vec![problem], self.sources.clone())),
         }
@@ -411,7 +411,7 @@ pub async fn plan_again(
     let Plan { target, owner, mode, desired, external, .. } = saved;
     let wanted = plan::read_set(desired, external, target, owner);
     let mut read = read(&*link.connection, &wanted, parallelism).await;
-    plan::spare(&mut read.world, *mode, external);
+    plan::drop_unused_fields(&mut read.world, *mode, external);
     read.world.given = given.clone();
     let sources = Sources::default();
     let in_the_way = read.trouble.as_ref().map(|error| access::diagnose(error, target, &sources, Words::Few));
@@ -441,7 +441,7 @@ fn drop_aside(world: World) {
 /// The addresses of the stack that are typed or ended so: one, or all of a section.
 fn known(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
     let addresses: Vec<&Address> = resources.iter().map(|resource| &resource.address).collect();
-    let places = plan::propose::select::meant_one(typed, &addresses)?;
+    let places = plan::propose::select::resolve_one(typed, &addresses)?;
     Ok(places.into_iter().map(|place| addresses[place].clone()).collect())
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::human::plan_text::consent_text;
 use model::address::{FieldPath, Segment};
-use model::resource::{ByIdentity, Effect, FieldChange, Identity, KindId, Usual, by_identity};
+use model::resource::{ByIdentity, DurationEstimate, Effect, FieldChange, Identity, KindId, by_identity};
 use model::secrets::masked;
 use plan::{Action, Change, Mode, Note, Plan};
 
@@ -135,7 +135,7 @@ pub struct ChangeExtra {
     pub reason: Option<String>,
     /// Seconds that it usually takes, where that is known of what is made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usual_seconds: Option<Usual>,
+    pub usual_seconds: Option<DurationEstimate>,
     /// True if the resource is not managed by this stack and is deleted as a consequence of another change.
     pub foreign: bool,
     /// From whom it would be taken.
@@ -165,7 +165,7 @@ pub struct PlanExtra {
     pub hourly_minimum: Option<f64>,
     /// Seconds that the longest way through the plan usually takes, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usual_seconds: Option<Usual>,
+    pub usual_seconds: Option<DurationEstimate>,
     /// Machine types whose price is not known and not in `hourly`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
@@ -249,7 +249,7 @@ fn extra(plan: &Plan) -> PlanExtra {
         },
         hourly: plan.cost().map(|cost| cost.most),
         hourly_minimum: plan.cost().map(|cost| cost.least),
-        usual_seconds: plan.critical_path().map(|path| path.usual),
+        usual_seconds: plan.critical_path().map(|path| path.estimate),
         unpriced: plan.unpriced(),
         consents_needed: plan.missing_approvals(&[]).iter().map(consent_text).collect(),
         consents_given: plan.approved.iter().map(consent_text).collect(),
@@ -330,7 +330,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
             location: change.location.clone(),
             reason: change.why(),
             foreign: change.foreign,
-            usual_seconds: change.usual,
+            usual_seconds: change.estimate,
             taken_from: change.adopted.as_ref().map(|taken| taken.from.clone()),
         },
     }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use model::resource::Usual;
+use model::resource::DurationEstimate;
 
 /// The version of the shape of these lines.
 pub const UI_VERSION: &str = "1.0";
@@ -91,7 +91,7 @@ pub enum Body {
         hourly_minimum: Option<f64>,
         /// Seconds that the longest way through the plan usually takes, as far as it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
-        usual_seconds: Option<Usual>,
+        usual_seconds: Option<DurationEstimate>,
         /// Machine types whose price is not known and not in `hourly`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,
@@ -205,7 +205,7 @@ pub struct PlannedChange {
     pub location: Option<String>,
     /// Seconds that it usually takes, where that is known of what is made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usual_seconds: Option<Usual>,
+    pub usual_seconds: Option<DurationEstimate>,
     /// Fields that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,

@@ -243,7 +243,7 @@ fn planned(wanted: &ByIdentity<'_>, change: &Change, view: &View<'_>) -> Planned
         action: words(change.action).verb,
         reason: change.why(),
         location: change.location.clone(),
-        usual_seconds: change.usual,
+        usual_seconds: change.estimate,
         fields: fields.collect(),
     }
 }
@@ -298,7 +298,7 @@ fn plan_summary(plan: &Plan) -> Body {
         offline: plan.offline,
         hourly: plan.cost().map(|cost| cost.most),
         hourly_minimum: plan.cost().map(|cost| cost.least),
-        usual_seconds: plan.critical_path().map(|path| path.usual),
+        usual_seconds: plan.critical_path().map(|path| path.estimate),
         unpriced: plan.unpriced(),
         consents: plan.missing_approvals(&[]).iter().map(consent_text).collect(),
         outcomes: Vec::new(),

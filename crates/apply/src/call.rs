@@ -24,7 +24,7 @@ use live::{ApiError, Class, Request, served_kinds};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
 use model::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method, Packed};
-use plan::observe::recheck::{Still, still};
+use plan::observe::recheck::{Recheck, recheck};
 
 /// How often what has moved is looked at again before one change of it.
 const LOOKS: usize = 3;
@@ -144,13 +144,13 @@ impl Run<'_> {
             seen.looks += 1;
             let live = self.look(Request::get(request.api, object_path(request))).await;
             let live = live.map_err(|error| of_request(&error))?;
-            return match self.still(request, &live) {
-                Still::ReadSet => Ok(Behind::Done),
-                Still::Planned => {
+            return match self.recheck(request, &live) {
+                Recheck::ReadSet => Ok(Behind::Done),
+                Recheck::Planned => {
                     seen.newer = Some(live["metadata"]["resourceVersion"].clone());
                     Ok(Behind::Changed)
                 }
-                Still::Moved => Err(of_request(&error)),
+                Recheck::Moved => Err(of_request(&error)),
             };
         }
         Ok(Behind::Trouble(error))
@@ -203,15 +203,15 @@ impl Run<'_> {
     }
 
     /// Returns how the object of a request relates to the change now.
-    fn still(&self, request: &Request, live: &Value) -> Still {
+    fn recheck(&self, request: &Request, live: &Value) -> Recheck {
         let wanted = self.shared.desired.iter().find(|wanted| wanted.identity == self.change.identity);
         let uid = request.body.as_ref().and_then(|body| body.pointer("/metadata/uid"));
         let same = uid.is_none_or(|uid| *uid == live["metadata"]["uid"]);
         match (wanted, &self.change.identity) {
             (Some(wanted), Identity::Object(object)) if same && object.path() == object_path(request) => {
-                still(self.change, wanted, self.shared.owner, self.shared.given, live)
+                recheck(self.change, wanted, self.shared.owner, self.shared.given, live)
             }
-            _ => Still::Moved,
+            _ => Recheck::Moved,
         }
     }
 
@@ -377,7 +377,7 @@ impl Run<'_> {
             self.wrote = true;
             // The name of a check's pod has the digest of its text, so its text is known; and as hardly a field of a pod may
             // change, an apply that takes back what admission added (a toleration, a selector) would be refused.
-            if self.change.action == Action::Run || self.still(request, live) == Still::ReadSet {
+            if self.change.action == Action::Run || self.recheck(request, live) == Recheck::ReadSet {
                 return Ok(Existing::Whole);
             }
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);

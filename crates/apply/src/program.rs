@@ -462,10 +462,10 @@ fn tail(pod: &ObjectId, lines: &[String]) -> String {
 /// Describes the state of a change that is interrupted in a wait; `None` where nothing was begun that has an end.
 pub(crate) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
     match (until, action) {
-        (Until::Ready | Until::Still, Action::Update) => Some("changed, not yet ready"),
-        (Until::Ready | Until::Still, Action::Keep) => Some("not yet ready"),
-        (Until::Ready | Until::Still, Action::Run) => Some("started, not yet finished"),
-        (Until::Ready | Until::Still, _) => Some("created, not yet ready"),
+        (Until::Ready | Until::StillReady, Action::Update) => Some("changed, not yet ready"),
+        (Until::Ready | Until::StillReady, Action::Keep) => Some("not yet ready"),
+        (Until::Ready | Until::StillReady, Action::Run) => Some("started, not yet finished"),
+        (Until::Ready | Until::StillReady, _) => Some("created, not yet ready"),
         (Until::Gone, _) => Some("deletion requested, not yet deleted"),
         (Until::Idle | Until::Handled, _) => None,
     }

@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_secs(5);
 impl<'a> Run<'a> {
     /// Waits for what a step says.
     pub(crate) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
-        if wait.until == Until::Still {
+        if wait.until == Until::StillReady {
             return self.glance(wait).await;
         }
         let deadline = Duration::from_secs(wait.deadline.into());
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
     fn ear(&mut self, wait: &Await) -> Ear<'a> {
         let queries = match wait.until {
             Until::Idle => Queries::default(),
-            Until::Ready | Until::Still | Until::Gone | Until::Handled => {
+            Until::Ready | Until::StillReady | Until::Gone | Until::Handled => {
                 ((self.shared.kinds)(wait.kind).queries)(wait)
             }
         };
@@ -208,14 +208,14 @@ impl<'a> Run<'a> {
             }),
             Known::Is(live) => {
                 let found = Found::of([(Part::Itself, &*live)]);
-                Ok(machines::settle(kind.readiness(wait, &found), &found, &self.shared.flex))
+                Ok(machines::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
             Known::Unknown if wait.until == Until::Gone => self.gone(wait, queries.parts(), ear).await,
             Known::Gone | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| ear.notes(live));
                 let answers = Found::answers(&queries, &found);
-                machines::settle(kind.readiness(wait, &answers), &answers, &self.shared.flex)
+                machines::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };
         let refused = result.as_ref().err().filter(|error| error.class == Class::Unauthenticated);
@@ -409,7 +409,7 @@ fn gave_up(wait: &Await, message: &str) -> Outcome {
 /// Returns the state that a wait is for.
 fn goal(wait: &Await) -> &'static str {
     match wait.until {
-        Until::Ready | Until::Still => "ready",
+        Until::Ready | Until::StillReady => "ready",
         Until::Gone => "gone",
         Until::Idle => "idle",
         Until::Handled => "handled",

@@ -55,7 +55,7 @@ impl<'a> Ear<'a> {
         let read: Vec<_> = match wait.until {
             Until::Ready => queries.all().map(|(_, query)| query).collect(),
             Until::Gone => queries.parts().iter().map(|(_, query)| query).collect(),
-            Until::Still | Until::Idle | Until::Handled => Vec::new(),
+            Until::StillReady | Until::Idle | Until::Handled => Vec::new(),
         };
         let path = match (&wait.identity, read.as_slice()) {
             (Identity::Object(object), [only]) => {

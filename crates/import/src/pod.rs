@@ -132,7 +132,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let root = FieldPath::root();
     pod::merge_pod(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
     if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.is_confined()) {
-        pod_security::settle(&mut laid, given);
+        pod_security::relax(&mut laid, given);
     }
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()

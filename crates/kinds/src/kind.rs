@@ -9,8 +9,8 @@ use crate::scope::{DASK_OPERATOR, OPERATOR_NAME};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource,
-    Step, Usual,
+    Action, Api, Await, DurationEstimate, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query,
+    Readiness, Resource, Step,
 };
 use model::schema::{CallOf, Message};
 
@@ -52,7 +52,7 @@ pub struct Kind {
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
     /// How long it takes to be made, where something is known about that.
-    pub usual: fn(&ChangeContext) -> Option<Usual>,
+    pub estimate: fn(&ChangeContext) -> Option<DurationEstimate>,
     /// The effect of `stop` on one.
     pub stop_effect: StopEffect,
     /// The effect on what runs in it when a change rolls over it.
@@ -90,7 +90,7 @@ impl Kind {
         address: unnamed,
         pods: |_| Where::Nowhere,
         endpoint: |_| None,
-        usual: |_| None,
+        estimate: |_| None,
         stop_effect: StopEffect::Nothing,
         rolling: "nodes or pods are recreated",
         ends: false,

@@ -73,7 +73,7 @@ mod tests {
             ObjectId { gvk: gvk("", "v1", "Service", "services"), namespace: None, name: "x".to_owned() };
         for (kind, until) in KindId::ALL
             .iter()
-            .flat_map(|kind| [Until::Ready, Until::Still, Until::Handled].map(|until| (*kind, until)))
+            .flat_map(|kind| [Until::Ready, Until::StillReady, Until::Handled].map(|until| (*kind, until)))
         {
             let (identity, facts) = (Identity::Object(id.clone()), Facts::Cluster("c".to_owned()));
             let wait = Await { kind, identity, until, facts, deadline: 1 };

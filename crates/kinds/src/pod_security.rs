@@ -40,7 +40,7 @@ pub fn confine(pod: &mut Value) {
 /// Takes bounds back that do not go with what `given`, the user's own part of the pod, says. Who names a service account wants what
 /// it may do. The API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`.
 /// Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
-pub fn settle(pod: &mut Value, given: &Value) {
+pub fn relax(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());
     if is_named && given[TOKEN].is_null() {
         take(pod, &[TOKEN], OF_POD[0].1);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_a_user_says_is_kept_and_stays_valid() {
-        let settled = |given: Value| {
+        let relaxed = |given: Value| {
             let mut pod = pod("daskdev/dask:1", &[]);
             confine(&mut pod);
             crate::pod::merge_pod(
@@ -214,26 +214,26 @@ mod tests {
                 &model::address::FieldPath::root(),
                 &mut Vec::new(),
             );
-            settle(&mut pod, &given);
+            relax(&mut pod, &given);
             pod
         };
         let worker =
             |security: Value| json!({ "containers": [{ "name": "worker", "securityContext": security }] });
-        assert_eq!(settled(json!({}))[TOKEN], false);
-        assert_eq!(settled(json!({ "serviceAccountName": "data" })).get(TOKEN), None);
-        assert_eq!(settled(json!({ "serviceAccountName": "data", TOKEN: false }))[TOKEN], false);
-        assert_eq!(settled(json!({ TOKEN: true }))[TOKEN], true);
-        let privileged = settled(worker(json!({ "privileged": true })));
+        assert_eq!(relaxed(json!({}))[TOKEN], false);
+        assert_eq!(relaxed(json!({ "serviceAccountName": "data" })).get(TOKEN), None);
+        assert_eq!(relaxed(json!({ "serviceAccountName": "data", TOKEN: false }))[TOKEN], false);
+        assert_eq!(relaxed(json!({ TOKEN: true }))[TOKEN], true);
+        let privileged = relaxed(worker(json!({ "privileged": true })));
         assert_eq!(at(&privileged["containers"][0], ESCALATION), None);
-        let traced = settled(worker(json!({ "capabilities": { "add": ["SYS_PTRACE"] } })));
+        let traced = relaxed(worker(json!({ "capabilities": { "add": ["SYS_PTRACE"] } })));
         let security = &traced["containers"][0]["securityContext"];
         assert_eq!(security["capabilities"], json!({ "add": ["SYS_PTRACE"], "drop": ["ALL"] }));
         assert_eq!(security["allowPrivilegeEscalation"], false);
-        let admin = settled(worker(json!({ "capabilities": { "add": ["SYS_ADMIN"] } })));
+        let admin = relaxed(worker(json!({ "capabilities": { "add": ["SYS_ADMIN"] } })));
         assert_eq!(at(&admin["containers"][0], ESCALATION), None);
-        let root = settled(worker(json!({ "runAsUser": 0 })));
+        let root = relaxed(worker(json!({ "runAsUser": 0 })));
         assert_eq!(at(&root["containers"][0], DROP), None);
-        let other = settled(json!({ "containers": [{ "name": "worker", "image": "mine:1" }] }));
+        let other = relaxed(json!({ "containers": [{ "name": "worker", "image": "mine:1" }] }));
         assert_eq!(at(&other["containers"][0], DROP), None);
     }
 }

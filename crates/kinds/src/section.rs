@@ -116,7 +116,7 @@ impl PodKeys {
 
     /// Lays labels, annotations and the table `pod` over a part of a body, which has `metadata` and `spec`. `place` is where the
     /// part is in the body, `section` where the keys are in the stack; `provenance` learns which fields come from there.
-    pub fn lay(
+    pub fn overlay(
         &self,
         part: &mut Value,
         place: &FieldPath,
@@ -128,7 +128,7 @@ impl PodKeys {
         let (pod, from) = (&mut part["spec"], section.key("pod"));
         pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
         if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_confined()) {
-            pod_security::settle(pod, given);
+            pod_security::relax(pod, given);
         }
     }
 

@@ -305,14 +305,14 @@ pub struct Hourly {
 
 /// Seconds that a thing usually takes until it is made and ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Usual {
+pub struct DurationEstimate {
     /// When it goes fast.
     pub least: u32,
     /// When it goes slowly.
     pub most: u32,
 }
 
-impl Usual {
+impl DurationEstimate {
     /// As long as the last time.
     pub fn again(seconds: u32) -> Self {
         Self { least: seconds, most: seconds }
@@ -320,7 +320,7 @@ impl Usual {
 }
 
 /// `3–9 min`, `45 s`.
-impl fmt::Display for Usual {
+impl fmt::Display for DurationEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, [least, most]) = match self.most {
             ..90 => ("s", [self.least, self.most]),
@@ -543,7 +543,8 @@ pub enum Until {
     /// The kind's readiness says ready.
     Ready,
     /// It was ready once, and nothing of it is changed: a look at it, and a word when it is not ready now.
-    Still,
+    #[serde(rename = "still")]
+    StillReady,
     /// Nothing of it is left.
     Gone,
     /// No work is in it that would be lost.
@@ -556,7 +557,7 @@ pub enum Until {
 impl Until {
     /// Returns true if the wait judges how ready the thing is.
     pub fn is_ready(self) -> bool {
-        matches!(self, Self::Ready | Self::Still)
+        matches!(self, Self::Ready | Self::StillReady)
     }
 }
 

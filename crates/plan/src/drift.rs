@@ -99,7 +99,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     let others: BTreeMap<&Identity, &What> = others.map(|(entry, what)| (&entry.identity, what)).collect();
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
-        let schema = planner.seen.shapes.schema(resource);
+        let schema = planner.observed.shapes.schema(resource);
         let replaced = others.get(&resource.identity).map(|what| (*what).clone());
         let (fields, external) = match &resource.identity {
             Identity::Object(_) if replaced.is_some() => (
@@ -123,7 +123,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     }
     let told: BTreeSet<&Identity> = found.iter().map(|drift| &drift.identity).collect();
     let rest = lost.into_iter().filter(|(entry, _)| !told.contains(&entry.identity));
-    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&planner.seen, entry, what)).collect();
+    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&planner.observed, entry, what)).collect();
     found.extend(rest);
     Ok(Drifted { found, recorded: record.is_some() })
 }
@@ -202,7 +202,7 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
         Some(FieldChange { drift: Some(drift), ..field })
     };
     let mut external = diff::set_by_others(&resource.body, &resource.create_only, live, &manager, schema);
-    env_secrets::veil(&resource.body, &mut external);
+    env_secrets::redact(&resource.body, &mut external);
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
     let external = external.into_iter().filter(|field| !known(field)).collect();
     let mut fields: Vec<FieldChange> = compared.changes.clone().into_iter().filter_map(with_owner).collect();

@@ -19,7 +19,7 @@ impl Planner<'_> {
     pub(crate) fn blocked_deletions(&self) -> BTreeSet<Identity> {
         let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
         let blocker = |change: &Change| kinds::of(change.kind).deletion_blocker;
-        if operator_runs(self.seen.inputs.world)
+        if operator_runs(self.observed.inputs.world)
             || !deleted().any(|change| blocker(change) == DeletionBlocker::Operator)
         {
             return BTreeSet::new();
@@ -31,7 +31,7 @@ impl Planner<'_> {
     /// Definitions, and the controllers of custom kinds with their rights and namespaces: without them objects that wait for
     /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
     pub(crate) fn deleted_with_cluster(&self) -> BTreeSet<Identity> {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let sections = serving(&self.changes, world);
         let deleted = |change: &&Change| change.action == Action::Delete && !change.foreign;
         let served = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {

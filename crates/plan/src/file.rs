@@ -203,7 +203,7 @@ fn relied_on(change: &Change) -> Change {
         location: None,
         depends_on: Vec::new(),
         before: Packed::default(),
-        usual: None,
+        estimate: None,
         ..change.clone()
     };
     for (_, time) in change.fields.iter_mut().filter_map(|field| field.drift.as_mut()) {

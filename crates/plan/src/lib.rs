@@ -20,8 +20,8 @@ mod steps;
 pub mod stop;
 
 pub use drift::{Drift, Drifted, What, drift};
-pub use make::{plan, read_set, spare};
-pub use observe::inputs::{InFile, Inputs, Partial, Selection};
+pub use make::{drop_unused_fields, plan, read_set};
+pub use observe::inputs::{FileOverrides, Inputs, Partial, Selection};
 pub use observe::stop_state::{Before, StopRequest, StopState};
 pub use order::duration::CriticalPath;
 pub use propose::desired::disturbs;
@@ -33,8 +33,8 @@ pub use steps::inline_pool;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{
-    CapacityOptions, Cost, External, Fallback, FieldChange, Hourly, Identity, KindId, Lane, Owner, Packed,
-    Resource, Step, Target, Until, Usual,
+    CapacityOptions, Cost, DurationEstimate, External, Fallback, FieldChange, Hourly, Identity, KindId, Lane,
+    Owner, Packed, Resource, Step, Target, Until,
 };
 
 pub use model::resource::Action;
@@ -82,8 +82,8 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Packed::is_null")]
     pub before: Packed,
     /// How long it takes, where it makes something that took long before, or for others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usual: Option<Usual>,
+    #[serde(rename = "usual", default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<DurationEstimate>,
 }
 
 impl Change {
@@ -111,7 +111,7 @@ impl Change {
             foreign: false,
             adopted: None,
             before: Packed::default(),
-            usual: None,
+            estimate: None,
         }
     }
 }
@@ -269,8 +269,8 @@ pub struct Plan {
     /// The state that was compared, for the record.
     pub desired: Arc<[Resource]>,
     /// The file's word on what was compared otherwise, for planning again.
-    #[serde(default, skip_serializing_if = "InFile::is_empty")]
-    pub in_file: InFile,
+    #[serde(default, skip_serializing_if = "FileOverrides::is_empty")]
+    pub in_file: FileOverrides,
     /// Node pools with `capacity`, each with all its options.
     #[serde(rename = "ladders", default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_options: Vec<CapacityOptions>,

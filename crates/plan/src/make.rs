@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::observe::inputs::{InFile, Inputs};
+use crate::observe::inputs::{FileOverrides, Inputs};
 use crate::planner::Planner;
 use crate::{
     Action, Barrier, Change, ExternalRead, Mode, Plan, order::graph, propose::fallback, review, stop,
@@ -64,7 +64,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
 }
 
 /// Drops who wrote which field of live objects where everything goes: then only external ones are compared.
-pub fn spare(world: &mut World, mode: Mode, external: &[External]) {
+pub fn drop_unused_fields(world: &mut World, mode: Mode, external: &[External]) {
     let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.inside) else { return };
     let external_objects: BTreeSet<&ObjectId> =
         external.iter().filter_map(|external| external.resource.identity.object()).collect();
@@ -81,7 +81,7 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     as_made(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
-        inputs.in_file = InFile::of(&file, hourly, &inputs);
+        inputs.in_file = FileOverrides::of(&file, hourly, &inputs);
     }
     drop(file);
     let mut planner = Planner::new(&inputs);
@@ -135,7 +135,7 @@ fn observe(planner: &mut Planner<'_>) -> Vec<ExternalRead> {
 
 /// Proposes what happens to each thing and why, without the steps.
 fn propose(planner: &mut Planner<'_>) {
-    match planner.seen.inputs.mode {
+    match planner.observed.inputs.mode {
         Mode::Apply => {
             planner.plan_desired();
             planner.note_stops();
@@ -163,7 +163,7 @@ fn propose(planner: &mut Planner<'_>) {
 /// The steps of all changes, and which come before which.
 fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
     planner.steps();
-    let inputs = planner.seen.inputs;
+    let inputs = planner.observed.inputs;
     let connected = graph::connect(&mut planner.changes, &inputs.desired, inputs.world);
     let barriers = connected.unwrap_or_else(|circle| {
         planner.problems.push(circle_problem(&circle, inputs));

@@ -38,7 +38,7 @@ impl Selected {
 
 /// A plan that is being made.
 pub(crate) struct Planner<'a> {
-    pub(crate) seen: Observed<'a>,
+    pub(crate) observed: Observed<'a>,
     pub(crate) changes: Vec<Change>,
     pub(crate) problems: Vec<Diagnostic>,
     pub(crate) notes: Vec<Note>,
@@ -57,7 +57,7 @@ pub(crate) struct Planner<'a> {
 impl<'a> Planner<'a> {
     pub(crate) fn new(inputs: &'a Inputs<'a>) -> Self {
         Self {
-            seen: Observed::of(inputs),
+            observed: Observed::of(inputs),
             changes: Vec::new(),
             problems: Vec::new(),
             notes: Vec::new(),
@@ -73,7 +73,7 @@ impl<'a> Planner<'a> {
 impl<'a> Planner<'a> {
     pub(crate) fn live(&self, identity: &Identity) -> Option<&'a Value> {
         let inside = !matches!(identity, Identity::Cluster(_));
-        if inside && self.renewed { None } else { self.seen.inputs.world.find(identity) }
+        if inside && self.renewed { None } else { self.observed.inputs.world.find(identity) }
     }
 
     pub(crate) fn protected(&mut self, resource: &Resource, verb: &str) {

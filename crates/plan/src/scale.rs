@@ -58,7 +58,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
 
 impl Planner<'_> {
     fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
             return Err(self.cannot(wish, format!("{} does not belong to this stack", wish.address), None));
         };
@@ -81,7 +81,7 @@ impl Planner<'_> {
         let fingerprint = Some(fingerprint(&live, &relied));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
         let Some((_, from)) = differs.first() else {
-            let kept = self.seen.proposed(resource, Action::Keep, Vec::new());
+            let kept = self.observed.proposed(resource, Action::Keep, Vec::new());
             self.changes.push(Change { fingerprint, ..kept });
             return Ok(());
         };
@@ -103,7 +103,7 @@ impl Planner<'_> {
         let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
         let (steps, goes) = self.brought(resource, &live, &fields, wish.number, &holders);
         self.notes.extend(chosen(&resource.address, &goes));
-        let change = self.seen.proposed(resource, Action::Update, fields);
+        let change = self.observed.proposed(resource, Action::Update, fields);
         self.changes.push(Change { fingerprint, steps, ..change });
         self.tell_whose(resource, wish);
         Ok(())
@@ -111,7 +111,7 @@ impl Planner<'_> {
 
     /// The thing as it is live. What is not there, goes, or is of others is not scaled.
     fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
-        let Some(live) = self.seen.inputs.world.find(&resource.identity).cloned() else {
+        let Some(live) = self.observed.inputs.world.find(&resource.identity).cloned() else {
             let help = "`dask-infra apply` creates it with the number in the stack file";
             return Err(self.cannot(wish, format!("{} does not exist", resource.identity), Some(help)));
         };
@@ -132,11 +132,11 @@ impl Planner<'_> {
         }
         let live = self.with_size(resource, live);
         let kind = kinds::of(resource.kind);
-        if let Ownership::Foreign(whose) = self.seen.ownership(resource, kind, &live) {
+        if let Ownership::Foreign(whose) = self.observed.ownership(resource, kind, &live) {
             let what =
                 format!("{} already exists and does not belong to this stack: {whose}", resource.identity);
             let problem = Diagnostic::error(Code::NotOurs, what);
-            let span = self.seen.inputs.sources.span(&resource.origin);
+            let span = self.observed.inputs.sources.span(&resource.origin);
             let help = format!(
                 "its owner scales it; to adopt it: dask-infra apply --allow take:{}",
                 resource.address
@@ -155,7 +155,7 @@ impl Planner<'_> {
             let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
             return Err(self.cannot(wish, what, Some(help)));
         }
-        if dask::queued_workers::is(&resource.body) {
+        if dask::queued_workers::are_requested(&resource.body) {
             let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
                         a `group` with `capacity = \"queued\"` adds workers without that";
             let what = format!("{} has nodes for as many workers as it was created with", wish.address);
@@ -171,7 +171,7 @@ impl Planner<'_> {
         object: &ObjectId,
         wish: &Wish<'_>,
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let others = world.inside.live().into_iter().flatten();
         let foreign = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_terminating(live));
         if let Some((autoscaler, live)) = foreign.into_iter().next() {
@@ -180,7 +180,7 @@ impl Planner<'_> {
                 "{autoscaler} sets the number of workers of {}, between {} and {}",
                 wish.address, bounds.0, bounds.1
             );
-            let ours = self.seen.has_applied(live);
+            let ours = self.observed.has_applied(live);
             let help = if ours {
                 "the stack created it for an earlier `replicas = { min, max }`: `dask-infra apply` deletes it"
                     .to_owned()
@@ -221,7 +221,7 @@ impl Planner<'_> {
         holders: &[&ObjectId],
     ) -> (Vec<Step>, Vec<(ObjectId, Value)>) {
         let kind = kinds::of(resource.kind);
-        let owner = &self.seen.inputs.owner;
+        let owner = &self.observed.inputs.owner;
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
         if object && dask::api::replicas_path().find(&resource.create_only).is_some() {
@@ -230,7 +230,7 @@ impl Planner<'_> {
         let context = |action| ChangeContext {
             resource: Some(&counted),
             live: Some(live),
-            inside: self.seen.inputs.world.inside.live(),
+            inside: self.observed.inputs.world.inside.live(),
             fields,
             zones: self.live_zones(resource).len(),
             ..ChangeContext::of(action, &resource.identity, owner)
@@ -253,7 +253,7 @@ impl Planner<'_> {
         let Scaled { place, number, unit, .. } = wish.scaled;
         let (code, message) = match number {
             Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
-                let at = self.seen.inputs.sources.locate(place);
+                let at = self.observed.inputs.sources.locate(place);
                 let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
                 let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
                 let message = format!(
@@ -278,7 +278,7 @@ impl Planner<'_> {
 
     fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
         let section: FieldPath = wish.address.section().parse().unwrap_or_default();
-        let span = self.seen.inputs.sources.span(&section);
+        let span = self.observed.inputs.sources.span(&section);
         let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "requested");
         let problem = problem.about(wish.address.clone(), "");
         Box::new(help.into_iter().fold(problem, Diagnostic::help))

@@ -15,7 +15,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::record::Record;
 use model::resource::{
-    self, ByIdentity, CapacityOptions, Identity, ObjectId, Resource, Step, Until, Usual, World,
+    self, ByIdentity, CapacityOptions, DurationEstimate, Identity, ObjectId, Resource, Step, Until, World,
 };
 
 /// Facts about all other changes that the program of a change needs.
@@ -41,23 +41,23 @@ struct Program {
     steps: Vec<Step>,
     reasons: Vec<Reason>,
     note: Option<Note>,
-    usual: Option<Usual>,
+    estimate: Option<DurationEstimate>,
 }
 
 impl Planner<'_> {
     /// Writes the steps of every change but those that keep a thing.
     pub(crate) fn steps(&mut self) {
         let zones = self.zones_of_pools();
-        let undivided = self.undivided(&zones);
+        let uneven_zone_counts = self.uneven_zone_counts(&zones);
         let others = Others::of(self, &zones);
         let acts = |change: &Change| change.action != Action::Keep;
         let changes = self.changes.iter().enumerate();
         let programs: Vec<Option<Program>> =
             changes.map(|(place, change)| acts(change).then(|| others.program(place, change))).collect();
-        self.problems.extend(undivided);
+        self.problems.extend(uneven_zone_counts);
         for (change, program) in self.changes.iter_mut().zip(programs) {
-            if let Some(Program { steps, reasons, note, usual }) = program {
-                (change.steps, change.reasons, change.usual) = (steps, reasons, usual);
+            if let Some(Program { steps, reasons, note, estimate }) = program {
+                (change.steps, change.reasons, change.estimate) = (steps, reasons, estimate);
                 self.notes.extend(note);
             }
         }
@@ -65,7 +65,7 @@ impl Planner<'_> {
 
     /// Adds looks at kept things that other changes follow, and waits for those that may be half made in any case.
     pub(crate) fn looks(&mut self, barriers: &[Barrier]) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let followed = followed(&self.changes, barriers);
         let desired = resource::by_identity(&inputs.desired);
         let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Planner<'_> {
             if half_made(inputs.world, &seen_ready, &change.identity) {
                 wait_to_the_end(&mut steps);
             }
-            if followed || !steps.iter().all(|step| is_wait(step, Until::Still)) {
+            if followed || !steps.iter().all(|step| is_wait(step, Until::StillReady)) {
                 change.steps = steps;
             }
         }
@@ -93,7 +93,7 @@ impl Planner<'_> {
 
 impl<'a> Others<'a> {
     fn of(planner: &'a Planner<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
-        let desired = &planner.seen.inputs.desired;
+        let desired = &planner.observed.inputs.desired;
         let cluster = planner.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
         let is = |actions: [Action; 2]| cluster.is_some_and(|cluster| actions.contains(&cluster.action));
         let cluster_goes = is([Action::Delete, Action::Replace]);
@@ -102,7 +102,7 @@ impl<'a> Others<'a> {
             with_cluster = planner.deleted_with_cluster();
             with_cluster.extend(planner.blocked_deletions());
         }
-        let inline = inline_pool(desired, &planner.seen.inputs.capacity_options)
+        let inline = inline_pool(desired, &planner.observed.inputs.capacity_options)
             .filter(|_| is([Action::Create, Action::Replace]));
         let replaced = planner.changes.iter().filter(|change| change.action == Action::Replace);
         let is_home = |object: &ObjectId| cascade::is_namespace(object) || cascade::defines(object).is_some();
@@ -110,7 +110,7 @@ impl<'a> Others<'a> {
             .map(|change| &change.identity)
             .filter(|thing| thing.object().is_some_and(is_home))
             .collect();
-        let Inputs { world, target, .. } = planner.seen.inputs;
+        let Inputs { world, target, .. } = planner.observed.inputs;
         // The sandbox makes in seconds what takes GKE minutes.
         let record = world.record.as_ref().filter(|_| !target.simulated);
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
@@ -142,17 +142,17 @@ impl<'a> Others<'a> {
             if reasons.is_empty() {
                 reasons.push(Reason::DeletedWithCluster);
             }
-            return Program { steps: Vec::new(), reasons, note: None, usual: None };
+            return Program { steps: Vec::new(), reasons, note: None, estimate: None };
         }
         let kind = kinds::of(change.kind);
-        let inputs = self.planner.seen.inputs;
+        let inputs = self.planner.observed.inputs;
         let live = inputs.world.find(&change.identity);
         let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
         let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);
         let is_deleted_before = self.is_deleted_before(change);
         let action = if is_deleted_before { Action::Create } else { change.action };
         let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
-        let released = self.planner.seen.released(change, kind, live);
+        let released = self.planner.observed.released(change, kind, live);
         let context = ChangeContext {
             resource: resource.copied(),
             live,
@@ -180,9 +180,9 @@ impl<'a> Others<'a> {
         reasons.extend(waits_until_idle(&steps));
         let note = chosen(&change.address, &(kind.chosen)(&context));
         let makes = change.action.makes();
-        let last_time = || self.took.get(&change.identity).copied().map(Usual::again);
-        let usual = makes.then(|| last_time().or_else(|| (kind.usual)(&context))).flatten();
-        Program { steps, reasons, note, usual }
+        let last_time = || self.took.get(&change.identity).copied().map(DurationEstimate::again);
+        let estimate = makes.then(|| last_time().or_else(|| (kind.estimate)(&context))).flatten();
+        Program { steps, reasons, note, estimate }
     }
 }
 
@@ -239,7 +239,7 @@ fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identit
 pub(crate) fn wait_to_the_end(steps: &mut [Step]) {
     for step in steps {
         if let Step::Await(wait) = step
-            && wait.until == Until::Still
+            && wait.until == Until::StillReady
         {
             wait.until = Until::Ready;
         }

@@ -218,7 +218,7 @@ fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
     let mut stops: BTreeSet<usize> = BTreeSet::new();
     let mut problems = Vec::new();
     for typed in &inputs.selection.targets {
-        match select::meant(typed, &addresses) {
+        match select::resolve_addresses(typed, &addresses) {
             Ok(places) => {
                 let parts = |place: &usize| {
                     places.iter().any(|meant| all[*meant].origin.contains(&all[*place].origin))
@@ -321,7 +321,7 @@ fn rests_on(one: &Resource, other: &Resource, all: &[&Resource], world: &World) 
         let owns = |pod: &Value| uid.is_some() && cascade::owners(pod).any(|owner| Some(owner) == uid);
         let pods = cascade::pods_of_pool(world, pool);
         one.kind == KindId::Job
-            && pods.into_iter().any(|(object, pod)| impact::runs_on(object, pod) && owns(pod))
+            && pods.into_iter().any(|(object, pod)| impact::is_user_pod(object, pod) && owns(pod))
     };
     needs(one, other) || provisioning::is_for(one, pool, all) || has_pods()
 }
@@ -395,21 +395,21 @@ impl Planner<'_> {
     /// Stops a thing: it is deleted when it is there, and not made when it is not.
     pub(crate) fn stop(&mut self, resource: &Resource, stop: &Stop) {
         let kind = kinds::of(resource.kind);
-        let ours = |live: &&Value| matches!(self.seen.ownership(resource, kind, live), Ownership::Owned);
+        let ours = |live: &&Value| matches!(self.observed.ownership(resource, kind, live), Ownership::Owned);
         if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
             self.protected(resource, "delete");
             let (address, identity) = (resource.address.clone(), resource.identity.clone());
-            let why = Some(self.seen.inputs.stopped_why(&resource.identity, stop));
+            let why = Some(self.observed.inputs.stopped_why(&resource.identity, stop));
             self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
             return;
         }
         self.kept_absent.insert(resource.identity.clone());
-        self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+        self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
     }
 
     /// Says why things that are stopped or started change, and names what is stopped already.
     pub(crate) fn note_stops(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let stopped = &inputs.stop_state.stopped;
         for change in &mut self.changes {
             let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
@@ -424,7 +424,7 @@ impl Planner<'_> {
         // Deletes are shown last.
         self.changes.sort_by_key(|change| change.action == Action::Delete);
         let told: BTreeMap<&Identity, &Resource> = self
-            .seen
+            .observed
             .desired
             .iter()
             .filter(|(identity, _)| inputs.before.stopped.contains_key(identity))
@@ -449,7 +449,7 @@ impl Planner<'_> {
 
     /// Notes a time limit that comes to a cluster that is there: it counts from before.
     pub(crate) fn note_expiry(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {
             return;
         }
@@ -460,7 +460,7 @@ impl Planner<'_> {
         for cluster in inputs.desired.iter() {
             let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));
             let Some(live) = self.live(&cluster.identity).filter(|_| stays) else { continue };
-            for (cause, job) in dask::reaper::of(cluster, &inputs.desired) {
+            for (cause, job) in dask::reaper::for_cluster(cluster, &inputs.desired) {
                 let changed =
                     matches!(action(&job.identity), Some(Action::Create | Action::Update | Action::Replace));
                 let Some(after) = dask::reaper::after(job).filter(|_| changed) else { continue };
@@ -485,9 +485,9 @@ impl Planner<'_> {
 
     /// Returns true if something that a check would use is stopped.
     pub(crate) fn uses_stopped(&self, resource: &Resource) -> bool {
-        let stopped = &self.seen.inputs.stop_state.stopped;
+        let stopped = &self.observed.inputs.stop_state.stopped;
         !stopped.is_empty()
-            && self.seen.inputs.desired.iter().any(|other| {
+            && self.observed.inputs.desired.iter().any(|other| {
                 stopped.contains_key(&other.identity) && resource.depends_on.contains(&other.address)
             })
     }

@@ -265,7 +265,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
         Ok(found) => {
             let found = Found::answers(&queries, &found);
             let flex = machines::pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
-            let readiness = machines::settle(kind.readiness(wait, &found), &found, &flex);
+            let readiness = machines::mark_queued(kind.readiness(wait, &found), &found, &flex);
             let unhandled = matches!(readiness, Readiness::Unhandled(_));
             let state = match readiness {
                 Readiness::Ready | Readiness::Impaired(_) => State::Ready,

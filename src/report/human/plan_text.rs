@@ -108,12 +108,12 @@ fn header(plan: &Plan, width: usize) -> String {
 
 /// `Time: usually 5–16 min (cluster 3–9 min, then node_pool.workers 2–7 min)`. The sandbox takes seconds for it.
 fn time(plan: &Plan) -> Option<String> {
-    let CriticalPath { usual, changes } = plan.critical_path()?;
+    let CriticalPath { estimate: usual, changes } = plan.critical_path()?;
     let each = match changes.as_slice() {
         [only] => only.address.to_string(),
         several => {
             let each =
-                several.iter().filter_map(|change| Some(format!("{} {}", change.address, change.usual?)));
+                several.iter().filter_map(|change| Some(format!("{} {}", change.address, change.estimate?)));
             each.collect::<Vec<_>>().join(", then ")
         }
     };

@@ -9,7 +9,7 @@ use super::style::{Tint, paint, push_line, tame};
 use crate::report::{brief, count, words};
 use apply::{Event, Outcome};
 use kinds::kubernetes::why::shortened;
-use model::resource::Usual;
+use model::resource::DurationEstimate;
 use plan::{Action, Change, Plan};
 
 /// Between two lines that only say that a change still goes on.
@@ -310,8 +310,8 @@ fn is_kept(plan: &Plan, change: usize) -> bool {
 }
 
 /// How long it usually takes; the sandbox takes seconds for everything.
-pub(super) fn usual(plan: &Plan, change: usize) -> Option<Usual> {
-    plan.changes.get(change)?.usual.filter(|_| !plan.target.simulated)
+pub(super) fn usual(plan: &Plan, change: usize) -> Option<DurationEstimate> {
+    plan.changes.get(change)?.estimate.filter(|_| !plan.target.simulated)
 }
 
 fn doing(plan: &Plan, change: usize) -> &'static str {

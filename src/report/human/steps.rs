@@ -54,12 +54,12 @@ fn step_text(step: &Step) -> String {
             let late = if late.is_empty() { late } else { format!(" ({late})") };
             format!("{api}: {} {}{late}", call.method.as_str(), call.path)
         }
-        Step::Await(wait) if wait.until == Until::Still => {
+        Step::Await(wait) if wait.until == Until::StillReady => {
             format!("check whether {} is ready, and warn if not", wait.identity)
         }
         Step::Await(wait) => {
             let until = match wait.until {
-                Until::Ready | Until::Still => "ready",
+                Until::Ready | Until::StillReady => "ready",
                 Until::Gone => "gone",
                 Until::Idle => "idle",
                 Until::Handled => "handled by its operator",

@@ -47,13 +47,13 @@ async fn what_was_ready_before_holds_up_nothing() {
         let api = patched()
             .on("GET /api/v1/namespaces/n/", always(ready()))
             .on("GET /api/v1/namespaces/n/configmaps/a", answer);
-        let (applied, _) = quiet(vec![kept("a", Until::Still), makes("b", &[0])], api).await;
+        let (applied, _) = quiet(vec![kept("a", Until::StillReady), makes("b", &[0])], api).await;
         assert_eq!(applied.outcomes, [Outcome::Done, Outcome::Done], "{words}");
         let told = warnings(&applied);
         assert!(matches!(told[..], [told] if told.contains(words)), "{words}: {told:?}");
     }
     let api = patched().on("GET /api/v1/namespaces/n/", always(ready()));
-    let (applied, _) = quiet(vec![kept("a", Until::Still), makes("b", &[0])], api).await;
+    let (applied, _) = quiet(vec![kept("a", Until::StillReady), makes("b", &[0])], api).await;
     assert_eq!((applied.outcomes.len(), warnings(&applied)), (2, Vec::new()));
 }
 
@@ -82,7 +82,7 @@ fn what_the_record_says_of_readiness_follows_fates() {
         (kept("a", Until::Ready), Progress::Untouched, Some(false), Some(false)),
         (kept("a", Until::Ready), Progress::Done, Some(false), Some(true)),
         // It was only looked at, which changes nothing of what is known.
-        (kept("a", Until::Still), Progress::Open, Some(true), Some(true)),
+        (kept("a", Until::StillReady), Progress::Open, Some(true), Some(true)),
     ];
     for (change, progress, then, now) in rows {
         let plan = plan(vec![change]);

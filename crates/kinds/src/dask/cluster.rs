@@ -14,7 +14,7 @@ use crate::dask::network::{self, Network};
 use crate::dask::parts::Parts;
 pub use crate::dask::parts::{Scheduler, Worker};
 use crate::dask::pods::{self, Tally, Workers, with_pods};
-use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
+use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::reaper::{self, After, Cause};
 use crate::dask::replicas::Writer;
 use crate::dask::service::DaskService;
@@ -248,7 +248,7 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 
 /// Everything of a section, and whether the stack makes it.
 fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
-    let (cluster, booked) = lower_cluster(key, section, scope);
+    let (cluster, requests) = lower_cluster(key, section, scope);
     let joined = Joined {
         address: &cluster.address,
         origin: &cluster.origin,
@@ -259,15 +259,15 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
         priority: section.priority.as_deref(),
     };
     let groups = section.group.iter().flat_map(|(key, group)| {
-        let (group, booked, is_managed) = {
-            let (resource, booked) = group::lower(&joined, key, group, scope);
-            (resource, booked, group.manage.is_managed())
+        let (group, requests, is_managed) = {
+            let (resource, requests) = group::lower(&joined, key, group, scope);
+            (resource, requests, group.manage.is_managed())
         };
-        let booked = booked.into_iter().flatten().map(|resource| (resource, true));
-        [(group, is_managed)].into_iter().chain(booked)
+        let requests = requests.into_iter().flatten().map(|resource| (resource, true));
+        [(group, is_managed)].into_iter().chain(requests)
     });
     let mut resources: Vec<(Resource, bool)> = groups.collect();
-    resources.extend(booked.into_iter().flatten().map(|resource| (resource, true)));
+    resources.extend(requests.into_iter().flatten().map(|resource| (resource, true)));
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
         let autoscaler = autoscaler::lower(&cluster, min, max, scope);
         resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.manage.is_managed())));
@@ -406,7 +406,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         gang::of_cluster(&mut spec);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    parts.lay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
+    parts.overlay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
     let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
@@ -424,18 +424,18 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         protect: section.lifecycle.protect,
         life: section.life(),
     };
-    let booking = Booking {
+    let request = WorkerRequest {
         place: &["spec", "worker"],
         number: (most, number),
         workers: origin.key("worker"),
         image: origin.key("image"),
         keys: &section.worker.keys,
         longest: section.max_run_duration.as_deref(),
-        by_text: true,
+        name_by_digest: true,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = queued_workers::booked(capacity, &mut cluster, booking, scope);
-    (cluster, booked)
+    let requests = queued_workers::request_workers(capacity, &mut cluster, request, scope);
+    (cluster, requests)
 }
 
 fn metadata(name: &str, section: &DaskCluster, scope: &Scope) -> Value {
@@ -465,7 +465,7 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
 /// number already, and the operator acts only when that changes.
 fn program(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
-    let facts = Facts::Workers { replicas, cluster: None, gang: gang::of(context.body()) };
+    let facts = Facts::Workers { replicas, cluster: None, gang: gang::of_body(context.body()) };
     let mut steps = object_program(context, KindId::DaskCluster, facts, DEADLINE);
     let path = api::replicas_path();
     let live = context.live.and_then(|live| path.find(live));
@@ -549,7 +549,9 @@ impl<'a> Related<'a> {
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     match wait.until {
         Until::Handled => Ok(kopf::readiness(found.itself())),
-        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Related::of(wait, found)?)),
+        Until::Ready | Until::StillReady | Until::Gone | Until::Idle => {
+            Ok(ready(wait, Related::of(wait, found)?))
+        }
     }
 }
 
@@ -597,8 +599,8 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
         return Readiness::progressing("the default worker group does not exist yet");
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
-    let settled = handled == Some(true);
-    Workers { wait, group, name: &name, workers, pods, registered, settled, autoscalers }.ready()
+    let number_is_final = handled == Some(true);
+    Workers { wait, group, name: &name, workers, pods, registered, number_is_final, autoscalers }.ready()
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.

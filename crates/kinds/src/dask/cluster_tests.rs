@@ -55,15 +55,15 @@ fn only_what_the_operator_has_handled_counts() {
     let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
     assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not request 2 yet")));
     assert_eq!(
-        judged(Until::Still, &cluster(2, Some(3)), &group(3, 3), &three).0,
+        judged(Until::StillReady, &cluster(2, Some(3)), &group(3, 3), &three).0,
         Readiness::Unhandled(UNSEEN.into())
     );
     assert_eq!(
-        judged(Until::Still, &cluster(2, Some(2)), &group(3, 2), &three).0,
+        judged(Until::StillReady, &cluster(2, Some(2)), &group(3, 2), &three).0,
         Readiness::Unhandled(UNSEEN.into())
     );
     // It was scaled since: `dask-infra scale` or a notebook.
-    let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &three);
+    let (found, line) = judged(Until::StillReady, &cluster(2, Some(2)), &group(3, 3), &three);
     let expect = "Running; workers: 3 desired (the stack says 2), 3 created, 3 ready, all registered";
     assert_eq!((found, line.as_str()), (ready, expect));
     // Another owner of the number: it would never become the stack's.
@@ -74,15 +74,15 @@ fn only_what_the_operator_has_handled_counts() {
     assert!(why.contains("requests 3 workers, the stack says 2: it was changed during the apply"), "{why}");
     assert!(!why.contains(UNSEEN), "{why}");
     // An operator that notes nothing.
-    let (found, _) = judged(Until::Still, &cluster(2, None), &group(3, 3), &three);
+    let (found, _) = judged(Until::StillReady, &cluster(2, None), &group(3, 3), &three);
     assert!(matches!(found, Readiness::Progressing(_)));
 
     let two = json!({ "workers": 2, "hosts": 2 });
-    let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &two);
+    let (found, line) = judged(Until::StillReady, &cluster(2, Some(2)), &group(3, 3), &two);
     assert_eq!(found, waits("1 of 3 workers not registered with the scheduler"));
     assert!(line.ends_with("3 ready, 1 created, not registered"), "{line}");
     let (found, line) =
-        judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
+        judged(Until::StillReady, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
     assert_eq!(found, Readiness::Ready);
     assert!(line.ends_with("3 ready, registered unknown (it does not answer)"), "{line}");
 }
@@ -102,8 +102,9 @@ fn a_second_owner_of_the_number_is_named() {
     let judged = |autoscalers: &Value| {
         let (name, registered) = ("c-default", None);
         let (group, workers, pods) = (&counts, &workers, &pods);
-        let (settled, autoscalers) = (true, Some(autoscalers));
-        match (Workers { wait: &wait, group, name, workers, pods, registered, settled, autoscalers }.ready())
+        let (number_is_final, autoscalers) = (true, Some(autoscalers));
+        match (Workers { wait: &wait, group, name, workers, pods, registered, number_is_final, autoscalers }
+            .ready())
         {
             Readiness::Failed(why) => why,
             other => panic!("{other:?}"),
@@ -162,9 +163,18 @@ fn a_scale_down_that_is_reported_and_not_done_fails() {
         let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
         let pods = json!({ "items": [] });
         let (name, registered) = ("c-default", None);
-        let (settled, autoscalers) = (true, None);
-        Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled, autoscalers }
-            .ready()
+        let (number_is_final, autoscalers) = (true, None);
+        Workers {
+            wait: &wait,
+            group,
+            name,
+            workers: &workers,
+            pods: &pods,
+            registered,
+            number_is_final,
+            autoscalers,
+        }
+        .ready()
     };
     let waits = |found, expect: &str| assert_eq!(found, Readiness::progressing(expect));
     let mut going = deployment("b", 1);
@@ -213,7 +223,7 @@ fn gpus_of_other_groups_are_told_there() {
     let pods = json!({ "items": [scheduler, pod("c-default", 2), pod("c-more", 4)] });
     let identity = identity();
     let facts = Facts::Workers { replicas: Some(1), cluster: None, gang: None };
-    let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Still, facts, deadline: 1 };
+    let wait = Await { kind: KindId::DaskCluster, identity, until: Until::StillReady, facts, deadline: 1 };
     let of = |name: &str| {
         let group = json!({ "metadata": { "name": name }, "spec": { "worker": { "replicas": 1 } } });
         Tally::of(&wait, &group, &[], &pods, None).line(true)

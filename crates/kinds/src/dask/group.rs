@@ -10,7 +10,7 @@ use crate::dask::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
 use crate::dask::kopf::{self, is_handled, scaled_to};
 use crate::dask::pods::{self, PodSpecKeys, Tally, Workers};
 use crate::dask::process::ProcessKeys;
-use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
+use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::replicas::Replicas;
 use crate::dask::worker_count::{self, Registered};
 use crate::dask::{scale, workers};
@@ -226,18 +226,18 @@ pub fn lower(
         protect: section.lifecycle.protect,
         life: Life::Kept,
     };
-    let booking = Booking {
+    let request = WorkerRequest {
         place: &["spec", "worker"],
         number: (section.replicas.most(), origin.key("replicas")),
         workers: origin,
         image,
         keys: &section.keys,
         longest: section.max_run_duration.as_deref(),
-        by_text: true,
+        name_by_digest: true,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = queued_workers::booked(capacity, &mut group, booking, scope);
-    (group, booked)
+    let requests = queued_workers::request_workers(capacity, &mut group, request, scope);
+    (group, requests)
 }
 
 /// The part of its workers, and where everything in the body comes from.
@@ -270,7 +270,7 @@ fn workers_of(
         provenance.extend(gang::provenance(&place.key("metadata"), from, &number));
     }
     provenance.extend(pods::provenance(&place.key("spec"), origin, image));
-    section.keys.lay(&mut worker, &place, origin, &mut provenance);
+    section.keys.overlay(&mut worker, &place, origin, &mut provenance);
     (worker, provenance)
 }
 
@@ -278,7 +278,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
     let cluster = spec["cluster"].as_str().map(str::to_owned);
-    let facts = Facts::Workers { replicas, cluster, gang: gang::of(context.body()) };
+    let facts = Facts::Workers { replicas, cluster, gang: gang::of_body(context.body()) };
     object_program(context, KindId::DaskGroup, facts, DEADLINE)
 }
 
@@ -310,8 +310,8 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (workers, pods) = (found.get(Part::Workers)?, found.get(Part::Pods)?);
     let name = text(&group["metadata"]["name"]);
     let registered = registered_of(found);
-    let (settled, autoscalers) = (true, found.find(Neighbor::Autoscalers));
-    let workers = Workers { wait, group, name, workers, pods, registered, settled, autoscalers };
+    let (number_is_final, autoscalers) = (true, found.find(Neighbor::Autoscalers));
+    let workers = Workers { wait, group, name, workers, pods, registered, number_is_final, autoscalers };
     let waiting = workload::wait_reason(found, wait.gang(), pods);
     Ok(ready(wait, group, pods, (workers, waiting)))
 }

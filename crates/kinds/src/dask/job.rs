@@ -8,7 +8,7 @@ use crate::dask::cluster::DaskCluster;
 use crate::dask::network::{self, Network};
 use crate::dask::parts::{Parts, Scheduler, Worker};
 use crate::dask::pods::{self, PodSpecKeys};
-use crate::dask::queued_workers::{self, Booking, WorkerCapacity};
+use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::service::DaskService;
 use crate::dask::{api, when_idle, worker_count, workers};
 use crate::descriptions::{counted, image, workers};
@@ -274,8 +274,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         gang::of_cluster(&mut cluster);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    section.keys.lay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
-    parts.lay(&mut cluster, &place, &mut provenance);
+    section.keys.overlay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
+    parts.overlay(&mut cluster, &place, &mut provenance);
     let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&program, &scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
@@ -294,7 +294,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     };
-    let booking = Booking {
+    let request = WorkerRequest {
         place: &WORKER,
         number: (replicas, number),
         workers: worker_of.key("worker"),
@@ -302,13 +302,13 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         keys: &worker.keys,
         longest: section.max_run_duration.as_deref(),
         // What it copies may change while it runs, and it keeps its nodes all the same.
-        by_text: false,
+        name_by_digest: false,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
-    let booked = queued_workers::booked(capacity, &mut job, booking, scope);
+    let requests = queued_workers::request_workers(capacity, &mut job, request, scope);
     let policy = section.policy(&job, like, scope);
     job.depends_on.extend(policy.iter().map(|policy| policy.address.clone()));
-    [job].into_iter().chain(booked.into_iter().flatten()).chain(policy).collect()
+    [job].into_iter().chain(requests.into_iter().flatten()).chain(policy).collect()
 }
 
 /// The scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.
@@ -359,7 +359,7 @@ pub fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
 
 fn program(context: &ChangeContext) -> Vec<Step> {
     let runner = context.object().map(runner);
-    follow(context, KindId::DaskJob, (gang::of(context.body()), STARTS), runner)
+    follow(context, KindId::DaskJob, (gang::of_body(context.body()), STARTS), runner)
 }
 
 /// How an apply follows a job: the gang of its pods, and seconds until it has begun. It is no part of the job's object, so that

@@ -202,7 +202,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     {
         let_in(&mut deployment["template"]["metadata"], like.live_name(key));
     }
-    section.keys.lay(&mut deployment["template"], &place, &origin, &mut provenance);
+    section.keys.overlay(&mut deployment["template"], &place, &origin, &mut provenance);
     let service = json!({
         "type": "ClusterIP",
         "selector": selector(name),

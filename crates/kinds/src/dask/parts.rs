@@ -141,13 +141,13 @@ impl<'a> Parts<'a> {
 
     /// Lays labels, annotations and the table `pod` of both over such a spec, whose place in the body is `place`. `provenance`
     /// learns where everything of their pods comes from.
-    pub fn lay(&self, spec: &mut Value, place: &FieldPath, provenance: &mut Vec<(FieldPath, FieldPath)>) {
+    pub fn overlay(&self, spec: &mut Value, place: &FieldPath, provenance: &mut Vec<(FieldPath, FieldPath)>) {
         let Self { scheduler: (scheduler, scheduler_of), worker: (worker, worker_of), .. } = self;
         let parts = [("scheduler", &scheduler.keys, scheduler_of), ("worker", &worker.keys, worker_of)];
         for (part, keys, section) in parts {
             let (place, from) = (place.key(part), section.key(part));
             provenance.extend(pods::provenance(&place.key("spec"), &from, &section.key("image")));
-            keys.lay(&mut spec[part], &place, &from, provenance);
+            keys.overlay(&mut spec[part], &place, &from, provenance);
         }
     }
 }

@@ -115,7 +115,7 @@ pub struct Workers<'a> {
     /// The scheduler's report on the workers of the whole cluster, where it was asked.
     pub registered: Option<Registered>,
     /// True if the operator has nothing left to follow: then somebody else set a number other than the desired one.
-    pub settled: bool,
+    pub number_is_final: bool,
     /// The DaskAutoscalers of the namespace, where they were asked for.
     pub autoscalers: Option<&'a Value>,
 }
@@ -125,7 +125,7 @@ pub struct Workers<'a> {
 pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), live) {
-        (Some(file), Some(live)) if file != live && wait.until == Until::Still => {
+        (Some(file), Some(live)) if file != live && wait.until == Until::StillReady => {
             (live, format!(" (the stack says {file})"))
         }
         (file, live) => (file.or(live).unwrap_or(1), String::new()),
@@ -201,13 +201,13 @@ impl Workers<'_> {
         let file = self.wait.workers();
         let asked = self.group["spec"]["worker"]["replicas"].as_u64();
         let desired = match desired(self.wait, self.group) {
-            (desired, _) if self.settled => desired,
+            (desired, _) if self.number_is_final => desired,
             (desired, _) => file.unwrap_or(desired),
         };
         let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
         let made = list.len() as u64;
         if let Some(asked) = asked.filter(|asked| *asked != desired) {
-            return match self.settled {
+            return match self.number_is_final {
                 true => Readiness::Failed(self.second_owner(asked, desired)),
                 false => Readiness::progressing(format!(
                     "its worker group requests {asked} workers, not {desired} yet"

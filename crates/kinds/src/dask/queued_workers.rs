@@ -24,7 +24,7 @@ pub enum WorkerCapacity {
 }
 
 /// Workers that nodes are requested for.
-pub(crate) struct Booking<'a> {
+pub(crate) struct WorkerRequest<'a> {
     /// Where the part of the workers is in the body.
     pub place: &'a [&'a str],
     /// Where the keys of the workers stand, and their image.
@@ -36,19 +36,19 @@ pub(crate) struct Booking<'a> {
     /// How long the nodes last, as it is written.
     pub longest: Option<&'a str>,
     /// True if the name of the request holds a digest of what it asks for; false for what runs once, where the name is fixed.
-    pub by_text: bool,
+    pub name_by_digest: bool,
 }
 
 /// Requests nodes for the workers of a thing with `capacity`, which then follows the request.
-pub(crate) fn booked(
+pub(crate) fn request_workers(
     capacity: Option<WorkerCapacity>,
     user: &mut Resource,
-    booking: Booking<'_>,
+    request: WorkerRequest<'_>,
     scope: &Scope,
 ) -> Option<[Resource; 2]> {
     let WorkerCapacity::Queued = capacity?;
-    let annotations = FieldPath::keys(booking.place.iter().copied()).key("metadata").key("annotations");
-    let made = book(user, booking, scope)?;
+    let annotations = FieldPath::keys(request.place.iter().copied()).key("metadata").key("annotations");
+    let made = request_resources(user, request, scope)?;
     let from = user.origin.key("capacity");
     user.provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), from.clone())));
     user.depends_on.push(made[1].address.clone());
@@ -57,28 +57,32 @@ pub(crate) fn booked(
 
 /// The PodTemplate and the request for these workers; they get the annotations that name it. Both follow what the thing follows, as the
 /// nodes come last: pods must start within ten minutes.
-fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Resource; 2]> {
+fn request_resources(
+    user: &mut Resource,
+    request: WorkerRequest<'_>,
+    scope: &Scope,
+) -> Option<[Resource; 2]> {
     let Resource { address: section, identity, body, origin, depends_on, protect, .. } = user;
     let user = identity.object()?;
-    let worker = booking.place.iter().fold(body, |part, key| &mut part[*key]);
+    let worker = request.place.iter().fold(body, |part, key| &mut part[*key]);
     let mut template = json!({ "spec": worker["spec"] });
     if worker["metadata"].is_object() {
         template["metadata"] = worker["metadata"].clone();
     }
     // Nodes are the same with and without.
     pod_security::strip(&mut template);
-    let (count, longest) = (booking.number.0, booking.longest);
+    let (count, longest) = (request.number.0, request.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();
     let of_text = format!("{}-{}", user.name, &digest.as_str()[..8]);
-    let name = if booking.by_text { of_text.clone() } else { format!("{}-workers", user.name) };
+    let name = if request.name_by_digest { of_text.clone() } else { format!("{}-workers", user.name) };
     let namespace = user.namespace.as_deref().unwrap_or("default");
     let address = Address::object(section.as_str(), "ProvisioningRequest", Some(namespace), &name);
     Requested { address: address.clone(), name: &name, class: provisioning::CLASS }
         .mark(&mut worker["metadata"]);
     let place = FieldPath::keys(["template"]);
-    let mut provenance = pods::provenance(&place.key("spec"), &booking.workers, &booking.image);
-    provenance.extend(PodKeys::marks(&place, &booking.workers));
+    let mut provenance = pods::provenance(&place.key("spec"), &request.workers, &request.image);
+    provenance.extend(PodKeys::marks(&place, &request.workers));
     let made = provisioning::make(
         Ask {
             address,
@@ -87,9 +91,9 @@ fn book(user: &mut Resource, booking: Booking<'_>, scope: &Scope) -> Option<[Res
             namespace,
             template_name: of_text,
             template: (template, provenance),
-            number: booking.number,
+            number: request.number,
             longest,
-            pool: booking.keys.pool.as_deref(),
+            pool: request.keys.pool.as_deref(),
             user: Some(user),
             origin: origin.clone(),
             depends_on: depends_on.clone(),
@@ -109,7 +113,7 @@ pub(crate) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Optio
 }
 
 /// Returns true if nodes are requested for the workers of a thing.
-pub fn is(body: &Value) -> bool {
+pub fn are_requested(body: &Value) -> bool {
     let names =
         |worker: &Value| ANNOTATIONS.iter().any(|name| !worker["metadata"]["annotations"][*name].is_null());
     names(&body["spec"]["worker"]) || names(&body["spec"]["cluster"]["spec"]["worker"])
@@ -132,8 +136,8 @@ mod tests {
         }
         assert_eq!(effect(&place.key("team"), &worker), None);
         let mut body = json!({ "spec": { "cluster": { "spec": { "worker": {} } } } });
-        assert!(!is(&body));
+        assert!(!are_requested(&body));
         body["spec"]["cluster"]["spec"]["worker"]["metadata"]["annotations"][ANNOTATIONS[0]] = json!("r");
-        assert!(is(&body));
+        assert!(are_requested(&body));
     }
 }

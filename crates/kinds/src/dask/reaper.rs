@@ -206,7 +206,7 @@ pub fn lower(
         namespace: of.namespace.as_deref().unwrap_or("default"),
         asks: match cause {
             Cause::Ttl => Asks::Workload(
-                gang::of(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
+                gang::of_body(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
             ),
             Cause::IdleStop => Asks::Scheduler(groups),
         },
@@ -413,7 +413,7 @@ pub fn after(job: &Resource) -> Option<String> {
 }
 
 /// The CronJobs that delete a Dask cluster, among all things of the stack, and why each does.
-pub fn of<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(Cause, &'r Resource)> {
+pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(Cause, &'r Resource)> {
     let is_cluster = cluster.identity.object().is_some_and(|object| object.gvk == api::cluster());
     let job = |cause: Cause| {
         let origin = cluster.origin.key(cause.key());
@@ -444,7 +444,7 @@ mod tests {
             assert_eq!(schema::check(&shape, &resource.body), [], "{}", resource.address);
         }
         assert_eq!(after(&made[3]).as_deref(), Some("8h"));
-        assert_eq!(of(&cluster(), &made), [(Cause::Ttl, &made[3])]);
+        assert_eq!(for_cluster(&cluster(), &made), [(Cause::Ttl, &made[3])]);
         let pod = &made[3].body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["image"], "demo:1");
         assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
@@ -505,7 +505,7 @@ mod tests {
         let each: Vec<&str> = paths.split(' ').collect();
         assert_eq!(each, groups.iter().map(ObjectId::path).collect::<Vec<String>>());
         assert_eq!((KIND.about)(job), ["deletes it after 30m without work"]);
-        assert_eq!(of(&cluster(), &made), [(Cause::IdleStop, job)]);
+        assert_eq!(for_cluster(&cluster(), &made), [(Cause::IdleStop, job)]);
         for resource in &made {
             let shape = crate::kubernetes::object::object_schema(&resource.identity).unwrap();
             assert_eq!(schema::check(&shape, &resource.body), [], "{}", resource.address);

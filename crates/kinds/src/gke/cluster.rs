@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api;
-use super::compare::{call, merged_entries, sent};
+use super::compare::{call, merged_entries, sent_changes};
 use super::field::{self, Maker};
 use crate::json::text;
 use crate::kind::{ChangeContext, Compare, Kind, Rule, Update};
@@ -12,8 +12,8 @@ use crate::status::{Price, StatusLine};
 use model::address::{Address, FieldPath};
 use model::catalog;
 use model::resource::{
-    Action, Api, Await, Call, ClusterName, Facts, Identity, KindId, Late, Life, Method, Readiness, Resource,
-    Step, Until, Usual,
+    Action, Api, Await, Call, ClusterName, DurationEstimate, Facts, Identity, KindId, Late, Life, Method,
+    Readiness, Resource, Step, Until,
 };
 use model::schema::Message;
 
@@ -31,7 +31,7 @@ pub use section::{Cluster, ReleaseChannel};
 const DEADLINE: u32 = 2700;
 
 /// As long as creating one took for those who wrote of it in issues of Google's providers for Terraform and Config Connector.
-const USUAL: Usual = Usual { least: 3 * 60, most: 9 * 60 };
+const USUAL: DurationEstimate = DurationEstimate { least: 3 * 60, most: 9 * 60 };
 
 /// GKE clusters.
 pub const KIND: Kind = Kind {
@@ -41,7 +41,7 @@ pub const KIND: Kind = Kind {
     readiness: |_, found| Ok(readiness(found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about,
-    usual: |_| Some(USUAL),
+    estimate: |_| Some(USUAL),
     ..Kind::BARE
 };
 
@@ -121,7 +121,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
         call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
     };
     match context.action {
-        Action::Keep => vec![wait(Until::Still)],
+        Action::Keep => vec![wait(Until::StillReady)],
         Action::Create if context.terminating => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
@@ -140,7 +140,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
 /// One call for each field: the API takes exactly one `desired…` at a time.
 fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
-    let touched = |rule: &&Rule| sent(context.fields).any(|field| rule.path().contains(&field.path));
+    let touched = |rule: &&Rule| sent_changes(context.fields).any(|field| rule.path().contains(&field.path));
     let request = |rule: &Rule| match rule.update {
         Update::Alone(desired) => {
             let part = rule.path.split('.').next().unwrap_or_default();

@@ -313,7 +313,7 @@ fn says_nothing(value: &Value) -> bool {
 }
 
 /// Fields that a call changes; what stays as it is although it is no longer said is not among them.
-pub fn sent(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChange> {
+pub fn sent_changes(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChange> {
     changes.iter().filter(|change| change.effect != Effect::Ignored)
 }
 

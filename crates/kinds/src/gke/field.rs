@@ -20,17 +20,22 @@ pub struct Field<S: 'static> {
     /// Where the API has it, and how it is compared and changed.
     pub rule: Ruled,
     /// The value that the section sets; `None` when it sets none.
-    pub said: fn(&S) -> Option<Value>,
+    pub from_section: fn(&S) -> Option<Value>,
     /// The value that is sent for a thing owned by the stack, where that is more than the section sets.
-    pub sent: fn(&S, &Scope) -> Option<Value>,
+    pub to_api: fn(&S, &Scope) -> Option<Value>,
     /// Says a live value, unless it is what the section means without it.
     pub import: fn(&mut S, &Value),
 }
 
 impl<S> Field<S> {
     /// Never said, never sent.
-    pub const NONE: Self =
-        Self { key: "", rule: Ruled::Listed(""), said: |_| None, sent: |_, _| None, import: |_, _| {} };
+    pub const NONE: Self = Self {
+        key: "",
+        rule: Ruled::Listed(""),
+        from_section: |_| None,
+        to_api: |_, _| None,
+        import: |_, _| {},
+    };
 }
 
 impl<S> Field<S> {
@@ -101,7 +106,7 @@ macro_rules! listed {
     ($key:ident, $path:literal, $api:expr, $of:expr) => {
         Field {
             key: stringify!($key),
-            said: |section| section.$key.as_ref().map($api),
+            from_section: |section| section.$key.as_ref().map($api),
             import: |section, live| section.$key = ($of)(live),
             rule: Ruled::Listed($path),
             ..Field::NONE
@@ -158,8 +163,8 @@ pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: Maker) ->
     let mut body = json!({});
     for field in fields {
         let value = match maker {
-            Maker::Stack => (field.sent)(section, scope).or_else(|| (field.said)(section)),
-            Maker::Others => (field.said)(section),
+            Maker::Stack => (field.to_api)(section, scope).or_else(|| (field.from_section)(section)),
+            Maker::Others => (field.from_section)(section),
         };
         if let Some(value) = value {
             put(&mut body, &field.path(), value);
@@ -199,7 +204,7 @@ pub fn import<S>(
 
 /// The places that a row is about: all of its own, and of a listed one those that the section says.
 pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPath> {
-    match (&field.rule, (field.said)(section)) {
+    match (&field.rule, (field.from_section)(section)) {
         (Ruled::Own(rule), _) => vec![rule.path()],
         (Ruled::Listed(_), Some(value)) => api::leaves_at(message, &field.path(), &value),
         (Ruled::Listed(_), None) => Vec::new(),

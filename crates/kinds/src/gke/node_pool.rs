@@ -8,7 +8,7 @@ use crate::kind::{ChangeContext, Compare, Kind, StopEffect};
 use crate::scope::Scope;
 use model::address::{Address, FieldPath, Segment};
 use model::resource::{
-    Action, CapacityOption, CapacityOptions, ClusterName, Identity, KindId, Life, Resource, Usual,
+    Action, CapacityOption, CapacityOptions, ClusterName, DurationEstimate, Identity, KindId, Life, Resource,
 };
 use model::schema::Message;
 
@@ -31,7 +31,7 @@ pub use ready::{is_autoprovisioned, live_gpus, summary};
 pub use section::{DriverVersion, ForRequests, NodePool, Surge};
 
 /// As long as creating one with nodes took for those who wrote of it in issues of Google's provider for Terraform.
-const USUAL: Usual = Usual { least: 90, most: 7 * 60 };
+const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };
 
 /// GKE node pools.
 pub const KIND: Kind = Kind {
@@ -45,7 +45,7 @@ pub const KIND: Kind = Kind {
     filled_in: fields::filled_in,
     stop_effect: StopEffect::Empties(emptied),
     scaled: ready::scaled,
-    usual,
+    estimate,
     disturbs: Action::makes,
     ..Kind::BARE
 };
@@ -55,7 +55,7 @@ const BOUGHT: [&str; 4] =
     ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
 
 /// One that is made with its cluster is in the cluster's time. Of one without nodes nothing is known.
-fn usual(context: &ChangeContext) -> Option<Usual> {
+fn estimate(context: &ChangeContext) -> Option<DurationEstimate> {
     (context.inline_pool.is_none() && !starts_empty(context.body())).then_some(USUAL)
 }
 

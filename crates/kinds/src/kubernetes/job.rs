@@ -190,7 +190,7 @@ pub fn pod_template(
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     provenance.push((at.key("containers").index(0).key("command"), origin.key("command")));
     let mut whole = json!({ "spec": pod });
-    section.keys.lay(&mut whole, place, origin, &mut provenance);
+    section.keys.overlay(&mut whole, place, origin, &mut provenance);
     (whole, provenance)
 }
 
@@ -399,7 +399,9 @@ fn ready(wait: &Await, job: &Value, waiting: Option<Readiness>) -> Readiness {
                 "suspended by the stack itself (`spec.suspend`): nothing runs until that is false".to_owned();
             match wait.until {
                 Until::Ready => Readiness::Impaired(what),
-                Until::Still | Until::Gone | Until::Idle | Until::Handled => Readiness::progressing(what),
+                Until::StillReady | Until::Gone | Until::Idle | Until::Handled => {
+                    Readiness::progressing(what)
+                }
             }
         }
         Some(waiting) => waiting,
@@ -520,7 +522,7 @@ mod tests {
         let why = "suspended outside this stack (`spec.suspend`)";
         assert_eq!(readiness(Facts::None, suspended.clone()), waits(why));
         assert!(matches!(readiness(Facts::Suspended, suspended.clone()), Readiness::Impaired(_)));
-        let looked_at = judged(Until::Still, Facts::Suspended, suspended.clone());
+        let looked_at = judged(Until::StillReady, Facts::Suspended, suspended.clone());
         assert!(matches!(looked_at, Readiness::Progressing(_)), "{looked_at:?}");
         let mut queued = suspended;
         queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");

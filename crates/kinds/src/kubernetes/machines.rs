@@ -22,7 +22,7 @@ pub fn pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSe
 }
 
 /// Returns queued for a thing that is not ready because its pods wait for such machines.
-pub fn settle(readiness: Readiness, found: &Found, pools: &BTreeSet<String>) -> Readiness {
+pub fn mark_queued(readiness: Readiness, found: &Found, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
         Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {
             queued(found, pools).map_or(readiness, Readiness::Queued)
@@ -85,7 +85,7 @@ mod tests {
         let of = |pods: Vec<Value>| {
             let list = json!({ "items": pods });
             let found = Found::of([(Part::Pods, &list)]);
-            settle(Readiness::progressing("1 of 2"), &found, &pools)
+            mark_queued(Readiness::progressing("1 of 2"), &found, &pools)
         };
         let (flex, cpu) = (json!({ POOL_LABEL: "flex" }), json!({ POOL_LABEL: "cpu" }));
         let Readiness::Queued(told) =

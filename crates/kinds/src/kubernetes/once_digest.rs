@@ -13,7 +13,7 @@ use model::resource::{Life, Resource};
 /// that a comparison takes for equal have one digest, however they are spelled.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    of(&equality::canonical(&own(resource, Bounds::Out), schema.as_ref()))
+    digest_of(&equality::canonical(&own(resource, Bounds::Out), schema.as_ref()))
 }
 
 /// How the bounds of pods count in a digest.
@@ -26,11 +26,11 @@ enum Bounds {
 /// Returns true if a digest in a record is that of a thing as it is desired. Records from before spellings counted for nothing
 /// hold a digest of the text as it stood. Those from before pods had bounds may include bounds that a user wrote out. What such
 /// a record knows must not run again for that.
-pub fn is(made: &str, resource: &Resource) -> bool {
+pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     let known = |bounds: Bounds| {
         let own = own(resource, bounds);
-        made == of(&own) || made == of(&equality::canonical(&own, schema.as_ref()))
+        made == digest_of(&own) || made == digest_of(&equality::canonical(&own, schema.as_ref()))
     };
     known(Bounds::Out) || known(Bounds::In)
 }
@@ -38,7 +38,7 @@ pub fn is(made: &str, resource: &Resource) -> bool {
 /// Gives what a record knows by its spelling the digest of today, so that it may be spelled otherwise from now on.
 pub fn renew(passes: &mut Passes, desired: &[Resource]) {
     for resource in desired.iter().filter(|resource| matches!(resource.life, Life::Once { .. })) {
-        if let Some(made) = passes.get_mut(&resource.identity).filter(|made| is(made, resource)) {
+        if let Some(made) = passes.get_mut(&resource.identity).filter(|made| matches_digest(made, resource)) {
             *made = digest(resource);
         }
     }
@@ -56,7 +56,7 @@ fn own(resource: &Resource, bounds: Bounds) -> Value {
     body["spec"].take()
 }
 
-fn of(spec: &Value) -> String {
+fn digest_of(spec: &Value) -> String {
     blake3::hash(spec.to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
 }
 
@@ -106,20 +106,20 @@ mod tests {
     #[test]
     fn a_record_of_before_knows_what_it_made_and_lets_it_be_spelled_otherwise() {
         let (old, respelled) = (job("8Gi", &["a"]), job("8192Mi", &["a"]));
-        let text = of(&own(&old, Bounds::In));
+        let text = digest_of(&own(&old, Bounds::In));
         assert_eq!(text, "c1399e030737fb9b", "as earlier versions wrote it");
         assert_ne!(text, digest(&old));
-        assert!(is(&text, &old) && is(&digest(&old), &respelled));
+        assert!(matches_digest(&text, &old) && matches_digest(&digest(&old), &respelled));
         // By a text alone it cannot be told; the next apply sees to that.
-        assert!(!is(&text, &respelled));
+        assert!(!matches_digest(&text, &respelled));
         let mut passes = Passes::from([(old.identity.clone(), text)]);
         renew(&mut passes, std::slice::from_ref(&old));
-        assert!(is(&passes[&old.identity], &respelled));
+        assert!(matches_digest(&passes[&old.identity], &respelled));
         let other = job("8Gi", &["b"]);
-        assert!(!is(&passes[&old.identity], &other));
+        assert!(!matches_digest(&passes[&old.identity], &other));
         // What runs once more is not taken for what ran.
         renew(&mut passes, std::slice::from_ref(&other));
-        assert!(is(&passes[&old.identity], &old));
+        assert!(matches_digest(&passes[&old.identity], &old));
     }
 
     #[test]

@@ -297,7 +297,7 @@ fn described(
     pod["restartPolicy"] = json!("Never");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     let mut whole = json!({ "spec": pod });
-    section.keys.lay(&mut whole, place, origin, &mut provenance);
+    section.keys.overlay(&mut whole, place, origin, &mut provenance);
     (whole, provenance)
 }
 
@@ -553,7 +553,7 @@ mod tests {
         let line = |conditions: &[(&str, &str)]| {
             let (request, pods) = (request(conditions), Value::Null);
             let identity = Identity::Check(Address::new("x"));
-            let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::Still);
+            let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::StillReady);
             let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
             status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
         };
@@ -564,7 +564,7 @@ mod tests {
         let used = {
             let (request, pods) = (request(&[("Provisioned", "True")]), pods("Running"));
             let identity = Identity::Check(Address::new("x"));
-            let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::Still);
+            let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::StillReady);
             let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
             status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
         };

@@ -214,7 +214,7 @@ pub(crate) fn object_program(
         before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
     };
     match context.action {
-        Action::Keep => vec![wait(Until::Still)],
+        Action::Keep => vec![wait(Until::StillReady)],
         Action::Create if context.terminating => {
             steps(vec![wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }

@@ -834,7 +834,7 @@ codes! {
     "The operator sets labels with `dask.org/` and `sidecar.istio.io/inject` itself and overwrites what the section says. \
      Use another key."
 
-    Booked "DI0329" "workers that nodes cannot be requested for"
+    QueuedWorkers "DI0329" "workers that nodes cannot be requested for"
     "With `capacity = \"queued\"` the nodes of all workers are requested at once, so their number must be set in the file \
      and be at least 1, and `queue` cannot be used as well. `max_run_duration` says how long such nodes last. To add \
      workers, add a `group` with its own `capacity`."

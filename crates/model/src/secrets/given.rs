@@ -86,10 +86,10 @@ impl Given {
 }
 
 /// Puts [`SENSITIVE`] into the place of every text.
-pub fn veiled(value: &Value) -> Value {
+pub fn redacted(value: &Value) -> Value {
     match value {
-        Value::Object(table) => table.iter().map(|(key, value)| (key.clone(), veiled(value))).collect(),
-        Value::Array(items) => items.iter().map(veiled).collect(),
+        Value::Object(table) => table.iter().map(|(key, value)| (key.clone(), redacted(value))).collect(),
+        Value::Array(items) => items.iter().map(redacted).collect(),
         Value::String(_) => SENSITIVE.into(),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_text_is_veiled() {
-        let veil = veiled(&json!({ "a": "x", "b": ["y", null] }));
+        let veil = redacted(&json!({ "a": "x", "b": ["y", null] }));
         assert_eq!(veil, json!({ "a": SENSITIVE, "b": [SENSITIVE, null] }));
     }
 }

@@ -9,7 +9,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::{Effect, FieldChange, Late, Packed, Resource, Step};
 use model::schema::Schema;
-use model::secrets::given::{Given, VARIABLE, asked, veiled};
+use model::secrets::given::{Given, VARIABLE, asked, redacted};
 
 /// Reports each environment variable of a Secret that is not set, or empty.
 pub(crate) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
@@ -39,19 +39,19 @@ pub(crate) fn compare(
 ) -> Compared {
     let filled = asked(desired).next().map(|_| given.filled(desired));
     let mut compared = diff::compare(filled.as_ref().unwrap_or(desired), live, manager, schema, effect);
-    veil(desired, &mut compared.changes);
+    redact(desired, &mut compared.changes);
     compared
 }
 
 /// Takes the values out of what differs in the data of a Secret that has any from the environment.
-pub(crate) fn veil(desired: &Value, changes: &mut [FieldChange]) {
+pub(crate) fn redact(desired: &Value, changes: &mut [FieldChange]) {
     if asked(desired).next().is_none() {
         return;
     }
     let data = FieldPath::keys(["data"]);
     for change in changes.iter_mut().filter(|change| data.contains(&change.path)) {
-        change.before = change.before.as_ref().map(veiled);
-        change.after = change.after.as_ref().map(veiled);
+        change.before = change.before.as_ref().map(redacted);
+        change.after = change.after.as_ref().map(redacted);
         change.secret = false;
         if change.before.is_some() && change.after.is_some() {
             change.note = Some("running Pods keep the old value until they restart".to_owned());

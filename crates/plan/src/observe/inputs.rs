@@ -48,7 +48,7 @@ pub struct Partial {
 /// The stack file's word where a plan compares something else: pools that are stopped have no nodes in it, and pools with
 /// several ways are on one of them. A plan that is made again begins here, as both follow from what is live.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct InFile {
+pub struct FileOverrides {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) resources: Vec<Resource>,
     /// The price of all of it, where that of the plan is another one.
@@ -56,7 +56,7 @@ pub struct InFile {
     hourly: Option<Hourly>,
 }
 
-impl InFile {
+impl FileOverrides {
     /// Returns true where the plan compares exactly what the file says.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.hourly.is_none()
@@ -124,7 +124,7 @@ pub struct Inputs<'a> {
     /// The stops before this plan.
     pub before: Before,
     /// The file's word on what is compared otherwise.
-    pub in_file: InFile,
+    pub in_file: FileOverrides,
 }
 
 impl<'a> Inputs<'a> {
@@ -154,7 +154,7 @@ impl<'a> Inputs<'a> {
             sources,
             hourly,
             before: Before::default(),
-            in_file: InFile::default(),
+            in_file: FileOverrides::default(),
         }
     }
 

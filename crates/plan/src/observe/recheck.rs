@@ -11,7 +11,7 @@ use model::secrets::given::Given;
 
 /// Relations of a live object to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Still {
+pub enum Recheck {
     /// As it is desired already, and ours.
     ReadSet,
     /// As the change was planned for: whatever moved, the plan does not depend on it.
@@ -21,15 +21,15 @@ pub enum Still {
 }
 
 /// Compares again what the plan compared.
-pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given, live: &Value) -> Still {
+pub fn recheck(change: &Change, resource: &Resource, owner: &Owner, given: &Given, live: &Value) -> Recheck {
     let Compare::Kubernetes(effect) = &kinds::of(change.kind).compare else {
-        return Still::Moved;
+        return Recheck::Moved;
     };
     let (schema, manager) =
         (kinds::kubernetes::object::object_schema(&resource.identity), owner.field_manager());
     let compared = env_secrets::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
     if compared.changes.is_empty() && diff::applied_by(live, &manager) {
-        return Still::ReadSet;
+        return Recheck::ReadSet;
     }
     let planned = compared.changes.iter().all(|now| {
         let same = change.fields.iter().find(|field| field.path == now.path);
@@ -42,5 +42,5 @@ pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given,
             .is_some_and(|adopted| adopted.fields.is_empty() || adopted.fields.contains(path))
     };
     let agreed = compared.others.iter().all(|(path, _)| adopted(path));
-    if planned && agreed { Still::Planned } else { Still::Moved }
+    if planned && agreed { Recheck::Planned } else { Recheck::Moved }
 }

@@ -1,13 +1,13 @@
 //! How long an apply of a plan usually takes: along the changes that wait for each other, the longest path through them.
 
 use crate::{Change, Plan};
-use model::resource::Usual;
+use model::resource::DurationEstimate;
 
 /// The longest path through what takes long, and how long it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CriticalPath<'p> {
     /// Of the whole path, when all on it goes fast and when all on it goes slowly.
-    pub usual: Usual,
+    pub estimate: DurationEstimate,
     /// The changes on it that take long, in the order of doing.
     pub changes: Vec<&'p Change>,
 }
@@ -15,33 +15,39 @@ pub struct CriticalPath<'p> {
 impl Plan {
     /// The longest path through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
     pub fn critical_path(&self) -> Option<CriticalPath<'_>> {
-        let own: Vec<Option<Usual>> = self.changes.iter().map(|change| change.usual).collect();
-        let (usual, places) = longest(&own, |place| self.before(&self.changes[place]).collect())?;
-        Some(CriticalPath { usual, changes: places.into_iter().map(|place| &self.changes[place]).collect() })
+        let own: Vec<Option<DurationEstimate>> = self.changes.iter().map(|change| change.estimate).collect();
+        let (estimate, places) = longest(&own, |place| self.before(&self.changes[place]).collect())?;
+        Some(CriticalPath {
+            estimate,
+            changes: places.into_iter().map(|place| &self.changes[place]).collect(),
+        })
     }
 }
 
 /// The longest path up to a change, it included.
 #[derive(Clone, Copy, Default)]
 struct Path {
-    usual: Usual,
+    estimate: DurationEstimate,
     /// The last on it that takes long.
     last: Option<usize>,
     /// The one before that.
     earlier: Option<usize>,
 }
 
-fn longest(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Option<(Usual, Vec<usize>)> {
+fn longest(
+    own: &[Option<DurationEstimate>],
+    before: impl Fn(usize) -> Vec<usize>,
+) -> Option<(DurationEstimate, Vec<usize>)> {
     let paths = paths(own, before);
-    let ends = paths.iter().filter_map(|path| Some((path.usual, path.last?)));
-    let (usual, last) = ends.max_by_key(|(usual, _)| usual.most)?;
+    let ends = paths.iter().filter_map(|path| Some((path.estimate, path.last?)));
+    let (estimate, last) = ends.max_by_key(|(estimate, _)| estimate.most)?;
     let mut places: Vec<usize> =
         std::iter::successors(Some(last), |place| paths.get(*place)?.earlier).collect();
     places.reverse();
-    Some((usual, places))
+    Some((estimate, places))
 }
 
-fn paths(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Path> {
+fn paths(own: &[Option<DurationEstimate>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Path> {
     let mut paths: Vec<Option<Path>> = vec![None; own.len()];
     let mut open: Vec<usize> = (0..own.len()).rev().collect();
     // Each is looked at again after all that it waits for; a plan has no circles.
@@ -51,7 +57,7 @@ fn paths(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Pat
         if paths[place].is_some() || ahead.is_empty() {
             open.pop();
             let reached = before.into_iter().filter_map(|place| paths[place]);
-            let reached = reached.max_by_key(|path| path.usual.most).unwrap_or_default();
+            let reached = reached.max_by_key(|path| path.estimate.most).unwrap_or_default();
             paths[place].get_or_insert_with(|| own[place].map_or(reached, |own| reached.and(place, own)));
         }
         open.extend(ahead);
@@ -60,10 +66,11 @@ fn paths(own: &[Option<Usual>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Pat
 }
 
 impl Path {
-    fn and(self, place: usize, own: Usual) -> Self {
-        let Usual { least, most } = self.usual;
-        let usual = Usual { least: least.saturating_add(own.least), most: most.saturating_add(own.most) };
-        Self { usual, last: Some(place), earlier: self.last }
+    fn and(self, place: usize, own: DurationEstimate) -> Self {
+        let DurationEstimate { least, most } = self.estimate;
+        let estimate =
+            DurationEstimate { least: least.saturating_add(own.least), most: most.saturating_add(own.most) };
+        Self { estimate, last: Some(place), earlier: self.last }
     }
 }
 
@@ -73,16 +80,16 @@ mod tests {
 
     use super::*;
 
-    fn time(seconds: u32) -> Usual {
-        Usual { least: seconds / 2, most: seconds }
+    fn time(seconds: u32) -> DurationEstimate {
+        DurationEstimate { least: seconds / 2, most: seconds }
     }
 
     #[test]
     fn what_is_quick_between_two_that_take_long_is_passed_over() {
         let own = [Some(time(300)), None, Some(time(100)), Some(time(200)), None];
         let before = |place: usize| [vec![], vec![0], vec![1], vec![1], vec![2, 3]][place].clone();
-        let usual = Usual { least: 250, most: 500 };
-        assert_eq!(longest(&own, before), Some((usual, vec![0, 3])));
+        let estimate = DurationEstimate { least: 250, most: 500 };
+        assert_eq!(longest(&own, before), Some((estimate, vec![0, 3])));
         assert_eq!(longest(&[None, None], |_| Vec::new()), None);
     }
 
@@ -90,18 +97,18 @@ mod tests {
         /// No way is longer, and the one that is told is a way.
         #[test]
         fn none_is_longer(drawn in prop::collection::vec((prop::option::of(1_u32..1000), any::<u16>()), 1..12)) {
-            let own: Vec<Option<Usual>> = drawn.iter().map(|(seconds, _)| seconds.map(time)).collect();
+            let own: Vec<Option<DurationEstimate>> = drawn.iter().map(|(seconds, _)| seconds.map(time)).collect();
             // Those whose bit is set, of those before it.
             let before = |place: usize| (0..place).filter(|other| drawn[place].1 & (1 << other) != 0).collect::<Vec<_>>();
-            fn most(place: usize, own: &[Option<Usual>], before: &dyn Fn(usize) -> Vec<usize>) -> u32 {
+            fn most(place: usize, own: &[Option<DurationEstimate>], before: &dyn Fn(usize) -> Vec<usize>) -> u32 {
                 let reached = before(place).into_iter().map(|place| most(place, own, before)).max();
                 reached.unwrap_or(0) + own[place].map_or(0, |own| own.most)
             }
             let expected = (0..own.len()).map(|place| most(place, &own, &before)).max().unwrap();
             let found = longest(&own, before);
-            prop_assert_eq!(found.as_ref().map_or(0, |(usual, _)| usual.most), expected);
-            if let Some((usual, places)) = found {
-                prop_assert_eq!(places.iter().filter_map(|place| own[*place]).map(|own| own.most).sum::<u32>(), usual.most);
+            prop_assert_eq!(found.as_ref().map_or(0, |(estimate, _)| estimate.most), expected);
+            if let Some((estimate, places)) = found {
+                prop_assert_eq!(places.iter().filter_map(|place| own[*place]).map(|own| own.most).sum::<u32>(), estimate.most);
                 prop_assert!(places.is_sorted());
             }
         }

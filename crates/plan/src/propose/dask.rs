@@ -110,7 +110,7 @@ impl Planner<'_> {
 
     /// Compares a number of the file's with that of the group that counts, and has what a plan shows depend on it.
     fn default_group(&self, cluster: &ObjectId, desired: &Value, live: &Value, compared: &mut Compared) {
-        let Some(counts) = counting_number(self.seen.inputs.world, cluster) else { return };
+        let Some(counts) = counting_number(self.observed.inputs.world, cluster) else { return };
         let relied = dask::api::replicas_path().key("default group").to_string();
         compared.relied.add(&relied, counts.number.unwrap_or(&Value::Null));
         compared.changes.extend(counts.differs(desired, live));
@@ -118,12 +118,12 @@ impl Planner<'_> {
 
     /// Notes a foreign autoscaler that writes the number that is the file's: `KubeCluster.adapt` makes one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
-        let objects = self.seen.inputs.world.inside.live().into_iter().flatten();
+        let objects = self.observed.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
             object.gvk == dask::api::autoscaler()
                 && object.namespace == cluster.namespace
                 && live["spec"]["cluster"] == cluster.name.as_str()
-                && !self.seen.has_applied(live)
+                && !self.observed.has_applied(live)
         });
         let Some((other, _)) = others.next() else { return };
         self.notes.push(Note::of(
@@ -144,7 +144,7 @@ impl Planner<'_> {
         for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {
             field.note = Some(format!("unchanged, and left to {to} from now on"));
         }
-        let set = self.seen.inputs.owner.initial_manager();
+        let set = self.observed.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
             self.notes.push(Note::of(
@@ -160,7 +160,7 @@ impl Planner<'_> {
 
     fn is_autoscaled(&self, resource: &Resource) -> bool {
         let Identity::Object(cluster) = &resource.identity else { return false };
-        self.seen.inputs.desired.iter().any(|other| match &other.identity {
+        self.observed.inputs.desired.iter().any(|other| match &other.identity {
             Identity::Object(object) => {
                 object.gvk == dask::api::autoscaler()
                     && object.namespace == cluster.namespace
@@ -173,9 +173,9 @@ impl Planner<'_> {
     /// Keeps a job from running again for drift: its text is taken back where it is, unless the file's text changed, too.
     /// Ignores a change of the cluster that it copied, and notes a job that failed.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
-        let record = self.seen.inputs.world.record.as_ref();
+        let record = self.observed.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
-        let edited = made.is_some_and(|made| !kinds::kubernetes::once_digest::is(made, resource));
+        let edited = made.is_some_and(|made| !kinds::kubernetes::once_digest::matches_digest(made, resource));
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
@@ -204,7 +204,7 @@ impl Planner<'_> {
     /// Returns true if the pool of a request was bought in a way that needs no request.
     fn is_needless(&self, request: &Value) -> bool {
         let pool = provisioning::pool_with_options(request);
-        let live = pool.and_then(|pool| self.seen.inputs.world.pools.get(pool));
+        let live = pool.and_then(|pool| self.observed.inputs.world.pools.get(pool));
         live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
     }
 
@@ -225,7 +225,7 @@ impl Planner<'_> {
     /// Returns true if a desired thing is rightly absent. It was created once in its present text and has gone since, or it
     /// belongs to a cluster for which that holds.
     pub(crate) fn stays_gone(&mut self, resource: &Resource) -> bool {
-        let Inputs { world, mode: _, replace, .. } = self.seen.inputs;
+        let Inputs { world, mode: _, replace, .. } = self.observed.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.renewed);
         if live.is_some_and(|live| !is_terminating(live)) || replace.contains(&resource.address) {
             return false;
@@ -236,11 +236,13 @@ impl Planner<'_> {
         let Life::Once { follow } = resource.life else { return false };
         let of_cluster = matches!(resource.kind, KindId::DaskCluster | KindId::HostCluster);
         let is_cluster = follow.is_none() && of_cluster;
-        if is_cluster && self.seen.inputs.is_started(&resource.identity) {
+        if is_cluster && self.observed.inputs.is_started(&resource.identity) {
             return false;
         }
         let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
-        if self.renewed || !passed.is_some_and(|made| kinds::kubernetes::once_digest::is(made, resource)) {
+        if self.renewed
+            || !passed.is_some_and(|made| kinds::kubernetes::once_digest::matches_digest(made, resource))
+        {
             return false;
         }
         let address = &resource.address;
@@ -255,7 +257,7 @@ impl Planner<'_> {
         }
         let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
         let by_operator = |seconds: u64| format!("the operator deletes it after {seconds} s without work");
-        let reapers = dask::reaper::of(resource, &self.seen.inputs.desired);
+        let reapers = dask::reaper::for_cluster(resource, &self.observed.inputs.desired);
         let (code, message) = match (reapers.first(), idle) {
             (Some((first, _)), idle) => {
                 let clause = |(cause, job): &(Cause, &Resource)| {
@@ -287,7 +289,7 @@ impl Planner<'_> {
 
     /// Warns of Dask clusters that this plan creates on nodes whose metadata server gives pods the nodes' service account.
     pub(crate) fn tell_node_accounts(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
         // Of what stays, what its section does not say counts, too.
         let made = self.changes.iter().filter(|change| change.action.makes());
@@ -334,10 +336,11 @@ impl Planner<'_> {
     /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
     /// know is lost.
     pub(crate) fn may_have_run(&self, resource: &Resource) -> Option<Unknown> {
-        let Inputs { world, replace, .. } = self.seen.inputs;
+        let Inputs { world, replace, .. } = self.observed.inputs;
         let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
         // A Dask cluster does nothing by itself: to create it twice is no harm.
-        let comes = resource.kind == KindId::DaskCluster && self.seen.inputs.is_started(&resource.identity);
+        let comes =
+            resource.kind == KindId::DaskCluster && self.observed.inputs.is_started(&resource.identity);
         if !once || self.renewed || comes {
             return None;
         }
@@ -367,7 +370,7 @@ impl Planner<'_> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
-        if !attached || owners == 0 || !self.seen.has_applied(live) {
+        if !attached || owners == 0 || !self.observed.has_applied(live) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {

@@ -23,7 +23,7 @@ use model::resource::{Effect, FieldChange, Identity, KindId, Resource};
 impl Planner<'_> {
     /// Proposes a change for each desired resource, in the order of the file.
     pub(crate) fn plan_desired(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         // The cluster first: when it is made anew, everything in it is.
         for resource in inputs.desired.iter() {
             self.plan_resource(resource);
@@ -47,16 +47,16 @@ impl Planner<'_> {
             }
             self.selected.add(&resource.address);
         }
-        if !self.seen.inputs.offline {
-            env_secrets::is_given(self.seen.inputs, resource, &mut self.problems);
+        if !self.observed.inputs.offline {
+            env_secrets::is_given(self.observed.inputs, resource, &mut self.problems);
         }
-        if let Some(stop) = self.seen.inputs.stop_of(&resource.identity) {
+        if let Some(stop) = self.observed.inputs.stop_of(&resource.identity) {
             if kind.stop_effect.deletes() {
                 return self.stop(resource, stop);
             }
             if !self.renewed && self.live(&resource.identity).is_none() {
                 self.kept_absent.insert(resource.identity.clone());
-                self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+                self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
                 return;
             }
         }
@@ -66,17 +66,17 @@ impl Planner<'_> {
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
             self.kept_absent.insert(resource.identity.clone());
-            self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+            self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
             return;
         }
         let Some(live) = self.live(&resource.identity) else {
-            if self.renewed && self.seen.inputs.world.find(&resource.identity).is_some() {
+            if self.renewed && self.observed.inputs.world.find(&resource.identity).is_some() {
                 self.protected(resource, "delete");
             }
             self.renewed |= is_cluster;
             let reruns = self.may_have_run(resource);
             let action = if reruns.is_some() { Action::Replace } else { Action::Create };
-            let change = self.seen.proposed(resource, action, Vec::new());
+            let change = self.observed.proposed(resource, action, Vec::new());
             let reasons = Vec::from_iter(reruns.map(Reason::MayHaveRun));
             self.changes.push(Change { reasons, ..change });
             return;
@@ -96,7 +96,7 @@ impl Planner<'_> {
     }
 
     fn recreate(&mut self, resource: &Resource, live: &Value, reason: Reason) {
-        let change = self.seen.proposed(resource, Action::Create, Vec::new());
+        let change = self.observed.proposed(resource, Action::Create, Vec::new());
         let fingerprint = Some(fingerprint(live, &Relied::default()));
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
@@ -108,7 +108,7 @@ impl Planner<'_> {
         else {
             return;
         };
-        if desired == served || self.seen.will_serve(resource) {
+        if desired == served || self.observed.will_serve(resource) {
             return;
         }
         let what = format!("the cluster serves {} as `{served}`, not as `{desired}`", resource.identity);
@@ -127,17 +127,17 @@ impl Planner<'_> {
             self.in_its_zones(resource, live)
         });
         let live = pool.as_ref().unwrap_or(live);
-        let ownership = self.seen.ownership(resource, kind, live);
+        let ownership = self.observed.ownership(resource, kind, live);
         let joins = !matches!(ownership, Ownership::Owned) && matches!(kind.compare, Compare::Kubernetes(_));
-        let Some(mut compared) = self.seen.compared(resource, kind, live) else { return };
-        if self.seen.inputs.stop_of(&resource.identity).is_some() {
+        let Some(mut compared) = self.observed.compared(resource, kind, live) else { return };
+        if self.observed.inputs.stop_of(&resource.identity).is_some() {
             // Edits of what is stopped wait until it is started.
             compared.changes.retain(|field| gke::node_pool::is_emptied_by(&field.path));
         }
         self.number_of_workers(resource, live, &mut compared);
         hosts::come_to(kind, live, &mut compared.changes);
         self.tell_move(resource, &mut compared.changes);
-        if !self.seen.inputs.replace.contains(&resource.address) {
+        if !self.observed.inputs.replace.contains(&resource.address) {
             self.problems.extend(immutable::shrinks(resource, live, &compared.changes));
         }
         let (mut action, forced) = self.action(resource, live, &compared.changes);
@@ -163,7 +163,7 @@ impl Planner<'_> {
             action = Action::Update;
         }
         if matches!(action, Action::Keep | Action::Update)
-            && let Some(fault) = self.seen.find_fault(resource, kind, live, action)
+            && let Some(fault) = self.observed.find_fault(resource, kind, live, action)
             && !(fault.replaces && resource.protect)
         {
             action = if fault.replaces { Action::Replace } else { Action::Update };
@@ -186,7 +186,7 @@ impl Planner<'_> {
                 self.protected(resource, "replace");
             }
         }
-        let change = self.seen.proposed(resource, action, compared.changes);
+        let change = self.observed.proposed(resource, action, compared.changes);
         self.changes.push(Change { reasons, fingerprint, adopted, ..change });
     }
 
@@ -194,7 +194,7 @@ impl Planner<'_> {
     pub(crate) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
         let Identity::NodePool { pool, .. } = &resource.identity else { return live };
         let desired = &resource.body["nodeCount"];
-        match self.seen.inputs.world.sizes.get(pool) {
+        match self.observed.inputs.world.sizes.get(pool) {
             Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
                 live["nodeCount"] = desired.clone();
                 self.notes.push(Note::of(
@@ -226,12 +226,12 @@ impl Planner<'_> {
         live: &Value,
         changes: &[FieldChange],
     ) -> (Action, Option<Reason>) {
-        let asked = self.seen.inputs.replace.iter().any(|address| address == &resource.address);
+        let asked = self.observed.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
             self.stays_in_use(resource);
             return (Action::Replace, Some(Reason::Requested));
         }
-        let stopped = self.seen.inputs.stop_of(&resource.identity).is_some();
+        let stopped = self.observed.inputs.stop_of(&resource.identity).is_some();
         if let Some(reason) = self.leaves_option(resource, live).filter(|_| !stopped) {
             return (Action::Replace, Some(reason));
         }
@@ -262,7 +262,7 @@ impl Planner<'_> {
 
     /// Refuses `--replace` of what Kueue keeps while it is used, once a section: what uses it goes on until the deadline.
     fn stays_in_use(&mut self, resource: &Resource) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let section = resource.address.section();
         let is_kept = |one: &&Resource| {
             one.address.section() == section
@@ -307,7 +307,7 @@ impl Planner<'_> {
 
     /// Proposes to run each check whose very text has not passed, or whose pass another change invalidates; keeps the others.
     fn checks(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));
         let nothing_is_managed = inputs.desired.iter().all(is_check);
         for resource in
@@ -333,7 +333,7 @@ impl Planner<'_> {
             };
             let action = if reason.is_some() { Action::Run } else { Action::Keep };
             let reasons = Vec::from_iter(reason);
-            self.changes.push(Change { reasons, ..self.seen.proposed(resource, action, Vec::new()) });
+            self.changes.push(Change { reasons, ..self.observed.proposed(resource, action, Vec::new()) });
         }
     }
 }

@@ -19,7 +19,7 @@ use model::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 impl Planner<'_> {
     /// Looks at everything of others that the stack relies on.
     pub(crate) fn read_external(&mut self) -> Vec<ExternalRead> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let mut reads = Vec::new();
         let mut missing: Vec<&Resource> = Vec::new();
         for external in inputs.external.iter().filter(|external| external.role == Role::Needed) {
@@ -61,7 +61,7 @@ impl Planner<'_> {
     }
 
     fn external(&self, resource: &Resource) -> Option<Value> {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         if let Some(live) = world.find(&resource.identity) {
             return Some(live.clone());
         }
@@ -80,11 +80,15 @@ impl Planner<'_> {
     /// Returns true if something absent is known to be absent. Otherwise something around it may be missing or unreadable,
     /// which is reported by itself.
     fn could_be_seen(&self, identity: &Identity) -> bool {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let inside =
-            |cluster: &Seen<Value>| cluster.live().is_some() || self.seen.inputs.target.gke.is_none();
-        let ours =
-            self.seen.inputs.desired.iter().any(|resource| matches!(resource.identity, Identity::Cluster(_)));
+            |cluster: &Seen<Value>| cluster.live().is_some() || self.observed.inputs.target.gke.is_none();
+        let ours = self
+            .observed
+            .inputs
+            .desired
+            .iter()
+            .any(|resource| matches!(resource.identity, Identity::Cluster(_)));
         match identity {
             Identity::Cluster(_) => world.cluster == Seen::Absent,
             Identity::NodePool { .. } => world.cluster.live().is_some() || ours,
@@ -104,7 +108,7 @@ impl Planner<'_> {
         fingerprint: Option<String>,
     ) -> ExternalRead {
         let Resource { address, identity, kind, origin, .. } = resource;
-        let location = self.seen.inputs.sources.locate(origin).map(|location| location.to_string());
+        let location = self.observed.inputs.sources.locate(origin).map(|location| location.to_string());
         let (address, identity, kind) = (address.clone(), identity.clone(), *kind);
         ExternalRead { address, identity, kind, location, found, fingerprint }
     }
@@ -112,7 +116,7 @@ impl Planner<'_> {
     fn not_there(&self, resource: &Resource) -> Diagnostic {
         let Resource { identity, origin, .. } = resource;
         let what = format!("{identity} does not exist, but `[{origin}]` says that it is managed elsewhere");
-        let sources = self.seen.inputs.sources;
+        let sources = self.observed.inputs.sources;
         let place = sources.span(&origin.key("name")).or_else(|| sources.span(origin));
         let elsewhere = match identity {
             Identity::Object(ObjectId { namespace: Some(_), .. })
@@ -137,8 +141,8 @@ impl Planner<'_> {
                 gke::api::compared(message, rows, &resource.body, live, None).changes
             }
             Compare::Kubernetes(effect) => {
-                let schema = self.seen.shapes.schema(resource);
-                let manager = self.seen.inputs.owner.field_manager();
+                let schema = self.observed.shapes.schema(resource);
+                let manager = self.observed.inputs.owner.field_manager();
                 diff::compare(&resource.body, live, &manager, schema.as_ref(), effect).changes
             }
             Compare::Action => Vec::new(),
@@ -157,7 +161,7 @@ impl Planner<'_> {
     }
 
     fn place(&self, resource: &Resource, path: &FieldPath) -> Option<String> {
-        self.seen.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
+        self.observed.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
     }
 
     /// Reports things that are being created or deleted, or are broken: the stack cannot depend on them.
@@ -203,7 +207,7 @@ impl Planner<'_> {
         match identity {
             Identity::Cluster(_) => gke::cluster::summary(live),
             Identity::NodePool { pool, .. } => {
-                node_pool::summary(live, self.seen.inputs.world.sizes.get(pool).copied())
+                node_pool::summary(live, self.observed.inputs.world.sizes.get(pool).copied())
             }
             Identity::Object(object) if object.gvk == kinds::dask::api::cluster() => {
                 kinds::dask::cluster::summary(live)
@@ -224,7 +228,7 @@ impl Planner<'_> {
 
     /// Refuses nodes of new pools that do not spread evenly over an external cluster's zones, over which they are counted.
     fn zones_agree(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let is_external = |identity: &Identity| {
             inputs.external.iter().any(|external| external.resource.identity == *identity)
         };
@@ -266,7 +270,7 @@ impl Planner<'_> {
 
     /// Checks that Pods that must run on an external pool find there the GPUs that they ask for, and tolerate its taints.
     fn pods_fit_their_pools(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         for resource in inputs.desired.iter() {
             let mut pods = Vec::new();
             pod_specs(&resource.body, &FieldPath::root(), &mut pods);

@@ -109,7 +109,7 @@ fn options_text(options: &[CapacityOption], priced: bool) -> Vec<String> {
 
 impl<'a> Planner<'a> {
     fn capacity_options(&self, identity: &Identity) -> Option<&'a CapacityOptions> {
-        self.seen.inputs.capacity_options.iter().find(|capacity| capacity.identity == *identity)
+        self.observed.inputs.capacity_options.iter().find(|capacity| capacity.identity == *identity)
     }
 
     /// The capacity option whose body a resource has now.
@@ -130,11 +130,11 @@ impl<'a> Planner<'a> {
         let (capacity, desired) = self.option_of(resource)?;
         match capacity_options::option_of(capacity, live) {
             None => Some(Reason::OtherWays),
-            Some(on) if is_interrupted(capacity, live, self.seen.inputs.world) => {
+            Some(on) if is_interrupted(capacity, live, self.observed.inputs.world) => {
                 Some(Reason::NoMachines { by: capacity.options[on].name() })
             }
             // One that is on its first option is tried again where that has no machines now.
-            Some(on) if self.seen.inputs.retry_capacity && (on != desired || is_short(live)) => {
+            Some(on) if self.observed.inputs.retry_capacity && (on != desired || is_short(live)) => {
                 Some(Reason::TriesAgain { on: capacity.options[on].name() })
             }
             Some(_) => None,
@@ -145,7 +145,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn add_fallbacks(&mut self) {
         for place in 0..self.changes.len() {
             let change = &self.changes[place];
-            let Some(resource) = self.seen.desired.get(&change.identity).copied() else { continue };
+            let Some(resource) = self.observed.desired.get(&change.identity).copied() else { continue };
             let Some((capacity, from)) = self.option_of(resource) else { continue };
             let address = change.address.clone();
             match change.action {
@@ -158,7 +158,7 @@ impl<'a> Planner<'a> {
                     change.reasons.push(Reason::Ways(options_text(&capacity.options[from..], true)));
                 }
                 Action::Keep => {
-                    let world = self.seen.inputs.world;
+                    let world = self.observed.inputs.world;
                     let live = world.find(&change.identity);
                     let open = live.is_some_and(|live| was_never_ready(&change.identity, live, world));
                     if change.is_waited_for() && open {
@@ -184,7 +184,7 @@ impl<'a> Planner<'a> {
 
     /// Returns true if a pool without nodes gets some, and may be recreated.
     fn comes_from_nothing(&self, resource: &Resource) -> bool {
-        let size = resource.identity.pool().and_then(|pool| self.seen.inputs.world.sizes.get(pool));
+        let size = resource.identity.pool().and_then(|pool| self.observed.inputs.world.sizes.get(pool));
         size == Some(&0) && !starts_empty(&resource.body) && !resource.protect
     }
 
@@ -205,7 +205,7 @@ impl<'a> Planner<'a> {
         let context = ChangeContext {
             resource: (action != Action::Delete).then_some(resource),
             zones: self.zones_of(resource, Action::Replace).len(),
-            ..ChangeContext::of(action, &resource.identity, &self.seen.inputs.owner)
+            ..ChangeContext::of(action, &resource.identity, &self.observed.inputs.owner)
         };
         (kinds::of(resource.kind).program)(&context)
     }
@@ -226,7 +226,7 @@ impl<'a> Planner<'a> {
         if from == 0 {
             return;
         }
-        let record = self.seen.inputs.world.record.as_ref();
+        let record = self.observed.inputs.world.record.as_ref();
         let used = record.and_then(|record| record.capacity_of(&capacity.identity));
         let tried = used.map(|CapacityUsed { tried, .. }| tried.as_slice()).unwrap_or_default();
         let before = match tried {

@@ -27,7 +27,7 @@ impl Planner<'_> {
     /// Marks the replacements of Dask clusters of which nothing runs: they have nothing to lose. Workers of groups, jobs that wait in a
     /// queue and hosts that nobody looks at may be something.
     pub(crate) fn tell_idle_replacements(&mut self) {
-        let Inputs { world, target, .. } = self.seen.inputs;
+        let Inputs { world, target, .. } = self.observed.inputs;
         let group = hosts::api::group();
         let has_group = |name: &str| {
             let mut live = world.inside.live().into_iter().flatten();
@@ -54,7 +54,7 @@ impl Planner<'_> {
 
     /// Certificates of running Dask clusters that end soon, or that are gone where `protect` forbids a replacement.
     fn certificates_that_end(&self) -> Vec<Note> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let replaced = |resource: &Resource| {
             self.changes
                 .iter()
@@ -86,12 +86,12 @@ impl Planner<'_> {
     }
 
     fn recorded_hosts(&self) -> impl Iterator<Item = &Host> {
-        self.seen.inputs.world.record.iter().flat_map(|record| &record.hosts)
+        self.observed.inputs.world.record.iter().flat_map(|record| &record.hosts)
     }
 
     /// Workers that schedulers have on hosts that the stack does not look at.
     fn workers_elsewhere(&self) -> Vec<Note> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let (target, mut notes) = (&inputs.target, Vec::new());
         for resource in inputs.desired.iter().filter(|resource| resource.kind == KindId::HostCluster) {
             let live = inputs.world.find(&resource.identity).unwrap_or(&Value::Null);
@@ -126,7 +126,7 @@ impl Planner<'_> {
 
     /// Dask clusters that stay and whose last workers go.
     pub(crate) fn left_without_workers(&self) -> Vec<Note> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let live = inputs.world.inside.live().into_iter().flatten();
         let (group, cluster) = (hosts::api::group(), hosts::api::cluster());
         let parts: Vec<(&ObjectId, &Value)> =
@@ -178,7 +178,7 @@ impl Planner<'_> {
 
     /// Names that lead elsewhere than at the last apply, where what was there is not there now.
     fn hosts_elsewhere(&self) -> Vec<Note> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let lacks = |body: &Value, name: &str| {
             body["spec"]["hosts"].as_array().is_some_and(|hosts| hosts.iter().all(|host| host != name))
         };

@@ -83,7 +83,7 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
 }
 
 /// Returns true if a Pod has not ended, is not being deleted and is in no system namespace. Callers know that it is a Pod.
-pub(crate) fn runs_on(object: &ObjectId, live: &Value) -> bool {
+pub(crate) fn is_user_pod(object: &ObjectId, live: &Value) -> bool {
     let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     !ended && !is_terminating(live) && !object.namespace.as_deref().is_some_and(system::is_system)
 }
@@ -101,7 +101,7 @@ type ForeignObjects<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 impl<'w> Planner<'w> {
     /// Proposes what becomes of everything that a server deletes with what is deleted, ours and foreign.
     pub(crate) fn plan_cascade(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let deleted: Vec<Identity> = self
             .changes
             .iter()
@@ -138,7 +138,7 @@ impl<'w> Planner<'w> {
 
     /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
     fn owned_dependents(&mut self, deleted: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
             self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
@@ -171,12 +171,12 @@ impl<'w> Planner<'w> {
                 Some(Action::Keep) => kept.entry(root).or_default().push(thing),
                 Some(Action::Forget) => self.goes_from_others(thing, root),
                 Some(Action::Create | Action::Update | Action::Run) => {}
-                None if !self.seen.has_applied(live) || self.seen.is_external(thing) => {}
+                None if !self.observed.has_applied(live) || self.observed.is_external(thing) => {}
                 None => {
                     if let Some(resource) = desired {
                         self.protected(resource, "delete");
                     }
-                    let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
+                    let (name, root) = (self.observed.name_of(thing), self.observed.name_of(root).0);
                     let why = Some(Reason::DeletedWith(root));
                     self.changes.push(self.deletion(thing.clone(), live, name, why));
                 }
@@ -209,7 +209,7 @@ impl<'w> Planner<'w> {
 
     /// Marks a thing that other stacks use, too, for deletion with its holder: it cannot be left to them.
     fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
-        let (users, with) = (self.seen.users_of(thing), Holder::Named(self.seen.name_of(root).0));
+        let (users, with) = (self.observed.users_of(thing), Holder::Named(self.observed.name_of(root).0));
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
             (change.action, change.foreign) = (Action::Delete, true);
             // What is handed over has no users that are known.
@@ -223,10 +223,10 @@ impl<'w> Planner<'w> {
 
     /// Says why a thing cannot go, and what to do instead.
     fn refuse(&mut self, root: &Identity, things: &[&Identity]) {
-        let inputs = self.seen.inputs;
-        let (taker, _) = self.seen.name_of(root);
+        let inputs = self.observed.inputs;
+        let (taker, _) = self.observed.name_of(root);
         let names: Vec<String> =
-            things.iter().take(NAMED).map(|thing| self.seen.name_of(thing).0.to_string()).collect();
+            things.iter().take(NAMED).map(|thing| self.observed.name_of(thing).0.to_string()).collect();
         let more = things.len() - names.len();
         let names = listed(names.iter().map(String::as_str), "and");
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -275,8 +275,8 @@ impl<'w> Planner<'w> {
 
     /// Returns the flags that replace these, too; a plan of a part of the stack may leave them out.
     fn flags(&self, things: &[&Identity]) -> String {
-        let Selection { targets, excludes } = &self.seen.inputs.selection;
-        let names: BTreeSet<Address> = things.iter().map(|thing| self.seen.name_of(thing).0).collect();
+        let Selection { targets, excludes } = &self.observed.inputs.selection;
+        let names: BTreeSet<Address> = things.iter().map(|thing| self.observed.name_of(thing).0).collect();
         let is_out = |name: &&Address| !self.selected.has(name);
         let mut flags: Vec<String> = Vec::new();
         if !targets.is_empty() {
@@ -295,7 +295,7 @@ impl<'w> Planner<'w> {
         along: &BTreeMap<Identity, CascadeEntry>,
         planned: &mut BTreeSet<Identity>,
     ) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let deleted: BTreeSet<Identity> = self
             .changes
             .iter()
@@ -359,7 +359,7 @@ impl<'w> Planner<'w> {
     }
 
     fn is_ours(&self, object: &ObjectId, live: &Value) -> bool {
-        self.seen.has_applied(live) && !self.seen.is_external(&Identity::Object(object.clone()))
+        self.observed.has_applied(live) && !self.observed.is_external(&Identity::Object(object.clone()))
     }
 
     /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` takes away: the Jobs count them as failures.
@@ -369,7 +369,7 @@ impl<'w> Planner<'w> {
         along: &BTreeMap<Identity, CascadeEntry>,
         planned: &mut BTreeSet<Identity>,
     ) {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let emptied = self.changes.iter().filter(|change| change.empties());
         let pools: Vec<String> =
             emptied.filter_map(|change| Some(change.identity.pool()?.to_owned())).collect();
@@ -377,7 +377,7 @@ impl<'w> Planner<'w> {
             along.contains_key(owner) || planned.contains(owner)
         };
         for (object, live) in pools.iter().flat_map(|pool| pods_of_pool(world, pool)) {
-            let of_job = runs_on(object, live) && owner(live) == Some("Job");
+            let of_job = is_user_pod(object, live) && owner(live) == Some("Job");
             let ours = || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
             if of_job && !ours() && !cascade.has_owner(live, |owner| deletes(owner, planned)) {
                 self.delete_foreign_object(planned, object, live, Holder::NodeOfRun);
@@ -421,13 +421,13 @@ impl<'w> Planner<'w> {
 
     /// Adds the deletes of pools that others made in a GKE cluster that is deleted or recreated.
     fn foreign_pools(&mut self, planned: &mut BTreeSet<Identity>) {
-        let Some(name) = self.seen.inputs.target.gke.clone() else { return };
-        for (pool, live) in &self.seen.inputs.world.pools {
+        let Some(name) = self.observed.inputs.target.gke.clone() else { return };
+        for (pool, live) in &self.observed.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let ours =
-                kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.seen.inputs.owner);
+                kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.observed.inputs.owner);
             let of_gke = kinds::gke::node_pool::is_autoprovisioned(live);
-            if of_gke || ours && !self.seen.is_external(&identity) {
+            if of_gke || ours && !self.observed.is_external(&identity) {
                 continue;
             }
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
@@ -441,11 +441,11 @@ impl<'w> Planner<'w> {
             self.changes.iter().filter(|change| deletes(change) && change.kind == KindId::DaskCluster);
         let deletes: Vec<ObjectId> =
             clusters.filter_map(|change| change.identity.object().cloned()).collect();
-        for (object, live) in dask_things(self.seen.inputs.world) {
+        for (object, live) in dask_things(self.observed.inputs.world) {
             let cluster = deletes.iter().find(|cluster| {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
             });
-            let Some(cluster) = cluster.filter(|_| !self.seen.has_applied(live)) else { continue };
+            let Some(cluster) = cluster.filter(|_| !self.observed.has_applied(live)) else { continue };
             if is_default_group(object, live) {
                 continue;
             }
@@ -460,11 +460,11 @@ impl<'w> Planner<'w> {
     /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. An approval to a namespace holds for
     /// what is in it, too.
     fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
-        for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
+        for (object, live) in self.observed.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || system::is_systems_own(name, live);
-            let ours =
-                self.seen.has_applied(live) && !self.seen.is_external(&Identity::Object(object.clone()));
+            let ours = self.observed.has_applied(live)
+                && !self.observed.is_external(&Identity::Object(object.clone()));
             if !is_namespace(object) || known || ours {
                 continue;
             }

@@ -47,7 +47,7 @@ impl<'w> Planner<'w> {
         }
         let ours = self.own_gangs();
         let found: Vec<(&'w ObjectId, &'w Value, Address, Reason)> = self
-            .seen
+            .observed
             .inputs
             .world
             .inside
@@ -95,13 +95,13 @@ impl<'w> Planner<'w> {
 
     /// The gangs that this stack has made.
     pub(crate) fn own_gangs(&self) -> Gangs {
-        let inside = self.seen.inputs.world.inside.live().into_iter().flatten();
-        let own = inside.filter(|(_, live)| self.seen.has_applied(live));
+        let inside = self.observed.inputs.world.inside.live().into_iter().flatten();
+        let own = inside.filter(|(_, live)| self.observed.has_applied(live));
         own.filter_map(|(object, live)| {
             let kind = &object.gvk.kind;
             let mut body = live.clone();
             body["kind"] = Value::from(kind.as_str());
-            Some((object.namespace.clone().unwrap_or_default(), gang::of(&body)?))
+            Some((object.namespace.clone().unwrap_or_default(), gang::of_body(&body)?))
         })
         .collect()
     }
@@ -111,10 +111,10 @@ impl<'w> Planner<'w> {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let jobs: Vec<&str> =
             owners.filter(|owner| owner["kind"] == "Job").map(|owner| text(&owner["name"])).collect();
-        let inside = self.seen.inputs.world.inside.live().into_iter().flatten();
+        let inside = self.observed.inputs.world.inside.live().into_iter().flatten();
         let mut own =
             inside.filter(|(object, _)| object.gvk.kind == "Job" && object.namespace == workload.namespace);
-        own.any(|(object, live)| jobs.contains(&object.name.as_str()) && self.seen.has_applied(live))
+        own.any(|(object, live)| jobs.contains(&object.name.as_str()) && self.observed.has_applied(live))
     }
 
     /// Returns true if a Workload is in a queue: it names the LocalQueue, or one that leads to the ClusterQueue.
@@ -126,7 +126,7 @@ impl<'w> Planner<'w> {
         if live["status"]["admission"]["clusterQueue"] == queue.name.as_str() {
             return true;
         }
-        let mut inside = self.seen.inputs.world.inside.live().into_iter().flatten();
+        let mut inside = self.observed.inputs.world.inside.live().into_iter().flatten();
         inside.any(|(object, local)| {
             object.gvk.kind == "LocalQueue"
                 && object.gvk.group == kueue::GROUP

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::observe::cascade::{Cascade, is_pod, pods_of_pool};
 use crate::planner::Planner;
-use crate::propose::impact::{NAMED, empties, owner, rolls, runs_on, shrinks};
+use crate::propose::impact::{NAMED, empties, is_user_pod, owner, rolls, shrinks};
 use crate::{Action, Change, Note};
 use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
@@ -40,7 +40,7 @@ impl Nodes {
 impl Planner<'_> {
     /// Names the Pods that lose their node by a change of a pool: those that are lost, and those that come back elsewhere.
     pub(crate) fn drained(&self) -> Vec<Note> {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
         let gone: BTreeSet<Identity> =
             self.changes.iter().filter(goes).map(|change| change.identity.clone()).collect();
@@ -61,7 +61,7 @@ impl Planner<'_> {
         for (change, pool, nodes) in changes {
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
             for (object, live) in pods_of_pool(world, pool) {
-                match (runs_on(object, live), owner(live)) {
+                match (is_user_pod(object, live), owner(live)) {
                     (false, _) | (true, Some("DaemonSet" | "Node")) => {}
                     (true, Some(_)) if going.contains(object) => {}
                     (true, Some(_)) => moved.push(object),
@@ -93,7 +93,7 @@ impl Planner<'_> {
 
     /// Returns true if no pool stays or is created.
     fn no_pool_is_left(&self) -> bool {
-        let mut left: BTreeSet<&str> = self.seen.inputs.world.pools.keys().map(String::as_str).collect();
+        let mut left: BTreeSet<&str> = self.observed.inputs.world.pools.keys().map(String::as_str).collect();
         let mut comes = false;
         for change in &self.changes {
             match (change.identity.pool(), change.action) {
@@ -108,14 +108,14 @@ impl Planner<'_> {
     /// The Pods that go with what they were made for, and those of the CronJobs of `ttl` and `idle_stop`, which lose nothing: the next
     /// one looks again.
     fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let manager = inputs.owner.field_manager();
         let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
         let along = cascade.all(&gone.iter().cloned().collect::<Vec<_>>());
         let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
         let inside = inputs.world.inside.live().into_iter().flatten();
         let is_reaper = |owner: &ObjectId, _: &Value| {
-            self.seen.known.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
+            self.observed.known.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
         };
         let goes = inside.filter(|(object, live)| {
             is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.made_for(live, &is_reaper))

@@ -20,7 +20,7 @@ pub(crate) enum Left {
 impl<'a> Planner<'a> {
     /// The thing whose workers a request, or its PodTemplate, is for.
     fn user_of(&self, resource: &Resource) -> Option<&'a Resource> {
-        let desired = &self.seen.inputs.desired;
+        let desired = &self.observed.inputs.desired;
         let depends_on = |one: &&'a Resource, other: &Resource| one.depends_on.contains(&other.address);
         let request = match resource.kind {
             KindId::ProvisioningRequest => resource,
@@ -49,7 +49,7 @@ impl<'a> Planner<'a> {
             // Its workers have their nodes, or are not desired now.
             let Some(live) = live else {
                 self.kept_absent.insert(resource.identity.clone());
-                self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+                self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
                 return true;
             };
             if resource.kind == KindId::ProvisioningRequest && action != Action::Delete {
@@ -57,13 +57,13 @@ impl<'a> Planner<'a> {
             }
             let fingerprint = Some(fingerprint(&live, &Relied::default()));
             self.changes
-                .push(Change { fingerprint, ..self.seen.proposed(resource, Action::Keep, Vec::new()) });
+                .push(Change { fingerprint, ..self.observed.proposed(resource, Action::Keep, Vec::new()) });
             return true;
         }
         let (Some(live), KindId::ProvisioningRequest) = (live, resource.kind) else { return false };
         // Made before its workers were, it is theirs; a later one is for those that are to come.
         let born = |live: &serde_json::Value| text(&live["metadata"]["creationTimestamp"]).to_owned();
-        let old = self.seen.inputs.world.find(&user.identity);
+        let old = self.observed.inputs.world.find(&user.identity);
         let is_used = old.is_some_and(|old| born(old) >= born(&live));
         let reason = match request_stage::has_expired(&live) {
             _ if is_used => Reason::NodesUsed,
@@ -71,7 +71,7 @@ impl<'a> Planner<'a> {
             None => return false,
         };
         let fingerprint = Some(fingerprint(&live, &Relied::default()));
-        let change = self.seen.proposed(resource, Action::Replace, Vec::new());
+        let change = self.observed.proposed(resource, Action::Replace, Vec::new());
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
         true
     }

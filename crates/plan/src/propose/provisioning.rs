@@ -118,7 +118,7 @@ pub(crate) fn left_by(all: &[&Resource], stops: &BTreeSet<usize>, world: &World)
 pub(crate) fn with_requests(inputs: &Inputs<'_>, is_stopped: impl Fn(&Resource) -> bool) -> Vec<Address> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
-    let meant = |typed: &String| select::meant(typed, &addresses).unwrap_or_default();
+    let meant = |typed: &String| select::resolve_addresses(typed, &addresses).unwrap_or_default();
     let named: BTreeSet<usize> = inputs.selection.targets.iter().flat_map(meant).collect();
     let with =
         |other: &&&Resource| named.iter().any(|place| uses(other, all[*place]) || uses(all[*place], other));

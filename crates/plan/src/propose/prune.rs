@@ -61,7 +61,7 @@ impl<'a> Planner<'a> {
         }
         let (owned, note) = self.owned();
         self.notes.extend(note);
-        let desired = self.seen.inputs.desired.iter();
+        let desired = self.observed.inputs.desired.iter();
         let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
         for mut owned in owned {
             if owned.claim == Claim::Released {
@@ -70,11 +70,11 @@ impl<'a> Planner<'a> {
             }
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             // A pod of the same text is taken over by the check that runs now; any other one was left behind.
-            let check = self.seen.known.check_of(&owned.identity);
+            let check = self.observed.known.check_of(&owned.identity);
             let taken = check.is_some_and(|check| {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
-            if !stays && !taken && !self.seen.desired.contains_key(&owned.identity) {
+            if !stays && !taken && !self.observed.desired.contains_key(&owned.identity) {
                 let why = match self.left_by_workers(&owned.identity, &owned.address) {
                     Some(Left::Goes(why)) => why,
                     Some(Left::Stays(why)) => {
@@ -102,7 +102,7 @@ impl<'a> Planner<'a> {
             if !self.selected.has(&owned.address) {
                 continue;
             }
-            if let Some(resource) = self.seen.desired.get(&owned.identity).copied() {
+            if let Some(resource) = self.observed.desired.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
             self.changes.push(self.release(owned, None));
@@ -117,14 +117,14 @@ impl<'a> Planner<'a> {
             // It is in the plan, so that the record goes on knowing it.
             return Change { action: Action::Keep, before: Packed::default(), ..gone(stays) };
         }
-        let users = self.seen.users_of(&identity);
+        let users = self.observed.users_of(&identity);
         let shared = match claim {
             Claim::Shared(shared) => shared,
             Claim::Sole | Claim::Released => return gone(reason),
             Claim::Contested => return gone(Some(Reason::Contested(users))),
             Claim::Unmarked => return gone(Some(Reason::Unmarked)),
         };
-        if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
+        if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
             let with = Holder::Cluster;
             return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
         }
@@ -136,7 +136,7 @@ impl<'a> Planner<'a> {
     /// Ends this stack's hold on what the file says is managed elsewhere. What goes with the cluster has no use for that.
     fn hand_over(&mut self, owned: Owned<'_>) {
         let Owned { identity, live, address, kind, .. } = owned;
-        let with_cluster = self.seen.inputs.mode == Mode::Destroy && self.cluster_goes();
+        let with_cluster = self.observed.inputs.mode == Mode::Destroy && self.cluster_goes();
         if with_cluster || !self.selected.has(&address) {
             return;
         }
@@ -148,18 +148,19 @@ impl<'a> Planner<'a> {
 
     /// Notes of objects in the record that others have recreated or taken over: they stay, and leave the record.
     fn left_behind(&self) -> Vec<Note> {
-        let Inputs { world, owner, .. } = self.seen.inputs;
+        let Inputs { world, owner, .. } = self.observed.inputs;
         let mut notes = Vec::new();
         for entry in world.record.iter().flat_map(|record| &record.inventory) {
             let Some(live) = entry.identity.object().and_then(|_| world.find(&entry.identity)) else {
                 continue;
             };
-            let ours = self.seen.has_applied(live) || marks::names(live, &owner.stack);
-            let told = ours || self.seen.is_external(&entry.identity) || !self.selected.has(&entry.address);
+            let ours = self.observed.has_applied(live) || marks::names(live, &owner.stack);
+            let told =
+                ours || self.observed.is_external(&entry.identity) || !self.selected.has(&entry.address);
             if told || is_terminating(live) {
                 continue;
             }
-            let stacks = self.seen.users_of(&entry.identity).0;
+            let stacks = self.observed.users_of(&entry.identity).0;
             let whose = match stacks.as_slice() {
                 [] => "others created another one of its name, or removed this stack's marks".to_owned(),
                 stacks => format!("it belongs to {} now", stacks.join(", ")),
@@ -172,9 +173,9 @@ impl<'a> Planner<'a> {
 
     /// Returns true if the GKE cluster is owned by the stack and in the plan, so that `destroy` deletes it.
     pub(crate) fn cluster_goes(&self) -> bool {
-        let Inputs { world, target, owner, external, .. } = self.seen.inputs;
+        let Inputs { world, target, owner, external, .. } = self.observed.inputs;
         let Some(name) = &target.gke else { return false };
-        if !self.selected.has(&self.seen.name_of(&Identity::Cluster(name.clone())).0) {
+        if !self.selected.has(&self.observed.name_of(&Identity::Cluster(name.clone())).0) {
             return false;
         }
         let external_cluster =
@@ -186,12 +187,12 @@ impl<'a> Planner<'a> {
 
     /// Everything live that is ours, with the address it has or had; and the word on an operator that stays for others.
     pub(crate) fn owned(&self) -> (Vec<Owned<'a>>, Option<Note>) {
-        let Inputs { world, target, owner, desired, external, .. } = self.seen.inputs;
+        let Inputs { world, target, owner, desired, external, .. } = self.observed.inputs;
         let mut owned = Vec::new();
         let homes = self.operators_namespaces();
         let needed_by = self.operator_is_needed_by(&homes);
         let mut kept = None;
-        let known = &self.seen.known;
+        let known = &self.observed.known;
         let manager = owner.field_manager();
         let mut add = |identity: Identity, live: &'a Value, users: Vec<String>| {
             let declared = external.iter().find(|external| external.resource.identity == identity);
@@ -226,7 +227,7 @@ impl<'a> Planner<'a> {
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
             && (self.cluster_goes()
                 || gke::compare::is_ours(&live["resourceLabels"], owner)
-                    && self.seen.is_external(&Identity::Cluster(name.clone())))
+                    && self.observed.is_external(&Identity::Cluster(name.clone())))
         {
             add(Identity::Cluster(name.clone()), live, Vec::new());
         }
@@ -241,7 +242,7 @@ impl<'a> Planner<'a> {
             }
         }
         for (object, live) in world.inside.live().into_iter().flatten() {
-            if self.seen.has_applied(live) && !self.seen.is_record(object) {
+            if self.observed.has_applied(live) && !self.observed.is_record(object) {
                 let shared = diff::other_stacks(live, &manager);
                 let shared = shared.into_iter().map(str::to_owned).collect();
                 add(Identity::Object(object.clone()), live, shared);
@@ -250,7 +251,7 @@ impl<'a> Planner<'a> {
         owned.extend(self.unmarked());
         let has_operator =
             desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
-        let told = self.seen.inputs.mode == Mode::Destroy || !has_operator;
+        let told = self.observed.inputs.mode == Mode::Destroy || !has_operator;
         let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
             let message =
                 format!("it and its definitions are not deleted: {by} needs it to work and to be deleted");
@@ -262,18 +263,18 @@ impl<'a> Planner<'a> {
     /// Objects that the record and a label name as this stack's, and that no stack has applied. Where the file wants one, a
     /// plan to apply takes it back, with approval.
     fn unmarked(&self) -> impl Iterator<Item = Owned<'a>> {
-        let Inputs { world, owner, mode, .. } = self.seen.inputs;
+        let Inputs { world, owner, mode, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
         recorded.filter_map(move |entry| {
-            let object = entry.identity.object().filter(|object| !self.seen.is_record(object))?;
+            let object = entry.identity.object().filter(|object| !self.observed.is_record(object))?;
             let live = world.inside.live()?.get(object)?;
-            let desired = *mode == Mode::Apply && self.seen.desired.contains_key(&entry.identity);
-            let marked = self.seen.has_applied(live) || !diff::other_stacks(live, "").is_empty();
+            let desired = *mode == Mode::Apply && self.observed.desired.contains_key(&entry.identity);
+            let marked = self.observed.has_applied(live) || !diff::other_stacks(live, "").is_empty();
             let lost = marks::names(live, &owner.stack) && !marked && !is_terminating(live);
-            if !lost || desired || self.seen.is_external(&entry.identity) {
+            if !lost || desired || self.observed.is_external(&entry.identity) {
                 return None;
             }
-            let (address, kind) = self.seen.known.find(&entry.identity);
+            let (address, kind) = self.observed.known.find(&entry.identity);
             let identity = entry.identity.clone();
             Some(Owned { identity, live, address, kind, claim: Claim::Unmarked, stays: None })
         })
@@ -282,27 +283,27 @@ impl<'a> Planner<'a> {
     /// Where the operator of this stack runs.
     fn operators_namespaces(&self) -> BTreeSet<&str> {
         let is_operator = |object: &ObjectId| {
-            let (address, _) = self.seen.known.find(&Identity::Object(object.clone()));
+            let (address, _) = self.observed.known.find(&Identity::Object(object.clone()));
             address.section() == kinds::scope::DASK_OPERATOR
         };
-        let inside = self.seen.inputs.world.inside.live().into_iter().flatten();
-        let own = inside.filter(|(object, live)| self.seen.has_applied(live) && is_operator(object));
+        let inside = self.observed.inputs.world.inside.live().into_iter().flatten();
+        let own = inside.filter(|(object, live)| self.observed.has_applied(live) && is_operator(object));
         own.filter_map(|(object, _)| object.namespace.as_deref()).collect()
     }
 
     /// Namespaces that this plan deletes, with everything in them. The operator's own may stay for its sake.
     fn namespaces_that_go(&self, homes: &BTreeSet<&str>) -> BTreeSet<&str> {
-        let Inputs { world, owner, external, mode, .. } = self.seen.inputs;
+        let Inputs { world, owner, external, mode, .. } = self.observed.inputs;
         let manager = owner.field_manager();
         let goes = |(object, live): &(&ObjectId, &Value)| {
             let identity = Identity::Object((*object).clone());
             is_namespace(object)
                 && !homes.contains(object.name.as_str())
-                && self.seen.has_applied(live)
+                && self.observed.has_applied(live)
                 && diff::other_stacks(live, &manager).is_empty()
-                && (*mode == Mode::Destroy || !self.seen.desired.contains_key(&identity))
+                && (*mode == Mode::Destroy || !self.observed.desired.contains_key(&identity))
                 && !external.iter().any(|external| external.resource.identity == identity)
-                && self.selected.has(&self.seen.known.find(&identity).0)
+                && self.selected.has(&self.observed.known.find(&identity).0)
         };
         let inside = world.inside.live().into_iter().flatten();
         inside.filter(goes).map(|(object, _)| object.name.as_str()).collect()
@@ -311,19 +312,19 @@ impl<'a> Planner<'a> {
     /// The operator and its definitions stay while the cluster stays and others have Dask things in it that stay, too:
     /// without them those could neither work nor go. Names one of them.
     fn operator_is_needed_by(&self, homes: &BTreeSet<&str>) -> Option<String> {
-        if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
+        if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
             return None;
         }
         let going = self.namespaces_that_go(homes);
         let alone = |(object, live): &(&ObjectId, &Value)| {
             let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
             // What was handed over still carries our marks.
-            let ours =
-                self.seen.has_applied(live) && !self.seen.is_external(&Identity::Object((*object).clone()));
+            let ours = self.observed.has_applied(live)
+                && !self.observed.is_external(&Identity::Object((*object).clone()));
             !goes && !live["metadata"]["ownerReferences"].is_array() && !ours
         };
         // The operator's own default group is part of its cluster.
-        let mut things = dask_things(self.seen.inputs.world).filter(alone).filter(|(object, live)| {
+        let mut things = dask_things(self.observed.inputs.world).filter(alone).filter(|(object, live)| {
             let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
             object.name != format!("{cluster}-default")
         });
@@ -338,11 +339,11 @@ impl<'a> Planner<'a> {
         (address, kind): (Address, KindId),
         reason: Option<Reason>,
     ) -> Change {
-        let identity = self.seen.in_lasting_version(identity);
-        let desired = self.seen.desired.get(&identity).copied();
+        let identity = self.observed.in_lasting_version(identity);
+        let desired = self.observed.desired.get(&identity).copied();
         let origin = desired.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         // What left the file has no line in it.
-        let location = desired.and_then(|_| self.seen.inputs.sources.locate(&origin));
+        let location = desired.and_then(|_| self.observed.inputs.sources.locate(&origin));
         Change {
             location: location.map(|location| location.to_string()),
             reasons: Vec::from_iter(reason),

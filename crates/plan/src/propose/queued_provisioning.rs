@@ -60,7 +60,7 @@ impl Planner<'_> {
 
     /// Accepted requests without machines yet, whose Pods ask for nodes of a pool.
     fn waiting_for(&self, pool: &str) -> impl Iterator<Item = (&ObjectId, &Value)> {
-        let objects = self.seen.inputs.world.inside.live();
+        let objects = self.observed.inputs.world.inside.live();
         let templates = move |namespace: &Option<String>, name: &str| {
             let found = objects.into_iter().flatten().find(|(object, _)| {
                 object.gvk.kind == "PodTemplate" && object.namespace == *namespace && object.name == name
@@ -95,7 +95,7 @@ impl Planner<'_> {
             let gang = || {
                 let mut body = self.live(&change.identity)?.clone();
                 body["kind"] = Value::from(object.gvk.kind.as_str());
-                gang::of(&body)
+                gang::of_body(&body)
             };
             let alike = object.namespace == request.namespace;
             object == request || alike && gang().is_some_and(|gang| workloads.contains(&gang.as_str()))

@@ -25,11 +25,11 @@ struct Candidate {
 impl Planner<'_> {
     /// Works out what the plan is about. Addresses that mean nothing, or several sections, are problems.
     pub(crate) fn select(&mut self) {
-        let Selection { targets, excludes } = &self.seen.inputs.selection;
-        if self.seen.inputs.selection.is_all() {
+        let Selection { targets, excludes } = &self.observed.inputs.selection;
+        if self.observed.inputs.selection.is_all() {
             return;
         }
-        if self.seen.inputs.stop_state.is_stop() {
+        if self.observed.inputs.stop_state.is_stop() {
             // What stops needs nothing, and what needs it is among them.
             let mut selected: BTreeSet<Address> = targets.iter().map(Address::new).collect();
             // Requests of workers before hold nodes, too.
@@ -38,7 +38,7 @@ impl Planner<'_> {
             let asks = |identity: &Identity| {
                 let object = identity.object().map(|object| object.gvk.kind.as_str());
                 matches!(object, Some("ProvisioningRequest" | "PodTemplate"))
-                    && !self.seen.desired.contains_key(identity)
+                    && !self.observed.desired.contains_key(identity)
             };
             let owned = self.owned().0.into_iter().filter(|owned| asks(&owned.identity));
             selected.extend(
@@ -54,7 +54,7 @@ impl Planner<'_> {
         for (typed, found) in
             targets.iter().map(|typed| (typed, true)).chain(excludes.iter().map(|typed| (typed, false)))
         {
-            match meant(typed, &addresses) {
+            match resolve_addresses(typed, &addresses) {
                 Ok(places) if found => start.extend(places),
                 Ok(places) => out.extend(places),
                 Err(problem) => self.problems.push(problem),
@@ -75,7 +75,7 @@ impl Planner<'_> {
     }
 
     fn replaces_what_is_selected(&mut self, candidates: &[Candidate]) {
-        let replace = self.seen.inputs.replace.iter();
+        let replace = self.observed.inputs.replace.iter();
         let known = replace.filter(|address| candidates.iter().any(|one| one.address == **address));
         for address in known.filter(|address| !self.selected.has(address)) {
             let what = format!("`--replace {address}` has no effect: {address} is not part of this plan");
@@ -86,17 +86,18 @@ impl Planner<'_> {
 
     /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
     pub(crate) fn partial(&self) -> Option<Partial> {
-        if self.seen.inputs.selection.is_all() {
+        if self.observed.inputs.selection.is_all() {
             return None;
         }
         let candidates = self.candidates();
         let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
         let left_out: Vec<(Address, Identity)> =
             out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let recorded: BTreeSet<&Identity> =
             world.record.iter().flat_map(|record| &record.inventory).map(|entry| &entry.identity).collect();
-        let ours = |identity: &Identity| world.find(identity).is_some_and(|live| self.seen.has_applied(live));
+        let ours =
+            |identity: &Identity| world.find(identity).is_some_and(|live| self.observed.has_applied(live));
         let unrecorded = left_out.iter().filter_map(|(address, identity)| match identity {
             Identity::Object(object) if !recorded.contains(identity) && ours(identity) => {
                 Some((address.clone(), object.clone()))
@@ -106,11 +107,16 @@ impl Planner<'_> {
             }
         });
         let unrecorded = unrecorded.collect();
-        Some(Partial { selection: self.seen.inputs.selection.clone(), left_out, unrecorded, number: None })
+        Some(Partial {
+            selection: self.observed.inputs.selection.clone(),
+            left_out,
+            unrecorded,
+            number: None,
+        })
     }
 
     fn candidates(&self) -> Vec<Candidate> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         let mut candidates: Vec<Candidate> = Vec::new();
         for resource in inputs.desired.iter() {
             candidates.push(Candidate {
@@ -134,9 +140,9 @@ impl Planner<'_> {
     /// For each candidate the others that a plan with it must have.
     fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
         let named = address_match::Named::of(candidates.iter().map(|candidate| &candidate.address));
-        let world = self.seen.inputs.world;
-        let manager = self.seen.inputs.owner.field_manager();
-        let cascade = Cascade::of(world, self.seen.inputs.target.gke.as_ref(), &manager);
+        let world = self.observed.inputs.world;
+        let manager = self.observed.inputs.owner.field_manager();
+        let cascade = Cascade::of(world, self.observed.inputs.target.gke.as_ref(), &manager);
         let places: BTreeMap<&Identity, usize> =
             candidates.iter().map(|candidate| &candidate.identity).zip(0..).collect();
         let along = |one: &Candidate| {
@@ -162,7 +168,7 @@ impl Planner<'_> {
             } else if matches!(one.identity, Identity::Cluster(_)) {
                 // GKE makes a cluster with one pool. One that is on its way out is made anew.
                 let absent = world.cluster.live().is_none_or(is_terminating);
-                let pool = inline_pool(&self.seen.inputs.desired, &self.seen.inputs.capacity_options)
+                let pool = inline_pool(&self.observed.inputs.desired, &self.observed.inputs.capacity_options)
                     .filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
                 needs[place].extend(candidates.iter().position(made));
@@ -202,7 +208,7 @@ fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
 ///
 /// # Errors
 /// It means none, or several sections.
-pub fn meant(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
+pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
     let found = |is: &dyn Fn(&Address) -> bool| -> Vec<usize> {
         (0..addresses.len()).filter(|place| is(addresses[*place])).collect()
     };
@@ -235,8 +241,8 @@ pub fn meant(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnost
 ///
 /// # Errors
 /// It means none, or several sections.
-pub fn meant_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
-    let places = meant(typed, addresses)?;
+pub fn resolve_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
+    let places = resolve_addresses(typed, addresses)?;
     let sections: BTreeSet<&str> = places.iter().map(|place| addresses[*place].section()).collect();
     if sections.len() > 1 { Err(several(typed, sections)) } else { Ok(places) }
 }

@@ -23,19 +23,21 @@ const NAMED: usize = 5;
 impl Planner<'_> {
     /// Reports live state that cannot be read as a problem: it must never look empty.
     pub(crate) fn readable(&mut self) {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let unread = match (&world.cluster, &world.inside) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
             (Seen::Live(_), Seen::Unreadable(why)) if self.goes_unseen() => {
                 self.deleted_unseen(why);
                 None
             }
-            (_, Seen::Unreadable(why)) if !self.seen.is_leaving() => Some(("the Kubernetes cluster", why)),
+            (_, Seen::Unreadable(why)) if !self.observed.is_leaving() => {
+                Some(("the Kubernetes cluster", why))
+            }
             _ => None,
         };
         if let Some((what, why)) = unread {
             let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
-            let help = match (self.seen.inputs.mode, &world.cluster) {
+            let help = match (self.observed.inputs.mode, &world.cluster) {
                 (Mode::Destroy, Seen::Live(_)) => {
                     "a plan needs the live state; `destroy --allow delete:unseen` deletes the GKE cluster with \
                      everything in it"
@@ -45,7 +47,7 @@ impl Planner<'_> {
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
         }
         if let Some(why) = &world.unusable {
-            let stack = &self.seen.inputs.owner.stack;
+            let stack = &self.observed.inputs.owner.stack;
             let problem = Diagnostic::error(
                 Code::Unreadable,
                 format!(
@@ -55,12 +57,14 @@ impl Planner<'_> {
             );
             self.problems.push(problem.about(Address::new("stack"), "").help(why.remedy(stack)));
         }
-        if let Some(record) = world.record.as_ref().filter(|record| record.id != self.seen.inputs.owner.id) {
+        if let Some(record) =
+            world.record.as_ref().filter(|record| record.id != self.observed.inputs.owner.id)
+        {
             let what = format!(
                 "the cluster has the record of another stack named {} (id {}), not {}",
-                record.stack, record.id, self.seen.inputs.owner.id
+                record.stack, record.id, self.observed.inputs.owner.id
             );
-            let span = self.seen.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
+            let span = self.observed.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
             let problem = Diagnostic::error(Code::NotOurs, what);
             // A plan of a file has no text of its stack.
             let problem = match span {
@@ -73,7 +77,7 @@ impl Planner<'_> {
 
     /// Refuses a stack that is somewhere else already: it is not made a second time because a name in the file changed.
     pub(crate) fn at_its_place(&mut self) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         match &inputs.world.elsewhere {
             Elsewhere::Unasked => {}
             // With `--retarget` a second cluster is meant, wherever the first one is.
@@ -120,13 +124,13 @@ impl Planner<'_> {
 
     /// Returns true if a destroy may delete a GKE cluster that nobody can look into.
     pub(crate) fn goes_unseen(&self) -> bool {
-        let Inputs { mode, approved, .. } = self.seen.inputs;
+        let Inputs { mode, approved, .. } = self.observed.inputs;
         *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unseen) && self.cluster_goes()
     }
 
     /// Says what is not known then. What the file protects is taken to be there.
     pub(crate) fn deleted_unseen(&mut self, why: &str) {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         self.notes.push(Note::of(
             Code::DeletedUnseen,
             &Address::new("cluster"),
@@ -145,12 +149,12 @@ impl Planner<'_> {
 
     /// Returns true if earlier applies have created objects in the cluster.
     pub(crate) fn has_things(&self) -> bool {
-        self.seen.inputs.has_things()
+        self.observed.inputs.has_things()
     }
 
     /// Without the record some things that earlier applies did cannot be known.
     pub(crate) fn what_cannot_be_known(&self) -> Vec<Note> {
-        let inputs = self.seen.inputs;
+        let inputs = self.observed.inputs;
         if self.renewed || !self.has_things() {
             return Vec::new();
         }
@@ -179,7 +183,7 @@ impl Planner<'_> {
 
     /// GKE clusters and node pools in the record of a stack that has no `[gke]` any more: nothing looks at them.
     pub(crate) fn out_of_reach(&self) -> Vec<Note> {
-        let Inputs { world, target, .. } = self.seen.inputs;
+        let Inputs { world, target, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
         let unread = recorded.map(|entry| &entry.identity).filter(|identity| !target.reads(identity));
         let things: Vec<String> = unread.map(ToString::to_string).collect();

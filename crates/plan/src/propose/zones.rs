@@ -40,7 +40,11 @@ impl Planner<'_> {
         let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)))?;
         let at = FieldPath::keys(["locations"]);
         let updated = cluster.action == Action::Update;
-        gke::compare::sent(&cluster.fields).filter(|_| updated).find(|field| field.path == at)?.after.as_ref()
+        gke::compare::sent_changes(&cluster.fields)
+            .filter(|_| updated)
+            .find(|field| field.path == at)?
+            .after
+            .as_ref()
     }
 
     /// A live pool as it is when its own change begins, and with as many nodes as it has once its zones have changed.
@@ -83,7 +87,7 @@ impl Planner<'_> {
     /// Says why a number differs that is as it should be now.
     pub(crate) fn tell_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
         let Identity::NodePool { pool, .. } = &resource.identity else { return };
-        let Some(now) = self.seen.inputs.world.sizes.get(pool) else { return };
+        let Some(now) = self.observed.inputs.world.sizes.get(pool) else { return };
         let at = FieldPath::keys(["nodeCount"]);
         for field in fields.iter_mut().filter(|field| field.path == at) {
             if let Some(before) = field.before.as_ref().filter(|before| **before != json!(now)) {
@@ -94,7 +98,7 @@ impl Planner<'_> {
 
     /// The zones in which a pool's nodes lie when its number is set; none where only GKE will know.
     pub(crate) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
-        let world = self.seen.inputs.world;
+        let world = self.observed.inputs.world;
         let live = || world.find(&resource.identity).filter(|_| !action.makes());
         let own = |body: &Value| {
             let zones: Vec<String> = zones(body).into_iter().map(str::to_owned).collect();
@@ -113,10 +117,10 @@ impl Planner<'_> {
     pub(crate) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
         for (place, change) in self.changes.iter().enumerate() {
-            let Some(resource) = self.seen.desired.get(&change.identity) else { continue };
+            let Some(resource) = self.observed.desired.get(&change.identity) else { continue };
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
-                (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
+                (Identity::NodePool { .. }, Action::Update) => gke::compare::sent_changes(&change.fields)
                     .any(|field| SETS.iter().any(|name| FieldPath::keys([*name]).contains(&field.path))),
                 _ => false,
             };
@@ -128,17 +132,17 @@ impl Planner<'_> {
     }
 
     /// Numbers that do not divide stand against the plan.
-    pub(crate) fn undivided(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
+    pub(crate) fn uneven_zone_counts(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
         // Said already, of the zones of others.
         let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
-        let desired = |place: usize| self.seen.desired.get(&self.changes[place].identity);
+        let desired = |place: usize| self.observed.desired.get(&self.changes[place].identity);
         let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(desired(*place)?, zones);
         zones.iter().filter(|_| !said).filter_map(problem).collect()
     }
 
     /// The zones in which a live pool's nodes lie now.
     pub(crate) fn live_zones(&self, resource: &Resource) -> Vec<String> {
-        let live = self.seen.inputs.world.find(&resource.identity);
+        let live = self.observed.inputs.world.find(&resource.identity);
         live.map(zones).unwrap_or_default().into_iter().map(str::to_owned).collect()
     }
 
@@ -172,7 +176,7 @@ impl Planner<'_> {
     /// maxSurge + maxUnavailable". That instance groups aim for them meanwhile is recalled.
     pub(crate) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
         let Some(desired) = resource.body["nodeCount"].as_u64() else { return false };
-        let record = self.seen.inputs.world.record.as_ref();
+        let record = self.observed.inputs.world.record.as_ref();
         let last = record.and_then(|record| record.last_set(&resource.identity));
         let edited = last.is_some_and(|last| last["nodeCount"] != desired);
         !edited && is_surge(live, desired, nodes)

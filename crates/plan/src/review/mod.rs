@@ -168,7 +168,7 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
         plan.changes.iter().any(|change| news(&change))
     };
     for cluster in plan.desired.iter().filter(|resource| resource.kind == KindId::DaskCluster) {
-        let reapers = dask::reaper::of(cluster, &plan.desired);
+        let reapers = dask::reaper::for_cluster(cluster, &plan.desired);
         let mut keys: Vec<&str> = reapers.iter().map(|(cause, _)| cause.key()).collect();
         if cluster.body["spec"]["idleTimeout"].as_u64().unwrap_or(0) > 0 {
             keys.push("idle_timeout");
@@ -281,7 +281,7 @@ fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
 }
 
 /// Returns the address in the plan that an approval which fits nothing may have meant.
-fn meant_instead(plan: &Plan, given: &Approval) -> Option<Address> {
+fn intended_address(plan: &Plan, given: &Approval) -> Option<Address> {
     let needed = plan.missing_approvals(&[]);
     let addresses = needed.iter().map(|approval| approval.address.as_str());
     nearest(given.address.as_str(), addresses).map(Address::new)
@@ -293,7 +293,7 @@ fn unused_approvals(plan: &Plan, notes: &mut Vec<Note>) {
         notes.push(Note::of(
             Code::UnusedApproval,
             &approval.address,
-            match meant_instead(plan, approval) {
+            match intended_address(plan, approval) {
                 Some(near) => format!("{NOT_NEEDED}; did you mean `{near}`?"),
                 None => NOT_NEEDED.to_owned(),
             },

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::{Action, Change, Mode, Plan};
-use kinds::gke::compare::sent;
+use kinds::gke::compare::sent_changes;
 use kinds::gke::node_pool::capacity::{
     Addresses, Node, addresses_of, most_nodes, nodes_at_first, surge_nodes,
 };
@@ -312,7 +312,7 @@ impl Pool {
         let (node, nodes) = was(body, &change.fields, addresses, zones);
         let first = body["nodeCount"].as_u64().unwrap_or_default();
         let machine = node.machine != self.node.machine;
-        let rolls = sent(&change.fields).any(|field| field.effect == Effect::Rolling);
+        let rolls = sent_changes(&change.fields).any(|field| field.effect == Effect::Rolling);
         let news = if rolls { News::Rolled { machine } } else { News::Number };
         let takes = rolls || first > nodes.now || self.most > nodes.most;
         let surge = if rolls { surge_nodes(body) } else { 0 };
@@ -323,7 +323,7 @@ impl Pool {
 /// A pool as it was before fields of it change.
 fn was(body: &Value, fields: &[FieldChange], addresses: Addresses, zones: u64) -> (Node, Nodes) {
     let mut body = body.clone();
-    for field in sent(fields) {
+    for field in sent_changes(fields) {
         set(&mut body, field.path.segments(), field.before.clone().unwrap_or_default());
     }
     let now = body["nodeCount"].as_u64().unwrap_or_default();

@@ -95,7 +95,7 @@ pub(crate) fn keys_are_ours_to_say(context: &mut Context<'_>) {
         return;
     };
     let section = FieldPath::keys(["cluster"]);
-    for owned in OWNED.iter().filter(|owned| (owned.said)(cluster)) {
+    for owned in OWNED.iter().filter(|owned| (owned.is_set)(cluster)) {
         let what = format!("`{}` is not for Autopilot clusters: GKE {}", owned.key, owned.instead);
         let place = owned.key.split('.').fold(section.clone(), |place, key| place.key(key));
         let finding = Diagnostic::error(Code::AutopilotOwns, what).at_value(place, "");

@@ -36,7 +36,7 @@ pub(crate) fn api_fields_are_free(context: &mut Context<'_>) {
 
 /// Keys that a section says, with their place in the API.
 fn keys<S>(message: Message, rows: &[Field<S>], section: &S) -> Vec<(&'static str, FieldPath)> {
-    let said = rows.iter().filter(|row| (row.said)(section).is_some());
+    let said = rows.iter().filter(|row| (row.from_section)(section).is_some());
     let places = |row: &'_ Field<S>| {
         let key = row.key;
         covers(message, row, section).into_iter().map(move |path| (key, path))

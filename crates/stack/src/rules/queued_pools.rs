@@ -3,7 +3,7 @@
 //! without a location policy and without GPUs, so none of this is refused.
 
 use crate::rules::Context;
-use crate::rules::queued_workers::booked;
+use crate::rules::queued_workers::queued_workers;
 use crate::{NodePool, ProvisioningRequest};
 use kinds::gke::cluster::{Cluster, Maintenance, ReleaseChannel};
 use kinds::gke::node_pool::Capacity;
@@ -67,11 +67,12 @@ fn lasts(context: &Context<'_>, path: &FieldPath, pool: &NodePool, queued: bool)
         let keys = job.map_or(&request.keys, |job| &job.keys);
         keys.pool.as_deref() == Some(key)
     });
-    let booked = booked(stack).into_iter().filter(|booked| booked.keys.pool.as_deref() == Some(key));
+    let of_workers =
+        queued_workers(stack).into_iter().filter(|queued| queued.keys.pool.as_deref() == Some(key));
     let said = of_queues
         .map(|queue| queue.max_run_duration.as_deref())
         .chain(of_requests.map(|request| request.max_run_duration.as_deref()))
-        .chain(booked.map(|booked| booked.longest));
+        .chain(of_workers.map(|queued| queued.longest));
     let longest = said.map(|said| said.and_then(seconds).unwrap_or(WEEK)).max();
     longest.filter(|_| queued).unwrap_or(WEEK).min(own)
 }

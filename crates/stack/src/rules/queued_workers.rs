@@ -9,7 +9,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// Workers that nodes are requested for.
-pub(crate) struct Booked<'a> {
+pub(crate) struct QueuedWorkers<'a> {
     pub section: FieldPath,
     /// Where their keys stand, and those.
     pub workers: FieldPath,
@@ -25,14 +25,14 @@ pub(crate) struct Booked<'a> {
 }
 
 /// All of them.
-pub(crate) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
+pub(crate) fn queued_workers(stack: &Stack) -> Vec<QueuedWorkers<'_>> {
     let mut all = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
         let section = FieldPath::keys(["dask_cluster", key]);
         let queue = cluster.queue.as_ref().map(|_| section.key("queue"));
         if cluster.capacity.is_some() {
             let workers = section.key("worker");
-            all.push(Booked {
+            all.push(QueuedWorkers {
                 number: workers.key("replicas"),
                 workers,
                 keys: &cluster.worker.keys,
@@ -46,7 +46,7 @@ pub(crate) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
         }
         for (key, group) in cluster.group.iter().filter(|(_, group)| group.capacity.is_some()) {
             let section = section.key("group").key(key);
-            all.push(Booked {
+            all.push(QueuedWorkers {
                 number: section.key("replicas"),
                 workers: section.clone(),
                 keys: &group.keys,
@@ -68,7 +68,7 @@ pub(crate) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
         let own = job.worker.as_ref().map(|worker| (section.key("worker"), worker));
         let Some((workers, worker)) = own.or(copied) else { continue };
         let count = job.replicas.unwrap_or(worker.replicas.most());
-        all.push(Booked {
+        all.push(QueuedWorkers {
             number: if job.replicas.is_some() { section.key("replicas") } else { workers.key("replicas") },
             workers,
             keys: &worker.keys,
@@ -86,12 +86,12 @@ pub(crate) fn booked(stack: &Stack) -> Vec<Booked<'_>> {
 
 /// A request is for a number of workers that the file says, and nothing else lets them wait.
 pub(crate) fn workers_can_be_booked(context: &mut Context<'_>) {
-    for Booked { section, workers, keys, count, number, replicas, queue, is_managed, .. } in
-        booked(context.stack)
+    for QueuedWorkers { section, workers, keys, count, number, replicas, queue, is_managed, .. } in
+        queued_workers(context.stack)
     {
         let place = section.key("capacity");
         let mut say = |message: String, beside: Option<(FieldPath, &'static str)>, help: &str| {
-            let finding = Diagnostic::error(Code::Booked, message)
+            let finding = Diagnostic::error(Code::QueuedWorkers, message)
                 .at_value(place.clone(), "nodes are requested for all of them");
             let finding = match beside {
                 Some((beside, text)) => finding.at_value(beside, text),
@@ -155,7 +155,7 @@ fn durations_have_an_effect(context: &mut Context<'_>) {
     }
     for place in idle {
         let what = format!("`{place}` has no effect: no nodes are requested");
-        let finding = Diagnostic::error(Code::Booked, what).at_value(place, "");
+        let finding = Diagnostic::error(Code::QueuedWorkers, what).at_value(place, "");
         context.say(
             finding.help(
                 "add `capacity = \"queued\"`, or remove it; a queue has a `max_run_duration` of its own",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::rules::anti_affinity::anti_affinity;
-use crate::rules::queued_workers::booked;
+use crate::rules::queued_workers::queued_workers;
 use crate::rules::{Context, counted, queues};
 use crate::{Nodes, ProvisioningRequest};
 use kinds::dask::api::COMPONENT_LABEL;
@@ -63,14 +63,14 @@ fn asked<'a>(context: &Context<'a>) -> Vec<Asked<'a>> {
         let (pods, number) = (path.clone(), path.key("count"));
         Some(Asked { path, pods, keys: &request.keys, count: request.count?, number })
     });
-    let booked = booked(stack).into_iter().map(|booked| Asked {
-        path: booked.section,
-        pods: booked.workers,
-        keys: booked.keys,
-        count: booked.count,
-        number: booked.number,
+    let queued = queued_workers(stack).into_iter().map(|queued| Asked {
+        path: queued.section,
+        pods: queued.workers,
+        keys: queued.keys,
+        count: queued.count,
+        number: queued.number,
     });
-    all.chain(booked.filter(|asked| asked.count > 0)).collect()
+    all.chain(queued.filter(|asked| asked.count > 0)).collect()
 }
 
 /// A request is for a job of the file, or describes pods.
@@ -304,7 +304,9 @@ fn is_asked_for(context: &Context<'_>, pod: &Pods<'_>) -> bool {
     };
     of_section
         || queues::waiting(stack).contains(&pod.path)
-        || booked(stack).iter().any(|booked| booked.section.contains(&pod.path) && booked.workers == pod.path)
+        || queued_workers(stack)
+            .iter()
+            .any(|queued| queued.section.contains(&pod.path) && queued.workers == pod.path)
         || marked(&pod.keys.labels, &pod.keys.annotations)
 }
 
@@ -366,9 +368,9 @@ pub(crate) fn durations_are_durations(context: &mut Context<'_>) {
     let requests = stack.provisioning_request.iter().map(|(key, request)| {
         (FieldPath::keys(["provisioning_request", key]), request.max_run_duration.as_deref(), LONGEST)
     });
-    let booked = booked(stack);
-    let booked = booked.iter().map(|booked| (booked.section.clone(), booked.longest, LONGEST));
-    let all: Vec<_> = jobs.chain(requests).chain(booked).collect();
+    let queued = queued_workers(stack);
+    let queued = queued.iter().map(|queued| (queued.section.clone(), queued.longest, LONGEST));
+    let all: Vec<_> = jobs.chain(requests).chain(queued).collect();
     for (path, text, most) in all {
         let Some(text) = text else { continue };
         let (message, help) = match seconds(text) {

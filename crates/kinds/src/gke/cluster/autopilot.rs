@@ -55,7 +55,7 @@ pub struct Owned {
     /// `addons.dns_cache` is a key of a table.
     pub key: &'static str,
     /// Returns true if a section sets something that GKE would refuse or ignore.
-    pub said: fn(&Cluster) -> bool,
+    pub is_set: fn(&Cluster) -> bool,
     /// The rest of a sentence that starts with "GKE": what GKE does instead.
     pub instead: &'static str,
 }
@@ -65,7 +65,7 @@ macro_rules! always_on {
     ($key:literal, $addon:ident) => {
         Owned {
             key: $key,
-            said: |cluster| cluster.addons.is_some_and(|addons| addons.$addon == Some(false)),
+            is_set: |cluster| cluster.addons.is_some_and(|addons| addons.$addon == Some(false)),
             instead: "has this addon on always",
         }
     };
@@ -76,42 +76,42 @@ macro_rules! always_on {
 pub const OWNED: &[Owned] = &[
     Owned {
         key: "autoprovisioning",
-        said: |cluster| cluster.autoprovisioning.is_some(),
+        is_set: |cluster| cluster.autoprovisioning.is_some(),
         instead: "makes nodes for all Pods by itself, without limits of a cluster",
     },
     Owned {
         key: "max_pods_per_node",
-        said: |cluster| cluster.max_pods_per_node.is_some(),
+        is_set: |cluster| cluster.max_pods_per_node.is_some(),
         instead: "chooses how many Pods a node takes",
     },
     Owned {
         key: "shielded_nodes",
-        said: |cluster| cluster.shielded_nodes.is_some(),
+        is_set: |cluster| cluster.shielded_nodes.is_some(),
         instead: "makes shielded nodes only",
     },
     Owned {
         key: "network_policy",
-        said: |cluster| cluster.network_policy.is_some(),
+        is_set: |cluster| cluster.network_policy.is_some(),
         instead: "enforces network policies by Dataplane V2",
     },
     Owned {
         key: "dataplane_v2",
-        said: |cluster| cluster.dataplane_v2 == Some(false),
+        is_set: |cluster| cluster.dataplane_v2 == Some(false),
         instead: "uses Dataplane V2 always",
     },
     Owned {
         key: "workload_identity",
-        said: |cluster| cluster.workload_identity == Some(false),
+        is_set: |cluster| cluster.workload_identity == Some(false),
         instead: "uses workload identity always",
     },
     Owned {
         key: "vertical_pod_autoscaling",
-        said: |cluster| cluster.vertical_pod_autoscaling == Some(false),
+        is_set: |cluster| cluster.vertical_pod_autoscaling == Some(false),
         instead: "has vertical Pod autoscaling on always",
     },
     Owned {
         key: "release_channel",
-        said: |cluster| cluster.release_channel == Some(ReleaseChannel::None),
+        is_set: |cluster| cluster.release_channel == Some(ReleaseChannel::None),
         instead: "keeps Autopilot clusters in a release channel",
     },
     always_on!("addons.http_load_balancing", http_load_balancing),

@@ -28,16 +28,16 @@ pub const FIELDS: &[Field<Cluster>] = &[
     },
     Field {
         key: "autopilot",
-        said: |cluster| cluster.autopilot.then_some(Value::Bool(true)),
+        from_section: |cluster| cluster.autopilot.then_some(Value::Bool(true)),
         // That it is off is compared, too: pools cannot be made in an Autopilot cluster.
-        sent: |cluster, _| Some(json!(cluster.autopilot)),
+        to_api: |cluster, _| Some(json!(cluster.autopilot)),
         import: |cluster, live| cluster.autopilot = *live == true,
         rule: rule("autopilot.enabled", How::Exact, Effect::Replace, Update::Never, AUTOPILOT),
     },
     Field {
         key: "release_channel",
-        said: |cluster| cluster.release_channel.map(|channel| json!(channel.api())),
-        sent: |cluster, _| Some(json!(cluster.release_channel.unwrap_or(ReleaseChannel::Regular).api())),
+        from_section: |cluster| cluster.release_channel.map(|channel| json!(channel.api())),
+        to_api: |cluster, _| Some(json!(cluster.release_channel.unwrap_or(ReleaseChannel::Regular).api())),
         import: |cluster, live| cluster.release_channel = Some(ReleaseChannel::of(text(live))),
         rule: rule(
             "releaseChannel.channel",
@@ -49,7 +49,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     },
     Field {
         key: "version",
-        said: |cluster| cluster.version.as_deref().and_then(given),
+        from_section: |cluster| cluster.version.as_deref().and_then(given),
         rule: rule(
             "initialClusterVersion",
             How::Floor,
@@ -61,28 +61,28 @@ pub const FIELDS: &[Field<Cluster>] = &[
     },
     Field {
         key: "zones",
-        said: |cluster| list(&cluster.zones),
+        from_section: |cluster| list(&cluster.zones),
         rule: rule("locations", How::Set, Effect::Rolling, Update::Alone("desiredLocations"), ZONES),
         ..Field::NONE
     },
     Field {
         key: "network",
-        said: |cluster| cluster.network.as_deref().and_then(given),
+        from_section: |cluster| cluster.network.as_deref().and_then(given),
         import: |cluster, live| cluster.network = other_network(live),
         rule: rule("network", How::LastPart, Effect::Replace, Update::Never, NETWORK),
         ..Field::NONE
     },
     Field {
         key: "subnetwork",
-        said: |cluster| cluster.subnetwork.as_deref().and_then(given),
+        from_section: |cluster| cluster.subnetwork.as_deref().and_then(given),
         import: |cluster, live| cluster.subnetwork = other_network(live),
         rule: rule("subnetwork", How::LastPart, Effect::Replace, Update::Never, NETWORK),
         ..Field::NONE
     },
     Field {
         key: "labels",
-        said: |cluster| (!cluster.labels.is_empty()).then(|| json!(cluster.labels)),
-        sent: |cluster, scope| Some(owned_labels(&cluster.labels, &scope.owner)),
+        from_section: |cluster| (!cluster.labels.is_empty()).then(|| json!(cluster.labels)),
+        to_api: |cluster, scope| Some(owned_labels(&cluster.labels, &scope.owner)),
         import: |cluster, live| cluster.labels = google_labels(live),
         rule: rule("resourceLabels", How::OwnEntries, Effect::InPlace, Update::Method(SET_LABELS), None),
     },
@@ -98,26 +98,26 @@ pub const FIELDS: &[Field<Cluster>] = &[
     listed!(dns_endpoint: switch, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"),
     Field {
         key: "pods_range",
-        said: |cluster| named_range(cluster.pods_range.as_ref()),
+        from_section: |cluster| named_range(cluster.pods_range.as_ref()),
         rule: Ruled::Listed("ipAllocationPolicy.clusterSecondaryRangeName"),
         ..Field::NONE
     },
     Field {
         key: "pods_range",
-        said: |cluster| sized_range(cluster.pods_range.as_ref()),
+        from_section: |cluster| sized_range(cluster.pods_range.as_ref()),
         rule: at_creation("ipAllocationPolicy.clusterIpv4CidrBlock"),
         ..Field::NONE
     },
     Field {
         key: "services_range",
-        said: |cluster| named_range(cluster.services_range.as_ref()),
+        from_section: |cluster| named_range(cluster.services_range.as_ref()),
         import: |cluster, live| cluster.services_range = given_text(live),
         rule: Ruled::Listed("ipAllocationPolicy.servicesSecondaryRangeName"),
         ..Field::NONE
     },
     Field {
         key: "services_range",
-        said: |cluster| sized_range(cluster.services_range.as_ref()),
+        from_section: |cluster| sized_range(cluster.services_range.as_ref()),
         rule: at_creation("ipAllocationPolicy.servicesIpv4CidrBlock"),
         ..Field::NONE
     },
@@ -150,7 +150,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     ),
     Field {
         key: "network_policy",
-        said: |cluster| cluster.network_policy.filter(|on| *on).map(|_| json!({ "disabled": false })),
+        from_section: |cluster| cluster.network_policy.filter(|on| *on).map(|_| json!({ "disabled": false })),
         rule: Ruled::Listed("addonsConfig.networkPolicyConfig"),
         ..Field::NONE
     },
@@ -171,7 +171,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     Field {
         key: "secrets_key",
         // What comes back is another word (recorded).
-        sent: |cluster, _| cluster.secrets_key.as_ref().map(|_| json!("ENCRYPTED")),
+        to_api: |cluster, _| cluster.secrets_key.as_ref().map(|_| json!("ENCRYPTED")),
         rule: rule("databaseEncryption.state", How::AtCreation, Effect::Ignored, Update::Never, None),
         ..Field::NONE
     },

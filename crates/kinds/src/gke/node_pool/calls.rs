@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::fields::{RULES, SET_SIZE};
 use super::section::{certain_nodes, first_nodes};
 use crate::gke::api;
-use crate::gke::compare::{call, sent};
+use crate::gke::compare::{call, sent_changes};
 use crate::gke::field::updated;
 use crate::json::text;
 use crate::kind::{ChangeContext, Rule, Update};
@@ -101,7 +101,7 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
         call(Method::Post, format!("/v1/{}/nodePools", cluster.path()), Some(body))
     };
     match context.action {
-        Action::Keep => vec![wait(Until::Still)],
+        Action::Keep => vec![wait(Until::StillReady)],
         Action::Create if context.inline_pool.is_some() => vec![wait(Until::Ready)],
         Action::Create if context.terminating => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
@@ -132,7 +132,7 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
     let touched: Vec<&Rule> = api::rules(Message::NodePool, RULES, &[body])
         .into_iter()
-        .filter(|rule| sent(context.fields).any(|field| rule.path().contains(&field.path)))
+        .filter(|rule| sent_changes(context.fields).any(|field| rule.path().contains(&field.path)))
         .collect();
     let mut methods: BTreeMap<&str, Value> = BTreeMap::new();
     let (mut together, mut rolling, mut alone) = (json!({}), json!({}), Vec::new());

@@ -46,21 +46,21 @@ pub const FIELDS: &[Field<NodePool>] = &[
     Field { key: "name", rule: fixed("name", How::Exact), ..Field::NONE },
     Field {
         key: "machine_type",
-        said: |pool| given(&pool.machine_type),
+        from_section: |pool| given(&pool.machine_type),
         import: |pool, live| text(live).clone_into(&mut pool.machine_type),
         rule: rolls("config.machineType", How::Exact, "machineType"),
         ..Field::NONE
     },
     Field {
         key: "disk_type",
-        said: |pool| pool.disk_type.as_deref().and_then(given),
+        from_section: |pool| pool.disk_type.as_deref().and_then(given),
         import: |pool, live| pool.disk_type = not(default_disk(&pool.machine_type), live),
         rule: rolls("config.diskType", How::Exact, "diskType"),
         ..Field::NONE
     },
     Field {
         key: "disk_size_gb",
-        said: |pool| pool.disk_size_gb.map(Value::from),
+        from_section: |pool| pool.disk_size_gb.map(Value::from),
         import: |pool, live| {
             let size = live.as_u64().and_then(|size| u32::try_from(size).ok());
             pool.disk_size_gb = size.filter(|size| *size != DISK_SIZE_GB);
@@ -70,35 +70,35 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "image_type",
-        said: |pool| pool.image_type.as_deref().and_then(given),
+        from_section: |pool| pool.image_type.as_deref().and_then(given),
         import: |pool, live| pool.image_type = not(IMAGE, live),
         rule: rolls("config.imageType", How::Caseless, "imageType"),
         ..Field::NONE
     },
     Field {
         key: "accelerator",
-        said: accelerators_said,
-        sent: accelerators,
+        from_section: accelerators_from_section,
+        to_api: accelerators,
         rule: rolls("config.accelerators", How::Accelerators, "accelerators"),
         ..Field::NONE
     },
     Field {
         key: "tags",
-        said: |pool| list(&pool.tags),
+        from_section: |pool| list(&pool.tags),
         import: |pool, live| pool.tags = texts(live.as_array().into_iter().flatten()),
         rule: rolls("config.tags", How::OwnItems, "tags"),
         ..Field::NONE
     },
     Field {
         key: "labels",
-        said: |pool| (!pool.labels.is_empty()).then(|| json!(pool.labels)),
+        from_section: |pool| (!pool.labels.is_empty()).then(|| json!(pool.labels)),
         import: |pool, live| pool.labels = pairs(live).collect(),
         rule: in_place("config.labels", How::OwnEntries, Update::Together("labels")),
         ..Field::NONE
     },
     Field {
         key: "taints",
-        said: |pool| (!pool.taints.is_empty()).then(|| pool.taints.iter().map(taint).collect()),
+        from_section: |pool| (!pool.taints.is_empty()).then(|| pool.taints.iter().map(taint).collect()),
         import: |pool, live| pool.taints = live_taints(live),
         rule: rule(
             "config.taints",
@@ -111,8 +111,8 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "resource_labels",
-        said: |pool| (!pool.resource_labels.is_empty()).then(|| json!(pool.resource_labels)),
-        sent: |pool, scope| Some(owned_labels(&pool.resource_labels, &scope.owner)),
+        from_section: |pool| (!pool.resource_labels.is_empty()).then(|| json!(pool.resource_labels)),
+        to_api: |pool, scope| Some(owned_labels(&pool.resource_labels, &scope.owner)),
         import: |pool, live| pool.resource_labels = google_labels(live),
         rule: rule(
             "config.resourceLabels",
@@ -124,74 +124,74 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "surge",
-        said: |pool| pool.surge.map(surge),
-        sent: upgrades,
+        from_section: |pool| pool.surge.map(surge),
+        to_api: upgrades,
         rule: in_place("upgradeSettings", How::Exact, Update::Together("upgradeSettings")),
         ..Field::NONE
     },
     Field {
         key: "zones",
-        said: |pool| list(&pool.zones),
+        from_section: |pool| list(&pool.zones),
         rule: rule("locations", How::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
         ..Field::NONE
     },
     Field {
         key: "auto_repair",
-        said: |pool| pool.auto_repair.map(Value::from),
-        sent: |pool, _| Some(json!(pool.auto_repair.unwrap_or(true))),
+        from_section: |pool| pool.auto_repair.map(Value::from),
+        to_api: |pool, _| Some(json!(pool.auto_repair.unwrap_or(true))),
         import: |pool, live| pool.auto_repair = off(live),
         rule: in_place("management.autoRepair", How::Exact, Update::Method("setManagement")),
     },
     Field {
         key: "auto_upgrade",
-        said: |pool| pool.auto_upgrade.map(Value::from),
-        sent: |pool, _| Some(json!(pool.auto_upgrade.unwrap_or(true))),
+        from_section: |pool| pool.auto_upgrade.map(Value::from),
+        to_api: |pool, _| Some(json!(pool.auto_upgrade.unwrap_or(true))),
         import: |pool, live| pool.auto_upgrade = off(live),
         rule: in_place("management.autoUpgrade", How::Exact, Update::Method("setManagement")),
     },
     Field {
         key: "nodes",
-        said: |pool| match pool.nodes? {
+        from_section: |pool| match pool.nodes? {
             Nodes::Autoscaled { min, max } => {
                 Some(json!({ "enabled": true, "totalMinNodeCount": min, "totalMaxNodeCount": max }))
             }
             Nodes::Fixed(_) => None,
         },
-        sent: |pool, _| matches!(pool.size(), Nodes::Fixed(_)).then(|| json!({ "enabled": false })),
+        to_api: |pool, _| matches!(pool.size(), Nodes::Fixed(_)).then(|| json!({ "enabled": false })),
         rule: in_place("autoscaling", How::Exact, Update::Method("setAutoscaling")),
         ..Field::NONE
     },
     Field {
         key: "nodes",
-        said: |pool| pool.nodes.and_then(fixed_number),
-        sent: |pool, _| fixed_number(pool.size()),
+        from_section: |pool| pool.nodes.and_then(fixed_number),
+        to_api: |pool, _| fixed_number(pool.size()),
         rule: in_place("nodeCount", How::Exact, Update::Method(SET_SIZE)),
         ..Field::NONE
     },
     Field {
         key: "nodes",
-        sent: |pool, scope| Some(json!(pool.first_nodes(scope))),
+        to_api: |pool, scope| Some(json!(pool.first_nodes(scope))),
         rule: rule("initialNodeCount", How::AtCreation, Effect::Ignored, Update::Never, None),
         ..Field::NONE
     },
     Field {
         key: "spot",
-        said: |pool| pool.spot.then_some(Value::Bool(true)),
-        sent: |pool, _| Some(json!(pool.spot)),
+        from_section: |pool| pool.spot.then_some(Value::Bool(true)),
+        to_api: |pool, _| Some(json!(pool.spot)),
         import: |pool, live| pool.spot = *live == true,
         rule: fixed("config.spot", How::Exact),
     },
     Field {
         key: "service_account",
-        said: |pool| pool.service_account.as_deref().and_then(given),
+        from_section: |pool| pool.service_account.as_deref().and_then(given),
         rule: fixed("config.serviceAccount", How::Exact),
         ..Field::NONE
     },
     Field {
         key: "scopes",
         // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
-        said: |pool| list(&pool.scopes),
-        sent: |pool, _| {
+        from_section: |pool| list(&pool.scopes),
+        to_api: |pool, _| {
             pool.service_account.as_ref().filter(|_| pool.scopes.is_empty()).map(|_| json!([SCOPE]))
         },
         rule: fixed("config.oauthScopes", How::Set),
@@ -199,14 +199,14 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "version",
-        said: |pool| pool.version.as_deref().and_then(given),
+        from_section: |pool| pool.version.as_deref().and_then(given),
         rule: rule("version", How::Floor, Effect::Rolling, Update::Alone("nodeVersion"), ROLLS),
         ..Field::NONE
     },
     listed!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),
     Field {
         key: "blue_green",
-        said: |pool| pool.blue_green.as_ref().and_then(BlueGreen::api),
+        from_section: |pool| pool.blue_green.as_ref().and_then(BlueGreen::api),
         rule: Ruled::Listed("upgradeSettings.blueGreenSettings"),
         ..Field::NONE
     },
@@ -219,7 +219,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     listed!(fast_socket: switch, "config.fastSocket.enabled"),
     Field {
         key: "tier_1_network",
-        said: |pool| pool.tier_1_network.then(|| json!("TIER_1")),
+        from_section: |pool| pool.tier_1_network.then(|| json!("TIER_1")),
         import: |pool, live| pool.tier_1_network = *live == "TIER_1",
         rule: Ruled::Listed("networkConfig.networkPerformanceConfig.totalEgressBandwidthTier"),
         ..Field::NONE
@@ -228,29 +228,29 @@ pub const FIELDS: &[Field<NodePool>] = &[
     listed!(pod_range: text, "networkConfig.podRange"),
     Field {
         key: "additional_node_networks",
-        said: |pool| networks::said(&pool.additional_node_networks, NodeNetwork::api),
-        import: |pool, live| pool.additional_node_networks = networks::of(live, NodeNetwork::of),
+        from_section: |pool| networks::to_json(&pool.additional_node_networks, NodeNetwork::api),
+        import: |pool, live| pool.additional_node_networks = networks::import_all(live, NodeNetwork::of),
         rule: Ruled::Listed("networkConfig.additionalNodeNetworkConfigs"),
         ..Field::NONE
     },
     Field {
         key: "additional_pod_networks",
-        said: |pool| networks::said(&pool.additional_pod_networks, PodNetwork::api),
-        import: |pool, live| pool.additional_pod_networks = networks::of(live, PodNetwork::of),
+        from_section: |pool| networks::to_json(&pool.additional_pod_networks, PodNetwork::api),
+        import: |pool, live| pool.additional_pod_networks = networks::import_all(live, PodNetwork::of),
         rule: Ruled::Listed("networkConfig.additionalPodNetworkConfigs"),
         ..Field::NONE
     },
     listed!(gpu_direct: word GpuDirect, "config.gpuDirectConfig.gpuDirectStrategy"),
     Field {
         key: "registry_mirrors",
-        said: |pool| registries::hosts(&pool.registry_mirrors),
+        from_section: |pool| registries::hosts(&pool.registry_mirrors),
         import: |pool, live| pool.registry_mirrors = registries::mirrors(live),
         rule: Ruled::Listed("config.containerdConfig.registryHosts"),
         ..Field::NONE
     },
     Field {
         key: "registry_certificates",
-        said: |pool| registries::access(&pool.registry_certificates),
+        from_section: |pool| registries::access(&pool.registry_certificates),
         import: |pool, live| pool.registry_certificates = registries::certificates(live),
         rule: Ruled::Listed("config.containerdConfig.privateRegistryAccessConfig"),
         ..Field::NONE
@@ -258,14 +258,14 @@ pub const FIELDS: &[Field<NodePool>] = &[
     listed!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
     Field {
         key: "local_ssd",
-        said: |pool| pool.local_ssd?.ephemeral.map(Value::from),
+        from_section: |pool| pool.local_ssd?.ephemeral.map(Value::from),
         import: |pool, live| pool.local_ssd = field::small(live).map(LocalSsd::ephemeral),
         rule: Ruled::Listed("config.ephemeralStorageLocalSsdConfig.localSsdCount"),
         ..Field::NONE
     },
     Field {
         key: "local_ssd",
-        said: |pool| pool.local_ssd?.block.map(Value::from),
+        from_section: |pool| pool.local_ssd?.block.map(Value::from),
         import: |pool, live| {
             if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
                 pool.local_ssd = Some(LocalSsd::block(disks));
@@ -276,7 +276,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "local_ssd",
-        said: |pool| pool.local_ssd?.scsi.map(Value::from),
+        from_section: |pool| pool.local_ssd?.scsi.map(Value::from),
         import: |pool, live| {
             if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
                 pool.local_ssd = Some(LocalSsd::scsi(disks));
@@ -287,7 +287,9 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "secondary_boot_disks",
-        said: |pool| (!pool.secondary_boot_disks.is_empty()).then(|| cached(&pool.secondary_boot_disks)),
+        from_section: |pool| {
+            (!pool.secondary_boot_disks.is_empty()).then(|| cached(&pool.secondary_boot_disks))
+        },
         import: |pool, live| {
             let disks = live.as_array().into_iter().flatten().map(|disk| &disk["diskImage"]);
             pool.secondary_boot_disks = texts(disks);
@@ -316,7 +318,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     listed!(node_group: text, "config.nodeGroup"),
     Field {
         key: "sole_tenancy",
-        said: |pool| {
+        from_section: |pool| {
             let affinities: Vec<Value> = pool.sole_tenancy.iter().map(TenantAffinity::api).collect();
             (!affinities.is_empty()).then(|| affinities.into())
         },
@@ -447,13 +449,13 @@ fn accelerators(pool: &NodePool, scope: &Scope) -> Option<Value> {
         (DriverInstall::Gke, driver) => driver.unwrap_or(DriverVersion::Default).api(),
     };
     let (_, count) = pool.gpus()?;
-    let mut accelerators = accelerators_said(pool)?;
+    let mut accelerators = accelerators_from_section(pool)?;
     accelerators[0]["acceleratorCount"] = json!(count.to_string());
     accelerators[0]["gpuDriverInstallationConfig"] = json!({ "gpuDriverVersion": driver });
     Some(accelerators)
 }
 
-fn accelerators_said(pool: &NodePool) -> Option<Value> {
+fn accelerators_from_section(pool: &NodePool) -> Option<Value> {
     let (r#type, count) = pool.gpus()?;
     let mut accelerator = json!({ "acceleratorType": r#type });
     if pool.accelerator.as_ref().is_none_or(|accelerator| accelerator.count.is_some()) {

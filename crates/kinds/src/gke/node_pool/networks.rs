@@ -66,10 +66,10 @@ impl PodNetwork {
 }
 
 /// A list, when something is in it.
-pub(super) fn said<N>(networks: &[N], api: fn(&N) -> Value) -> Option<Value> {
+pub(super) fn to_json<N>(networks: &[N], api: fn(&N) -> Value) -> Option<Value> {
     (!networks.is_empty()).then(|| networks.iter().map(api).collect())
 }
 
-pub(super) fn of<N>(live: &Value, of: fn(&Value) -> N) -> Vec<N> {
+pub(super) fn import_all<N>(live: &Value, of: fn(&Value) -> N) -> Vec<N> {
     live.as_array().into_iter().flatten().map(of).collect()
 }

@@ -116,7 +116,7 @@ pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
 }
 
 /// The name of the gang that a thing's pods belong to, by its body: of the whole thing, or of the workers of a group.
-pub fn of(body: &Value) -> Option<String> {
+pub fn of_body(body: &Value) -> Option<String> {
     let own = &body["metadata"]["labels"][GROUP];
     let workers = &body["spec"]["worker"]["metadata"]["labels"][GROUP];
     let own = if body["kind"] == "DaskWorkerGroup" { workers } else { own };
@@ -125,7 +125,7 @@ pub fn of(body: &Value) -> Option<String> {
 
 /// Returns the name of the gang of a resource, as [`of`] does for a body.
 pub fn of_resource(resource: &Resource) -> Option<String> {
-    of(&resource.body)
+    of_body(&resource.body)
 }
 
 #[cfg(test)]
@@ -143,11 +143,11 @@ mod tests {
         });
         assert_eq!(metadata, expect);
         let cluster = json!({ "kind": "DaskCluster", "metadata": metadata });
-        assert_eq!(of(&cluster), Some("c".to_owned()));
+        assert_eq!(of_body(&cluster), Some("c".to_owned()));
         let group = json!({ "kind": "DaskWorkerGroup", "metadata": { "labels": { GROUP: "the cluster's" } },
             "spec": { "worker": { "metadata": metadata } } });
-        assert_eq!(of(&group), Some("c".to_owned()));
-        assert_eq!(of(&json!({ "kind": "DaskCluster", "metadata": {} })), None);
+        assert_eq!(of_body(&group), Some("c".to_owned()));
+        assert_eq!(of_body(&json!({ "kind": "DaskCluster", "metadata": {} })), None);
     }
 
     #[test]
