@@ -19,7 +19,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, Severity};
 use model::resource::{Owner, Resource, Target, World};
 use model::secrets::Secrets;
-use model::secrets::given::{Given, VARIABLE};
+use model::secrets::env_values::{Given, VARIABLE};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::Wish;

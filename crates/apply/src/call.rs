@@ -23,7 +23,7 @@ use live::retry::{Patience, Tries, Trouble, Verdict};
 use live::{ApiError, Class, Request, served_kinds};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
-use model::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method, Packed};
+use model::resource::{Action, Api, Call, Identity, JsonText, LABEL_ID, Late, Method};
 use plan::observe::recheck::{Recheck, recheck};
 
 /// How often what has moved is looked at again before one change of it.
@@ -265,7 +265,7 @@ impl Run<'_> {
             api: *api,
             method: *method,
             path: path.clone(),
-            body: body.as_ref().map(Packed::value),
+            body: body.as_ref().map(JsonText::value),
         };
         let mut object = None;
         for (place, late) in late {

@@ -18,7 +18,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::record::Passes;
 use model::resource::KindId;
-use model::secrets::given::Given;
+use model::secrets::env_values::Given;
 use plan::Plan;
 
 mod acquire;

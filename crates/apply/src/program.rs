@@ -21,9 +21,9 @@ use live::watch::Watches;
 use live::{ApiError, Class, LiveApi, Request};
 use model::diag::Code;
 use model::resource::{
-    Api, Call, ClusterName, Identity, Method, ObjectId, Owner, Packed, Resource, Step, Until,
+    Api, Call, ClusterName, Identity, JsonText, Method, ObjectId, Owner, Resource, Step, Until,
 };
-use model::secrets::given::Given;
+use model::secrets::env_values::Given;
 use plan::{Action, Change};
 
 /// How often a wait says that it still waits when nothing new is to be said.
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
     /// Returns true if a call creates what is created once.
     fn makes_once(&self, call: &Call) -> bool {
         let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
-        let makes = |body: &Packed| body.value()["metadata"]["resourceVersion"] == ABSENT;
+        let makes = |body: &JsonText| body.value()["metadata"]["resourceVersion"] == ABSENT;
         let is_noted = self.change.action != Action::Run && self.change.steps.iter().any(noted);
         is_noted && call.body.as_ref().is_some_and(makes)
     }
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
             api: *api,
             method: *method,
             path: path.clone(),
-            body: body.as_ref().map(Packed::value),
+            body: body.as_ref().map(JsonText::value),
         };
         match retry::send(self.shared.api, request, Patience::Reading).await {
             Ok(_) => Ok(()),

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
-use kinds::kind::{Found, Kind, Part, Unasked};
+use kinds::kind::{Found, Kind, MissingQuery, Part};
 use live::{ApiError, Class, Request};
 use model::address::FieldPath;
 use model::record::Record;
@@ -113,9 +113,9 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind = Kind { readiness: judge, ..Kind::BARE };
+const KIND: Kind = Kind { readiness: judge, ..Kind::DEFAULT };
 
-fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn judge(_: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     Ok(match found.get(Part::Itself)?["phase"].as_str() {
         Some("ready") => Readiness::Ready,
         Some("failed") => Readiness::Failed("it fell over".into()),

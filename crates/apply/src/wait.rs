@@ -11,7 +11,7 @@ use crate::program::{Pause, Run, unfinished};
 use crate::watch_events::{Ear, Known};
 use crate::{Event, Outcome};
 use kinds::dask;
-use kinds::dask::when_idle::Asked;
+use kinds::dask::idle_wait::Asked;
 use kinds::kind::{Found, Part, Queries};
 use kinds::kubernetes::machines;
 use live::{ApiError, Class, Request, look, served_kinds};
@@ -232,14 +232,14 @@ impl<'a> Run<'a> {
 
     /// Returns ready once what is about to go has been idle for a while: between two cells of a notebook nothing computes.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
-        let readiness = match dask::when_idle::asked(wait) {
+        let readiness = match dask::idle_wait::asked(wait) {
             Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
-                Ok(job) => return Ok(dask::when_idle::judge_job(&job)),
+                Ok(job) => return Ok(dask::idle_wait::judge_job(&job)),
                 Err(error) => no_answer(&error, "the state of the job")?,
             },
             Some(Asked::Scheduler { pods, counts, service }) => {
                 match self.read_once(pods.api, &pods.path).await {
-                    Ok(pods) if !dask::when_idle::runs(&pods) => return Ok(Readiness::Ready),
+                    Ok(pods) if !dask::idle_wait::runs(&pods) => return Ok(Readiness::Ready),
                     Ok(_) => self.counted(&counts, &service).await?,
                     Err(error) => no_answer(&error, "the pods of its scheduler")?,
                 }
@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
     /// Returns the readiness by the scheduler's counts of tasks.
     async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
         let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
-            Ok(counts) => return Ok(dask::when_idle::readiness(&counts)),
+            Ok(counts) => return Ok(dask::idle_wait::readiness(&counts)),
             Err(error) => error,
         };
         // The API server's own 404 is a Status; a scheduler's is a page.

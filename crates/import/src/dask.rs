@@ -25,9 +25,11 @@ pub(crate) fn import(found: &Found, draft: &mut Draft) {
     let mut clusters: BTreeMap<ObjectId, String> = BTreeMap::new();
     for (object, live) in of_kind(found, "DaskCluster") {
         if let Some(job) = owner(live, "DaskJob") {
-            draft.nowhere.push(format!("{object}: the cluster of DaskJob {job}, created by the operator"));
+            draft
+                .unsupported
+                .push(format!("{object}: the cluster of DaskJob {job}, created by the operator"));
         } else if let Some(why) = unnamable(&object.name) {
-            draft.nowhere.push(format!("{object}: {why}"));
+            draft.unsupported.push(format!("{object}: {why}"));
         } else {
             let key = cluster(found, object, live, draft);
             clusters.insert(object.clone(), key);
@@ -45,22 +47,22 @@ pub(crate) fn import(found: &Found, draft: &mut Draft) {
         }
         match of(object, live) {
             Some((name, key)) => group(object, live, &name, &key, draft),
-            None => draft.nowhere.push(format!("{object}: its cluster {wanted} is not in this file")),
+            None => draft.unsupported.push(format!("{object}: its cluster {wanted} is not in this file")),
         }
     }
     for (object, live) in of_kind(found, "DaskAutoscaler") {
         let wanted = text(&live["spec"]["cluster"]);
         if object.name != wanted {
             draft
-                .nowhere
+                .unsupported
                 .push(format!("{object}: in a stack an autoscaler has the name of its cluster, {wanted}"));
         } else if of(object, live).is_none() {
-            draft.nowhere.push(format!("{object}: its cluster {wanted} is not in this file"));
+            draft.unsupported.push(format!("{object}: its cluster {wanted} is not in this file"));
         }
     }
     for (object, live) in of_kind(found, "DaskJob") {
         match unnamable(&object.name) {
-            Some(why) => draft.nowhere.push(format!("{object}: {why}")),
+            Some(why) => draft.unsupported.push(format!("{object}: {why}")),
             None => job(object, live, draft),
         }
     }
@@ -219,7 +221,7 @@ fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draf
     let short_key = object.name.strip_prefix(&format!("{cluster}-")).filter(|key| !key.is_empty());
     let key = short_key.unwrap_or(&object.name).to_owned();
     if !object.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
-        draft.nowhere.push(format!("{object}: `{}` is not a valid name in a stack", object.name));
+        draft.unsupported.push(format!("{object}: `{}` is not a valid name in a stack", object.name));
         return;
     }
     let header = format!("dask_cluster.{cluster_key}.group.{key}");

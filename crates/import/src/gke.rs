@@ -92,13 +92,13 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
             return DriverInstall::Daemonset;
         }
         Some(_) if versions.is_empty() => {
-            draft.nowhere.push(format!("{said}: not needed, as no pool has GPUs"));
+            draft.unsupported.push(format!("{said}: not needed, as no pool has GPUs"));
         }
-        Some(_) => draft.nowhere.push(format!(
+        Some(_) => draft.unsupported.push(format!(
             "{said}: not needed, as GKE installs the driver on all GPU pools; `kubectl --namespace kube-system \
              delete daemonset nvidia-driver-installer` removes it"
         )),
-        None if disabled => draft.nowhere.push(format!(
+        None if disabled => draft.unsupported.push(format!(
             "what installs the NVIDIA driver: GKE does not on some pools, and there is no {said} (perhaps \
              NVIDIA's GPU Operator does)"
         )),

@@ -75,12 +75,12 @@ pub(crate) fn import(found: &Found, owner: &Owner, draft: &mut Draft) {
     let others = found.objects.iter().filter(|(object, _)| is_ours(object));
     for (object, live) in others.filter(|(_, live)| stack_of(live).as_deref() != Some(&owner.stack)) {
         let whose = stack_of(live).unwrap_or_default();
-        draft.nowhere.push(format!(
+        draft.unsupported.push(format!(
             "{} {}: it belongs to the stack {whose}; `dask-infra import --name {whose}` reads that one",
             object.gvk.kind, object.name
         ));
     }
-    draft.nowhere.extend(found.unmanaged.iter().map(unmanaged_process));
+    draft.unsupported.extend(found.unmanaged.iter().map(unmanaged_process));
 }
 
 struct Reader<'a> {
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
     }
 
     fn cannot(&mut self, object: &ObjectId, why: &dyn std::fmt::Display) {
-        self.draft.nowhere.push(format!("{} {}: {why}", object.gvk.kind, object.name));
+        self.draft.unsupported.push(format!("{} {}: {why}", object.gvk.kind, object.name));
     }
 
     /// Which environment, where the file has several.

@@ -123,7 +123,7 @@ struct Draft {
     /// Lines below the keys of a section: what it does not say.
     below: BTreeMap<String, Vec<String>>,
     /// Lines about what has no section.
-    nowhere: Vec<String>,
+    unsupported: Vec<String>,
     /// True if an object is also on hosts that were not read.
     unread_hosts: bool,
 }
@@ -173,7 +173,7 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
     let header =
         Header { name: owner.stack.clone(), id: (owner.id != owner.stack).then(|| owner.id.clone()) };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
-    let mut draft = Draft { stack, nowhere: found.unread.clone(), ..Draft::default() };
+    let mut draft = Draft { stack, unsupported: found.unread.clone(), ..Draft::default() };
     if let Place::Hosts(place) = &found.place {
         hosts::target(place, &mut draft.stack);
         hosts::import(found, owner, &mut draft);
@@ -222,7 +222,7 @@ fn without_broken(draft: &mut Draft, text: &str) -> bool {
     let mut taken = false;
     for problem in problems(text) {
         if let Some(section) = draft.about(&problem).filter(|section| draft.remove(section)) {
-            draft.nowhere.push(format!("[{section}]: {}", problem.message));
+            draft.unsupported.push(format!("[{section}]: {}", problem.message));
             taken = true;
         }
     }

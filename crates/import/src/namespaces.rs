@@ -33,7 +33,7 @@ fn operator(found: &Found, draft: &mut Draft) {
     };
     let Some((object, live)) = operators.next() else {
         if served() {
-            draft.nowhere.push(
+            draft.unsupported.push(
                 "the Dask operator: its definitions exist, but no Deployment with the label \
                  app.kubernetes.io/name=dask-kubernetes-operator was found"
                     .to_owned(),
@@ -42,7 +42,7 @@ fn operator(found: &Found, draft: &mut Draft) {
         return;
     };
     for (other, _) in operators {
-        draft.nowhere.push(format!("{other}: a second Dask operator; two operators conflict"));
+        draft.unsupported.push(format!("{other}: a second Dask operator; two operators conflict"));
     }
     let namespace = object.namespace.clone().unwrap_or_default();
     let image = text(&live["spec"]["template"]["spec"]["containers"][0]["image"]);

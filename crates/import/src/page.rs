@@ -47,10 +47,10 @@ pub(crate) fn write(found: &Found, draft: &Draft) -> Imported {
         }
     }
     let Page { mut text, sections, mut left_out, .. } = page;
-    if !draft.nowhere.is_empty() {
+    if !draft.unsupported.is_empty() {
         text.push_str("\n# Not in this file:\n");
-        draft.nowhere.iter().for_each(|line| text.push_str(&comment(&format!("- {line}"), "  ")));
-        left_out.extend(draft.nowhere.iter().cloned());
+        draft.unsupported.iter().for_each(|line| text.push_str(&comment(&format!("- {line}"), "  ")));
+        left_out.extend(draft.unsupported.iter().cloned());
     }
     let environments = draft.stack.environment.iter();
     let files = environments.flat_map(|(key, section)| {

@@ -12,7 +12,7 @@ use crate::scope::Scope;
 use crate::short_forms::text_or_table;
 use model::address::{Address, FieldPath};
 use model::resource::{Identity, KindId, Life, ObjectId, Owner, Resource, gvk};
-use model::secrets::given::VARIABLE;
+use model::secrets::env_values::VARIABLE;
 
 /// A key of a Kubernetes Secret, or an environment variable; never the value itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

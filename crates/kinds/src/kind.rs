@@ -28,7 +28,7 @@ pub struct Kind {
     /// Reads that readiness is judged by.
     pub queries: fn(&Await) -> Queries,
     /// Judges readiness by what the queries found.
-    pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
+    pub readiness: fn(&Await, &Found) -> Result<Readiness, MissingQuery>,
     /// The condition for the server to remove one that is deleted.
     pub deletion_blocker: DeletionBlocker,
     /// The capacity that one frees when it is deleted.
@@ -36,11 +36,11 @@ pub struct Kind {
     /// True if its workers hand over what they hold to others of their Dask cluster when they stop.
     pub hands_over: bool,
     /// Returns the other kinds that are read in its namespace.
-    pub beside: fn() -> Vec<Gvk>,
+    pub reads_also: fn() -> Vec<Gvk>,
     /// True if several stacks of one cluster may have the same object.
     pub shared: bool,
     /// For `status`: what the queries found, as words.
-    pub status_line: fn(&Await, &Found) -> Result<StatusLine, Unasked>,
+    pub status_line: fn(&Await, &Found) -> Result<StatusLine, MissingQuery>,
     /// Returns the address of one that the stack owns and that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A desired one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
@@ -71,7 +71,7 @@ pub struct Kind {
 
 impl Kind {
     /// Defaults of a kind: it is looked at alone, and has nothing beside itself.
-    pub const BARE: Self = Self {
+    pub const DEFAULT: Self = Self {
         rank: 0,
         compare: Compare::Action,
         program: |_| Vec::new(),
@@ -82,7 +82,7 @@ impl Kind {
         deletion_blocker: DeletionBlocker::Nothing,
         freed_capacity: FreedCapacity::Nothing,
         hands_over: false,
-        beside: Vec::new,
+        reads_also: Vec::new,
         shared: false,
         status_line: |_, _| Ok(StatusLine::default()),
         about: |_| Vec::new(),
@@ -102,7 +102,7 @@ impl Kind {
 
     /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
     pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
-        (self.readiness)(wait, found).unwrap_or_else(|Unasked(read)| {
+        (self.readiness)(wait, found).unwrap_or_else(|MissingQuery(read)| {
             Readiness::Failed(format!(
                 "this is a bug in dask-infra: readiness depends on {read:?}, which was not read"
             ))
@@ -222,7 +222,7 @@ pub struct Found<'a>(BTreeMap<Read, &'a Value>);
 
 /// A read that a judge needs and its kind does not ask for.
 #[derive(Debug, PartialEq)]
-pub struct Unasked(pub Read);
+pub struct MissingQuery(pub Read);
 
 impl<'a> Found<'a> {
     /// Of these reads.
@@ -246,9 +246,9 @@ impl<'a> Found<'a> {
     ///
     /// # Errors
     /// It was not.
-    pub fn get(&self, read: impl Into<Read>) -> Result<&'a Value, Unasked> {
+    pub fn get(&self, read: impl Into<Read>) -> Result<&'a Value, MissingQuery> {
         let read = read.into();
-        self.find(read).ok_or(Unasked(read))
+        self.find(read).ok_or(MissingQuery(read))
     }
 
     /// A read that is not asked for in every case.

@@ -14,18 +14,18 @@ use crate::secrets;
 
 mod capacity;
 mod endpoint;
+mod json_text;
 mod kind;
 mod lowered;
-mod packed;
 mod readiness;
 mod target;
 mod world;
 
 pub use capacity::{CapacityOption, CapacityOptions, Fallback, FallbackStep};
 pub use endpoint::Endpoint;
+pub use json_text::JsonText;
 pub use kind::{KindId, RecordedKind};
 pub use lowered::Lowered;
-pub use packed::Packed;
 pub use readiness::{Progress, Queued, Readiness};
 pub use target::{Host, Reach, Target};
 pub use world::{DeletionScope, Elsewhere, World, forget_fields};
@@ -515,7 +515,7 @@ pub struct Call {
     /// The path with its query.
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub body: Option<Packed>,
+    pub body: Option<JsonText>,
     /// Places in the body that are filled right before sending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<(FieldPath, Late)>,

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde_json::{Map, Value, json};
 
-pub mod given;
+pub mod env_values;
 mod names;
 
 pub use names::is_secret;
@@ -28,7 +28,7 @@ fn says_nothing(text: &str) -> bool {
             .is_some_and(|name| !name.contains(close))
     };
     matches!(text, "" | "true" | "false" | "null" | "~" | "…" | "..." | HIDDEN)
-        || text.starts_with(given::VARIABLE)
+        || text.starts_with(env_values::VARIABLE)
         || reference("$(", ')')
         || reference("${", '}')
 }
@@ -427,7 +427,7 @@ fn all(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
             let hidden = table.iter().filter_map(|(key, value)| Some((key, all(value, seen)?))).collect();
             with(table, hidden)
         }
-        Value::String(text) if text.is_empty() || text.starts_with(given::VARIABLE) => None,
+        Value::String(text) if text.is_empty() || text.starts_with(env_values::VARIABLE) => None,
         Value::String(_) => Some(whole(value, seen)),
         _ => None,
     }

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::{Action, Change, Inputs, Plan};
 use model::diag::{Code, Diagnostic};
-use model::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Packed, Resource, Step, World};
+use model::resource::{
+    FieldChange, Identity, JsonText, KindId, Late, Lowered, Method, Resource, Step, World,
+};
 use model::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -202,7 +204,7 @@ fn relied_on(change: &Change) -> Change {
     let mut change = Change {
         location: None,
         depends_on: Vec::new(),
-        before: Packed::default(),
+        before: JsonText::default(),
         estimate: None,
         ..change.clone()
     };
@@ -217,7 +219,7 @@ fn relied_on(change: &Change) -> Change {
     for step in &mut change.steps {
         let Step::Call(call) = step else { continue };
         let body = call.body.as_ref().filter(|_| call.method == Method::Patch);
-        let Some(mut body) = body.map(Packed::value) else { continue };
+        let Some(mut body) = body.map(JsonText::value) else { continue };
         let version = body.pointer_mut("/metadata/resourceVersion");
         if let Some(version) = version.filter(|version| *version != kinds::kubernetes::requests::ABSENT) {
             *version = Value::Null;

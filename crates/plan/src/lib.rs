@@ -33,8 +33,8 @@ pub use steps::inline_pool;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{
-    CapacityOptions, Cost, DurationEstimate, External, Fallback, FieldChange, Hourly, Identity, KindId, Lane,
-    Owner, Packed, Resource, Step, Target, Until,
+    CapacityOptions, Cost, DurationEstimate, External, Fallback, FieldChange, Hourly, Identity, JsonText,
+    KindId, Lane, Owner, Resource, Step, Target, Until,
 };
 
 pub use model::resource::Action;
@@ -79,8 +79,8 @@ pub struct Change {
     #[serde(rename = "taken", default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
     /// The live state of something that is deleted or released, without secrets.
-    #[serde(default, skip_serializing_if = "Packed::is_null")]
-    pub before: Packed,
+    #[serde(default, skip_serializing_if = "JsonText::is_null")]
+    pub before: JsonText,
     /// How long it takes, where it makes something that took long before, or for others.
     #[serde(rename = "usual", default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<DurationEstimate>,
@@ -110,7 +110,7 @@ impl Change {
             fingerprint: None,
             foreign: false,
             adopted: None,
-            before: Packed::default(),
+            before: JsonText::default(),
             estimate: None,
         }
     }

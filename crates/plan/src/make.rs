@@ -28,7 +28,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
     for resource in things {
         let Some(object) = resource.identity.object() else { continue };
-        let beside = (kinds::of(resource.kind).beside)();
+        let beside = (kinds::of(resource.kind).reads_also)();
         let kinds = beside.into_iter().chain([object.gvk.clone()]);
         collections.extend(kinds.map(|gvk| (gvk, object.namespace.clone())));
         objects.push(object);
@@ -140,14 +140,14 @@ fn propose(planner: &mut Planner<'_>) {
             planner.plan_desired();
             planner.note_stops();
             planner.note_expiry();
-            planner.tell_node_accounts();
+            planner.note_node_accounts();
             planner.prune();
         }
         Mode::Destroy => planner.destroy(),
     }
     planner.plan_cascade();
     planner.empties();
-    planner.tell_idle_replacements();
+    planner.note_idle_replacements();
     planner.notes.extend(planner.drained());
     planner.notes.extend(planner.requests_of_pools());
     planner.notes.extend(planner.what_cannot_be_known());
@@ -165,8 +165,8 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
     planner.steps();
     let inputs = planner.observed.inputs;
     let connected = graph::connect(&mut planner.changes, &inputs.desired, inputs.world);
-    let barriers = connected.unwrap_or_else(|circle| {
-        planner.problems.push(circle_problem(&circle, inputs));
+    let barriers = connected.unwrap_or_else(|cycle| {
+        planner.problems.push(cycle_problem(&cycle, inputs));
         Vec::new()
     });
     planner.looks(&barriers);
@@ -174,10 +174,10 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
     barriers
 }
 
-fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
-    let path: Vec<&str> = circle.iter().chain(circle.first()).map(Address::as_str).collect();
+fn cycle_problem(cycle: &[Address], inputs: &Inputs) -> Diagnostic {
+    let path: Vec<&str> = cycle.iter().chain(cycle.first()).map(Address::as_str).collect();
     let problem = Diagnostic::error(Code::Cycle, format!("dependency cycle: {}", path.join(" -> ")));
-    let places = circle.iter().map(|address| inputs.sources.address_span(address));
+    let places = cycle.iter().map(|address| inputs.sources.address_span(address));
     let problem = places.fold(problem, |problem, span| problem.at(span, "in the cycle"));
     problem.help("remove one `depends_on` from the cycle")
 }

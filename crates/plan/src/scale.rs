@@ -105,7 +105,7 @@ impl Planner<'_> {
         self.notes.extend(chosen(&resource.address, &goes));
         let change = self.observed.proposed(resource, Action::Update, fields);
         self.changes.push(Change { fingerprint, steps, ..change });
-        self.tell_whose(resource, wish);
+        self.note_owner(resource, wish);
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl Planner<'_> {
     }
 
     /// Notes who owns the number from now on, if the stack file does not have it.
-    fn tell_whose(&mut self, resource: &Resource, wish: &Wish<'_>) {
+    fn note_owner(&mut self, resource: &Resource, wish: &Wish<'_>) {
         let Scaled { place, number, unit, .. } = wish.scaled;
         let (code, message) = match number {
             Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {

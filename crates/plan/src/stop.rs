@@ -17,7 +17,7 @@ use crate::{
     propose::select,
 };
 use kinds::dask;
-use kinds::dask::reaper::Cause;
+use kinds::dask::expiry::Cause;
 use kinds::kind::StopEffect;
 use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
@@ -460,15 +460,15 @@ impl Planner<'_> {
         for cluster in inputs.desired.iter() {
             let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));
             let Some(live) = self.live(&cluster.identity).filter(|_| stays) else { continue };
-            for (cause, job) in dask::reaper::for_cluster(cluster, &inputs.desired) {
+            for (cause, job) in dask::expiry::for_cluster(cluster, &inputs.desired) {
                 let changed =
                     matches!(action(&job.identity), Some(Action::Create | Action::Update | Action::Replace));
-                let Some(after) = dask::reaper::after(job).filter(|_| changed) else { continue };
+                let Some(after) = dask::expiry::after(job).filter(|_| changed) else { continue };
                 let made = live["metadata"]["creationTimestamp"].as_str();
                 let made = made.map(|made| format!(", {made}")).unwrap_or_default();
                 let from = match cause {
                     Cause::IdleStop => "the moment when its work ended".to_owned(),
-                    Cause::Ttl if dask::reaper::is_of_queue(job) => {
+                    Cause::Ttl if dask::expiry::is_of_queue(job) => {
                         "the moment when its queue admitted it".to_owned()
                     }
                     Cause::Ttl => format!("its creation{made}"),

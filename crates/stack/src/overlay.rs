@@ -153,13 +153,13 @@ impl Chain {
         }
         let name = plain(&shown).display().to_string();
         if let Some(at) = self.opened.iter().position(|(opened, _)| *opened == real(&path)) {
-            let circle: Vec<&str> = self.opened[at..].iter().map(|(_, name)| name.as_str()).collect();
-            return match circle.as_slice() {
-                [one] => refuse(in_circle(format!("`{one}` extends itself"), span)),
+            let cycle: Vec<&str> = self.opened[at..].iter().map(|(_, name)| name.as_str()).collect();
+            return match cycle.as_slice() {
+                [one] => refuse(in_cycle(format!("`{one}` extends itself"), span)),
                 files => {
                     let names = files.join(" -> ");
                     let what = format!("cycle of `extends`: {names} -> {}", files[0]);
-                    refuse(in_circle(what, span))
+                    refuse(in_cycle(what, span))
                 }
             };
         }
@@ -281,7 +281,7 @@ fn takes_nothing(value: &Value, field: &FieldPath, span: Option<Span>, lowest: b
     }
 }
 
-fn in_circle(what: String, span: Option<Span>) -> Diagnostic {
+fn in_cycle(what: String, span: Option<Span>) -> Diagnostic {
     let diagnostic = Diagnostic::error(Code::ExtendsCircle, what).at(span, "closes the cycle");
     diagnostic.help("remove one `extends` from the cycle")
 }

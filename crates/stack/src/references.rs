@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use model::address::FieldPath;
-use model::secrets::given::VARIABLE;
+use model::secrets::env_values::VARIABLE;
 use model::secrets::is_secret;
 use model::source::Sources;
 

@@ -18,7 +18,7 @@ use apply::lock::{Liveness, Lock, Locking, Unlocked};
 use apply::{ApplyOptions, NotBegun};
 use model::diag::{Code, Diagnostic};
 use model::resource::Owner;
-use model::secrets::given::Given;
+use model::secrets::env_values::Given;
 use model::source::Sources;
 use plan::{Approval, Mode, Plan, file};
 

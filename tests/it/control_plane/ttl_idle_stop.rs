@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use base64::Engine as _;
-use kinds::dask::reaper::SCRIPT;
+use kinds::dask::expiry::SCRIPT;
 use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;

@@ -2,7 +2,7 @@
 //! beside it only the record and its lock are written.
 
 use live::Request;
-use model::resource::{Call, Packed, Step};
+use model::resource::{Call, JsonText, Step};
 use plan::{Action, Plan};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub fn as_planned(done: &Done) -> Result<usize, String> {
         .iter()
         .map(|call| {
             let late: Vec<String> = call.late.iter().map(|(path, _)| path.to_string()).collect();
-            line(call.method.as_str(), &call.path, call.body.as_ref().map(Packed::value).as_ref(), &late)
+            line(call.method.as_str(), &call.path, call.body.as_ref().map(JsonText::value).as_ref(), &late)
         })
         .collect();
     sent.sort();

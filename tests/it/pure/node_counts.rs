@@ -7,7 +7,7 @@ use std::fmt;
 use apply::schedule::runs;
 use model::diag::{self, Look};
 use model::record::{Entry, Record};
-use model::resource::{Call, Identity, Method, Packed, Seen, Step, World};
+use model::resource::{Call, Identity, JsonText, Method, Seen, Step, World};
 use model::source::Sources;
 use plan::{Action, Inputs, Mode, Plan, Selection, plan};
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ impl Gke {
     }
 
     fn does(&mut self, call: &Call, newcomers: u64) {
-        let body = &call.body.as_ref().map(Packed::value).unwrap_or_default();
+        let body = &call.body.as_ref().map(JsonText::value).unwrap_or_default();
         let path = call.path.as_str();
         match call.method {
             Method::Put if path.ends_with("/clusters/c") => {

@@ -21,7 +21,7 @@ fn goes(deadline: u32) -> Change {
     let object = ObjectId { gvk, namespace: Some("n".into()), name: "d".into() };
     let (path, identity) = (object.path(), Identity::Object(object));
     let name = KindId::DaskCluster;
-    let idle = kinds::dask::when_idle::wait(name, &identity, &Value::Null, deadline).unwrap();
+    let idle = kinds::dask::idle_wait::wait(name, &identity, &Value::Null, deadline).unwrap();
     let steps = vec![Step::Await(idle), call(Api::Kubernetes, Method::Delete, &path, json!({}))];
     change("dask_cluster.d", identity, Action::Delete, steps, &[])
 }

@@ -7,8 +7,8 @@ use crate::dask::kopf::is_handled;
 use crate::descriptions::range;
 use crate::json::text;
 use crate::kind::{
-    Compare, DeletionBlocker, Found, FreedCapacity, Kind, Neighbor, Queries, StopEffect, Unasked, address_in,
-    itself,
+    Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Neighbor, Queries, StopEffect,
+    address_in, itself,
 };
 use crate::kubernetes::object::made;
 use crate::kubernetes::requests::object_program;
@@ -43,7 +43,7 @@ pub const KIND: Kind = Kind {
     },
     address: |object| address_in("dask_cluster", object),
     stop_effect: StopEffect::Deletes,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// Returns the effect of a changed field: the timer reads the bounds each time, the owner is set once. Source:
@@ -98,7 +98,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 /// For `status`: its bounds, and where it stands between them.
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let (spec, group) = (&found.itself()["spec"], found.get(Neighbor::ScaledGroup)?);
     let now = &group["spec"]["worker"]["replicas"];
     let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
+use crate::dask::expiry::{self, After, Cause};
 use crate::dask::group::{self, DaskGroup, Joined};
 use crate::dask::idle::IdleTimeout;
 use crate::dask::kopf::{self, is_handled};
@@ -15,7 +16,6 @@ use crate::dask::parts::Parts;
 pub use crate::dask::parts::{Scheduler, Worker};
 use crate::dask::pods::{self, Tally, Workers, with_pods};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
-use crate::dask::reaper::{self, After, Cause};
 use crate::dask::replicas::Writer;
 use crate::dask::service::DaskService;
 use crate::dask::worker_count::{self, Registered};
@@ -24,8 +24,8 @@ use crate::descriptions::{image, with_gpus, workers};
 use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, Neighbor, Part, Queries, StopEffect,
-    Unasked, itself,
+    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Neighbor, Part,
+    Queries, StopEffect, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -54,7 +54,7 @@ pub const KIND: Kind = Kind {
     deletion_blocker: DeletionBlocker::Operator,
     freed_capacity: FreedCapacity::Nodes,
     // Whose number of workers counts, what others attached, and what the operator made.
-    beside: || {
+    reads_also: || {
         vec![
             api::group(),
             api::autoscaler(),
@@ -77,7 +77,7 @@ pub const KIND: Kind = Kind {
     stop_effect: StopEffect::Deletes,
     has_workers: true,
     disturbs: Action::makes,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// `scheduler with 1 GPU, 2 workers with 1 GPU each`, and the images.
@@ -277,8 +277,8 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     let mut groups: Vec<ObjectId> = cluster.identity.object().map(api::default_group).into_iter().collect();
     let of_file = resources.iter().filter(|(resource, _)| resource.kind == KindId::DaskGroup);
     groups.extend(of_file.filter_map(|(group, _)| group.identity.object().cloned()));
-    for (cause, after) in section.reaped().filter(|_| section.manage.is_managed()) {
-        let made = reaper::lower(&cluster, cause, after, &groups, scope);
+    for (cause, after) in section.expirations().filter(|_| section.manage.is_managed()) {
+        let made = expiry::lower(&cluster, cause, after, &groups, scope);
         cluster.depends_on.extend(made.last().map(|job| job.address.clone()));
         resources.extend(made.into_iter().map(|resource| (resource, true)));
     }
@@ -360,14 +360,14 @@ impl DaskCluster {
     }
 
     pub fn life(&self) -> Life {
-        match self.reaped().next() {
+        match self.expirations().next() {
             Some(_) => Life::Once { follow: None },
             None => self.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
         }
     }
 
     /// Why CronJobs delete it, and after how long.
-    pub fn reaped(&self) -> impl Iterator<Item = (Cause, &After)> {
+    pub fn expirations(&self) -> impl Iterator<Item = (Cause, &After)> {
         let keys = [(Cause::Ttl, &self.ttl), (Cause::IdleStop, &self.idle_stop)];
         keys.into_iter().filter_map(|(cause, after)| Some((cause, after.as_ref()?)))
     }
@@ -530,7 +530,7 @@ struct Related<'a> {
 }
 
 impl<'a> Related<'a> {
-    fn of(wait: &Await, found: &Found<'a>) -> Result<Self, Unasked> {
+    fn of(wait: &Await, found: &Found<'a>) -> Result<Self, MissingQuery> {
         let pods = found.get(Part::Pods)?;
         Ok(Self {
             cluster: found.itself(),
@@ -546,7 +546,7 @@ impl<'a> Related<'a> {
     }
 }
 
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     match wait.until {
         Until::Handled => Ok(kopf::readiness(found.itself())),
         Until::Ready | Until::StillReady | Until::Gone | Until::Idle => {
@@ -604,7 +604,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let Related { cluster, scheduler, service, group, workers, pods, registered, waiting, autoscalers: _ } =
         Related::of(wait, found)?;
     let phase = match text(&cluster["status"]["phase"]) {

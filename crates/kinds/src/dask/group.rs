@@ -17,8 +17,8 @@ use crate::dask::{scale, workers};
 use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, Neighbor, Part, Queries, StopEffect,
-    Unasked, address_in, itself,
+    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Neighbor, Part,
+    Queries, StopEffect, address_in, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -53,7 +53,7 @@ pub const KIND: Kind = Kind {
     address: |object| address_in("dask_cluster", object),
     stop_effect: StopEffect::Deletes,
     has_workers: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 fn about(resource: &Resource) -> Vec<String> {
@@ -302,7 +302,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     let group = found.itself();
     if wait.until == Until::Handled {
         return Ok(kopf::readiness(group));
@@ -352,7 +352,7 @@ fn registered_of(found: &Found) -> Option<Registered> {
 }
 
 /// For `status`: how many workers of the group there are.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let (group, workers, pods) = (found.itself(), found.get(Part::Workers)?, found.get(Part::Pods)?);
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
     let tally = Tally::of(wait, group, &workers, pods, registered_of(found));

@@ -10,13 +10,13 @@ use crate::dask::parts::{Parts, Scheduler, Worker};
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::service::DaskService;
-use crate::dask::{api, when_idle, worker_count, workers};
+use crate::dask::{api, idle_wait, worker_count, workers};
 use crate::descriptions::{counted, image, workers};
 use crate::env::{self, Needed};
 use crate::json::{is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, Part, Queries, StopEffect, Unasked,
-    itself,
+    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Part, Queries,
+    StopEffect, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
@@ -52,10 +52,10 @@ pub const KIND: Kind = Kind {
     pods: pods::of_cluster,
     endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
-    stop_effect: StopEffect::DeletesWhile(|job| when_idle::judge_job(job) != Readiness::Ready),
+    stop_effect: StopEffect::DeletesWhile(|job| idle_wait::judge_job(job) != Readiness::Ready),
     ends: true,
     has_workers: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 fn about(resource: &Resource) -> Vec<String> {
@@ -399,7 +399,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 /// The operator's own words for the states of a job. Source: as above.
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
     Ok(followed(wait, job, (runner, pods), workload::wait_reason(found, wait.gang(), pods)))
 }
@@ -447,7 +447,7 @@ fn why_failed(runner: &Value) -> String {
 }
 
 /// For `status`: how far the job is, its program and its cluster.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let (job, runner) = (found.itself(), found.get(Part::Program)?);
     let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
     let phase = match text(&job["status"]["jobStatus"]) {

@@ -9,7 +9,7 @@ use crate::dask::cluster::DaskCluster;
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::descriptions::{image, with_gpus};
 use crate::env::{self, Needed, SecretKey};
-use crate::kind::{ChangeContext, Compare, Found, Kind, Part, Queries, StopEffect, Unasked, itself};
+use crate::kind::{ChangeContext, Compare, Found, Kind, MissingQuery, Part, Queries, StopEffect, itself};
 use crate::kubernetes::endpoint;
 use crate::kubernetes::object::{gvk, made, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
@@ -44,7 +44,7 @@ pub const KIND: Kind = Kind {
     },
     pods: selecting,
     stop_effect: StopEffect::Deletes,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// A Jupyter server in the cluster. `dask-infra connect` opens it.
@@ -277,7 +277,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(_: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     let pods = found.get(Part::Pods)?;
     let list = || PodState::each(pods);
     if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
@@ -311,7 +311,7 @@ fn without_secret(pod: PodState<'_>) -> Option<String> {
     })
 }
 
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let pending = pending(found.get(Part::Pods)?);
     Ok(StatusLine { pending, ..crate::kubernetes::workload::deployment_says(found.itself()) })
 }

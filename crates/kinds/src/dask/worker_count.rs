@@ -31,7 +31,7 @@ pub enum Registered {
         known: u64,
     },
     /// It was not asked, or has no counts: why.
-    Unasked(String),
+    MissingQuery(String),
 }
 
 impl Registered {
@@ -42,7 +42,7 @@ impl Registered {
                 .as_str()
                 .filter(|why| why.len() < 100)
                 .unwrap_or("its answer has no number of workers");
-            return Self::Unasked(why.to_owned());
+            return Self::MissingQuery(why.to_owned());
         };
         // A pod may run several workers, so enough of them do not tell that each pod has one; too few do tell.
         let ready = PodState::each(pods).filter(|pod| is_ready(*pod)).count() as u64;
@@ -55,7 +55,7 @@ impl Registered {
             Self::Counted { ready, known } if known < ready => {
                 Some(format!("{} of {ready} workers not registered with the scheduler", ready - known))
             }
-            Self::Counted { .. } | Self::Unasked(_) => None,
+            Self::Counted { .. } | Self::MissingQuery(_) => None,
         }
     }
 
@@ -67,7 +67,7 @@ impl Registered {
                 format!(", {} created, not registered", ready - known)
             }
             Self::Counted { .. } => ", all registered".to_owned(),
-            Self::Unasked(why) => format!(", registered unknown ({why})"),
+            Self::MissingQuery(why) => format!(", registered unknown ({why})"),
         }
     }
 
@@ -75,7 +75,7 @@ impl Registered {
     pub fn fact(&self) -> Value {
         match self {
             Self::Counted { known, .. } => json!(known),
-            Self::Unasked(_) => Value::Null,
+            Self::MissingQuery(_) => Value::Null,
         }
     }
 }
@@ -106,8 +106,8 @@ mod tests {
             (json!({ "workers": 1 }), counted(1)),
             // One that is about to go is known, and not ready any more.
             (json!({ "workers": 3 }), counted(2)),
-            (json!("it does not answer"), Registered::Unasked("it does not answer".into())),
-            (Value::Null, Registered::Unasked("its answer has no number of workers".into())),
+            (json!("it does not answer"), Registered::MissingQuery("it does not answer".into())),
+            (Value::Null, Registered::MissingQuery("its answer has no number of workers".into())),
         ] {
             assert_eq!(Registered::of(&two, &counts), expect, "{counts}");
         }

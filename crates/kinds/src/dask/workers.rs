@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::dask::api::{self, GROUP_LABEL};
+use crate::dask::idle_wait;
 use crate::dask::kopf::{scaled_to, waits_before};
-use crate::dask::when_idle;
 use crate::json::{is_terminating, text};
 use crate::kind::{ChangeContext, Fault};
 use crate::kubernetes::object::gvk;
@@ -36,9 +36,9 @@ pub(crate) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> 
         steps.splice(..0, waits_before(context.action, object, context.fields, &steps));
     }
     if let (Some(live), Some(seconds)) = (context.live, context.when_idle)
-        && when_idle::takes_workers(context.action, &steps)
+        && idle_wait::takes_workers(context.action, &steps)
     {
-        let wait = when_idle::wait(kind, context.identity, live, seconds);
+        let wait = idle_wait::wait(kind, context.identity, live, seconds);
         steps.splice(..0, wait.map(Step::Await));
     }
     steps

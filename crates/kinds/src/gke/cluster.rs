@@ -42,7 +42,7 @@ pub const KIND: Kind = Kind {
     status_line: |_, found| Ok(status_line(found.itself())),
     about,
     estimate: |_| Some(USUAL),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// `zonal, stable channel`.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::json::text;
 use crate::kind::{How, Rule, Update};
 use model::address::{FieldPath, Segment};
-use model::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Packed, Step};
+use model::resource::{Api, Call, Effect, FieldChange, JsonText, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 use model::secrets::is_secret;
 
 /// The live values that a change relies on, as text to be hashed. It is written at once and not collected: the definition of a
@@ -387,7 +387,7 @@ pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
 
 /// One request to GKE.
 pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body: body.map(Packed::from), late: Vec::new() })
+    Step::Call(Call { api: Api::Gke, method, path, body: body.map(JsonText::from), late: Vec::new() })
 }
 
 /// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.

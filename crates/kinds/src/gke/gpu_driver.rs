@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::node_pool::allocatable_gpus;
-use crate::kind::{Compare, Found, Kind, Neighbor, Queries, Unasked, address_in, itself};
+use crate::kind::{Compare, Found, Kind, MissingQuery, Neighbor, Queries, address_in, itself};
 use crate::kubernetes::object::{bare, gvk};
 use crate::kubernetes::pods;
 use crate::kubernetes::requests::object_program;
@@ -33,7 +33,7 @@ pub const KIND: Kind = Kind {
     pods: pods::selecting,
     address: |object| address_in("gpu_driver", object),
     disturbs: |action| matches!(action, Action::Create | Action::Replace | Action::Update),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// How the NVIDIA driver gets onto GPU nodes.
@@ -220,7 +220,7 @@ fn queries(wait: &Await) -> Queries {
 
 /// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
 /// node says that GKE installed its driver; else it is a stall.
-fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(_: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     let nodes = found.get(Neighbor::Nodes)?;
     match daemon_set_ready(found.itself()) {
         Readiness::Ready => {}

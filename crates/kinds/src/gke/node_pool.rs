@@ -47,7 +47,7 @@ pub const KIND: Kind = Kind {
     scaled: ready::scaled,
     estimate,
     disturbs: Action::makes,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// The fields that decide how the machines are bought.

@@ -63,7 +63,7 @@ pub const KIND: Kind = Kind {
     hands_over: true,
     address: |object| Address::of("dask_cluster", &object.name),
     disturbs: Action::makes,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// The host of a scheduler: the one that it names, else the first.

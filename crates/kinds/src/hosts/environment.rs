@@ -50,7 +50,7 @@ pub const KIND: Kind = Kind {
     about,
     pods,
     address: |object| Address::of("environment", &object.name),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), one that is made of `packages`,

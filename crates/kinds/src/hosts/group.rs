@@ -25,7 +25,7 @@ pub const KIND: Kind = Kind {
     rolling: workers::ROLLING,
     hands_over: true,
     address: |object| address_in("dask_cluster", object),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// Lowers `[dask_cluster.X.group.KEY]` on a host to a resource.

@@ -40,7 +40,7 @@ pub const KIND: Kind = Kind {
     address: |object| Address::of("dask_job", &object.name),
     stop_effect: StopEffect::DeletesWhile(|live| State::of(live) == State::Runs),
     ends: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// How far a job is, in the words of the Dask operator.

@@ -39,7 +39,7 @@ pub const KIND: Kind = Kind {
     about: |resource| vec![on_machines(&resource.body["spec"])],
     pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
     ends: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// An action that must pass before what depends on it is created.

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::descriptions::{image, with_gpus};
 use crate::json::{count, is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, Found, FreedCapacity, Kind, Part, Queries, StopEffect, Unasked, Where, itself,
+    ChangeContext, Compare, Found, FreedCapacity, Kind, MissingQuery, Part, Queries, StopEffect, Where,
+    itself,
 };
 use crate::kubernetes::kueue::gang::{self, QUEUE as QUEUE_LABEL};
 use crate::kubernetes::kueue::workload;
@@ -54,7 +55,7 @@ pub const KIND: Kind = Kind {
     },
     stop_effect: StopEffect::DeletesWhile(runs),
     ends: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 fn about(resource: &Resource) -> Vec<String> {
@@ -344,12 +345,12 @@ fn queries(wait: &Await) -> Queries {
         queries.part(Part::Pods, pods_of(job));
     }
     if wait.gang().is_some() || wait.facts == Facts::InQueue {
-        workload::beside(&mut queries, job);
+        workload::add_related_queries(&mut queries, job);
     }
     queries
 }
 
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
     let job = found.itself();
     let waiting = held_back(job, workload::job_wait_reason(found, job));
     Ok(match wait.facts {
@@ -454,7 +455,7 @@ fn finished(job: &Value) -> String {
 }
 
 /// For `status`: how far it is.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let job = found.itself();
     if !matches!(wait.facts, Facts::Job { .. }) {
         return Ok(StatusLine::default());

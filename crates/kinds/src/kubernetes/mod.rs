@@ -2,6 +2,7 @@
 
 pub mod bundle;
 pub mod check;
+pub mod conditioned_object;
 pub mod conditions;
 pub mod controller;
 pub mod dask_check;
@@ -19,13 +20,12 @@ pub mod namespace;
 pub mod namespace_deletion;
 pub mod object;
 pub mod once_digest;
-pub mod plain;
 pub mod pod_state;
 pub mod pods;
+pub mod pods_and_stateful_sets;
 pub mod provisioning;
 pub mod request_stage;
 pub mod requests;
-pub mod runs;
 pub mod template;
 pub mod why;
 pub mod workload;

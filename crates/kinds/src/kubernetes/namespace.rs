@@ -27,7 +27,7 @@ pub const KIND: Kind = Kind {
     readiness: |_, found| Ok(readiness(found.itself())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// A Kubernetes namespace.

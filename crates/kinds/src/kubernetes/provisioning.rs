@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::{count, is_terminating, text};
-use crate::kind::{ChangeContext, Compare, Found, Kind, Neighbor, Queries, StopEffect, Unasked, itself};
+use crate::kind::{ChangeContext, Compare, Found, Kind, MissingQuery, Neighbor, Queries, StopEffect, itself};
 use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
-use crate::kubernetes::request_stage::{Around, Requested, Stage, api, asks, in_words, missing};
+use crate::kubernetes::request_stage::{RequestContext, Requested, Stage, api, asks, in_words, missing};
 use crate::kubernetes::requests::object_program;
 use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::pod_security;
@@ -56,7 +56,7 @@ pub const KIND: Kind = Kind {
         object_program(context, KindId::ProvisioningRequest, facts(context), SEEN)
     },
     queries,
-    readiness: |_, found| Ok(judge(found.itself(), &Around::of(found)?)),
+    readiness: |_, found| Ok(judge(found.itself(), &RequestContext::of(found)?)),
     status_line,
     about: |resource| {
         let pods = count(&resource.body["spec"]["podSets"][0]["count"]);
@@ -64,7 +64,7 @@ pub const KIND: Kind = Kind {
     },
     address: |object| Address::of(SECTION, &object.name),
     stop_effect: StopEffect::DeletesWhile(asks),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// A request for nodes from a pool with `queued = true`: GKE makes all of them at once when it has the machines, in one zone,
@@ -372,7 +372,7 @@ pub fn has_user(request: &Value) -> bool {
     !request["metadata"]["annotations"][USER].is_null()
 }
 
-fn judge(request: &Value, around: &Around<'_>) -> Readiness {
+fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
     if !request.is_object() {
         return Readiness::progressing("not created yet");
     }
@@ -404,9 +404,9 @@ fn judge(request: &Value, around: &Around<'_>) -> Readiness {
 }
 
 /// For `status`: the stage, and by when pods must start.
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
     let request = found.itself();
-    let (stage, of) = Stage::of(request, &Around::of(found)?);
+    let (stage, of) = Stage::of(request, &RequestContext::of(found)?);
     let since = of.map_or(&request["metadata"]["creationTimestamp"], |of| &of["lastTransitionTime"]);
     let desired = count(&request["spec"]["podSets"][0]["count"]);
     let begun = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(judge(&expired, &alone(&bound)), Readiness::Ready);
         // The thing that it is for is there, or has gone.
         let there = json!({ "kind": "DaskCluster" });
-        let user = |user| Around { user: Some(user), ..alone(&Value::Null) };
+        let user = |user| RequestContext { user: Some(user), ..alone(&Value::Null) };
         assert_eq!(judge(&expired, &user(&there)), Readiness::Ready);
         assert!(matches!(judge(&expired, &user(&Value::Null)), Readiness::Impaired(_)));
         let revoked = request(&[provisioned, ("CapacityRevoked", "True")]);
@@ -511,12 +511,12 @@ mod tests {
         assert!(matches!(judge(&revoked, &user(&Value::Null)), Readiness::Failed(_)));
         assert!(has_ended(&expired).is_none() && has_expired(&expired).is_some());
         // A pool that was bought in another way needs no request.
-        let needless = Around { needless: true, ..alone(&Value::Null) };
+        let needless = RequestContext { needless: true, ..alone(&Value::Null) };
         assert_eq!(judge(&request(&[("Failed", "True")]), &needless), Readiness::Ready);
     }
 
-    fn alone(pods: &Value) -> Around<'_> {
-        Around { pods, needless: false, user: None }
+    fn alone(pods: &Value) -> RequestContext<'_> {
+        RequestContext { pods, needless: false, user: None }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::json::text;
-use crate::kind::{Found, Neighbor, Unasked};
+use crate::kind::{Found, MissingQuery, Neighbor};
 use crate::kubernetes::object::{condition, gvk};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::template::QUEUED_TAINT;
@@ -62,7 +62,7 @@ impl Requested<'_> {
 }
 
 /// The live state around a request.
-pub(crate) struct Around<'a> {
+pub(crate) struct RequestContext<'a> {
     pub pods: &'a Value,
     /// True if its pool has nodes that need no request.
     pub needless: bool,
@@ -70,10 +70,10 @@ pub(crate) struct Around<'a> {
     pub user: Option<&'a Value>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> RequestContext<'a> {
     const NOTHING: Self = Self { pods: &Value::Null, needless: false, user: None };
 
-    pub fn of(found: &Found<'a>) -> Result<Self, Unasked> {
+    pub fn of(found: &Found<'a>) -> Result<Self, MissingQuery> {
         let pods = found.get(Neighbor::AllPods)?;
         let needless = found.find(Neighbor::Nodes).is_some_and(has_plain_nodes);
         let request = found.itself();
@@ -118,7 +118,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    pub fn of<'v>(request: &'v Value, around: &Around<'_>) -> (Self, Option<&'v Value>) {
+    pub fn of<'v>(request: &'v Value, around: &RequestContext<'_>) -> (Self, Option<&'v Value>) {
         let holds = |kind: &str| condition(request, kind).filter(|found| found["status"] == "True");
         let used = || {
             let name = text(&request["metadata"]["name"]);
@@ -171,7 +171,7 @@ impl Stage {
 /// Returns how a request ended, `Failed: …`, once it gives no nodes any more. An expired booking after provisioning is no end.
 pub fn has_ended(request: &Value) -> Option<String> {
     // Whether pods use it is not known here, and not asked: what was provisioned did its work.
-    let (stage, end) = Stage::of(request, &Around::NOTHING);
+    let (stage, end) = Stage::of(request, &RequestContext::NOTHING);
     let holds = |kind: &str| condition(request, kind).is_some_and(|found| found["status"] == "True");
     let is_end = match stage {
         Stage::Failed | Stage::CapacityRevoked => true,
@@ -183,14 +183,14 @@ pub fn has_ended(request: &Value) -> Option<String> {
 
 /// Returns how a request ended when no pod has come to its nodes: unlike in [`has_ended`], every expired booking is an end.
 pub fn has_expired(request: &Value) -> Option<String> {
-    let (stage, end) = Stage::of(request, &Around::NOTHING);
+    let (stage, end) = Stage::of(request, &RequestContext::NOTHING);
     let ended = matches!(stage, Stage::Failed | Stage::CapacityRevoked | Stage::BookingExpired);
     Some(in_words(stage, end?)).filter(|_| ended)
 }
 
 /// Returns true if nodes may still come for a request, or wait for its pods.
 pub(crate) fn asks(request: &Value) -> bool {
-    let (stage, _) = Stage::of(request, &Around::NOTHING);
+    let (stage, _) = Stage::of(request, &RequestContext::NOTHING);
     matches!(stage, Stage::Pending | Stage::Accepted | Stage::Provisioned)
 }
 
@@ -251,7 +251,7 @@ mod tests {
         let user = |user: &Value| {
             let found = Found::of([(Part::Itself, &request)]);
             let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::User, user);
-            Around::of(&found).unwrap().user.is_some()
+            RequestContext::of(&found).unwrap().user.is_some()
         };
         assert!(user(&after) && user(&request) && user(&Value::Null));
         assert!(!user(&before), "its new workers have no nodes yet, and it is not replaced without them");
@@ -268,7 +268,7 @@ mod tests {
             let pod =
                 json!({ "metadata": { "annotations": { annotation: "r" } }, "spec": { "nodeName": "n" } });
             let pods = json!({ "items": [pod] });
-            let around = Around { pods: &pods, ..Around::NOTHING };
+            let around = RequestContext { pods: &pods, ..RequestContext::NOTHING };
             assert_eq!(Stage::of(&request, &around).0, stage, "{annotation}");
         }
     }

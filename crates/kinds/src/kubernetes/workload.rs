@@ -27,7 +27,7 @@ pub const DEPLOYMENT: Kind = Kind {
     about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
     scaled,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// DaemonSets.
@@ -40,7 +40,7 @@ pub const DAEMON_SET: Kind = Kind {
     status_line: |_, found| Ok(daemon_set_says(found.itself())),
     about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// The selector is fixed, a changed pod template rolls, the rest is changed where it is.

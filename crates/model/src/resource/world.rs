@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{ClusterName, Identity, ObjectId, Seen};
 use crate::record::{Record, Unusable};
-use crate::secrets::given::Given;
+use crate::secrets::env_values::Given;
 
 /// The live state at one reading, by identity.
 #[derive(Clone, Debug, PartialEq)]

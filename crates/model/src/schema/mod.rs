@@ -6,11 +6,11 @@ mod check;
 mod dask;
 pub mod gke;
 mod gke_fields;
+mod gke_kinds;
 mod kubernetes;
 mod lines;
 mod node;
 pub mod protobuf;
-mod served;
 #[cfg(test)]
 mod tests;
 
@@ -23,13 +23,13 @@ use serde_json::Value;
 pub use self::check::{Problem, ProblemKind, check, closest};
 pub use self::dask::{DASK_GROUP, dask, dask_apis, dask_crds};
 pub use self::gke_fields::{CallOf, Change as GkeChange, GkeField, Message, gke_field, gke_fields};
+pub use self::gke_kinds::{
+    AUTOSCALING_GROUP, Installed, installed, installed_crd, provisioning_crd, served, served_apis,
+};
 pub use self::kubernetes::{
     KUBERNETES, api, apis, builtin, definition, definition_of, kinds_of, subresources, written,
 };
 use self::node::{Additional, Node, Shared};
-pub use self::served::{
-    AUTOSCALING_GROUP, Installed, installed, installed_crd, provisioning_crd, served, served_apis,
-};
 
 /// The shape of one value. Cheap to clone; references to other definitions are followed when a child
 /// is asked for, so recursive definitions are fine.

@@ -7,9 +7,9 @@ use crate::observe::inputs::Inputs;
 use kinds::gke::compare::Compared;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
-use model::resource::{Effect, FieldChange, Late, Packed, Resource, Step};
+use model::resource::{Effect, FieldChange, JsonText, Late, Resource, Step};
 use model::schema::Schema;
-use model::secrets::given::{Given, VARIABLE, asked, redacted};
+use model::secrets::env_values::{Given, VARIABLE, asked, redacted};
 
 /// Reports each environment variable of a Secret that is not set, or empty.
 pub(crate) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
@@ -65,7 +65,7 @@ pub(crate) fn leave_open(given: &Given, steps: &mut [Step]) {
         let Step::Call(call) = step else { continue };
         // Hardly any body has one: the others are not unpacked.
         let body = call.body.as_ref().filter(|body| body.text().contains(VARIABLE));
-        let Some(body) = body.map(Packed::value) else { continue };
+        let Some(body) = body.map(JsonText::value) else { continue };
         let open = asked(&body).map(|(key, variable)| {
             let digest = given.digest(variable, &call.path).unwrap_or_default();
             let late = Late::Environment { variable: variable.to_owned(), digest };

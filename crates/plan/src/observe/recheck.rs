@@ -7,7 +7,7 @@ use crate::{Change, observe::diff, observe::env_secrets};
 use kinds::kind::Compare;
 use model::address::FieldPath;
 use model::resource::{Owner, Resource};
-use model::secrets::given::Given;
+use model::secrets::env_values::Given;
 
 /// Relations of a live object to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

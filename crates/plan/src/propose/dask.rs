@@ -8,7 +8,7 @@ use crate::planner::Planner;
 use crate::reason::Unknown;
 use crate::{Change, Inputs, Note, observe::diff};
 use kinds::dask;
-use kinds::dask::reaper::Cause;
+use kinds::dask::expiry::Cause;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::compare::Compared;
 use kinds::gke::node_pool;
@@ -210,11 +210,11 @@ impl Planner<'_> {
 
     /// Notes a request that has ended: it gives nodes to nobody, and asks for none.
     fn request(&mut self, resource: &Resource, live: &Value) {
-        self.tell_end(resource, &resource.address, live);
+        self.note_end(resource, &resource.address, live);
     }
 
     /// Says that a request has ended, and what asks again.
-    pub(crate) fn tell_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
+    pub(crate) fn note_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
         let Some(end) = request_stage::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
         let address = &resource.address;
         let anew = if again == address { "" } else { ", and recreates that" };
@@ -257,14 +257,14 @@ impl Planner<'_> {
         }
         let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
         let by_operator = |seconds: u64| format!("the operator deletes it after {seconds} s without work");
-        let reapers = dask::reaper::for_cluster(resource, &self.observed.inputs.desired);
-        let (code, message) = match (reapers.first(), idle) {
+        let expirations = dask::expiry::for_cluster(resource, &self.observed.inputs.desired);
+        let (code, message) = match (expirations.first(), idle) {
             (Some((first, _)), idle) => {
                 let clause = |(cause, job): &(Cause, &Resource)| {
                     Some(format!("its {} deletes it {}", cause.key(), cause.clause(job)?))
                 };
                 let why: Vec<String> =
-                    reapers.iter().filter_map(clause).chain(idle.map(by_operator)).collect();
+                    expirations.iter().filter_map(clause).chain(idle.map(by_operator)).collect();
                 let again = format!("`dask-infra start {address}` recreates it");
                 (expiry_code(*first), format!("it does not exist; {again}, and {}", why.join(", and ")))
             }
@@ -288,7 +288,7 @@ impl Planner<'_> {
     }
 
     /// Warns of Dask clusters that this plan creates on nodes whose metadata server gives pods the nodes' service account.
-    pub(crate) fn tell_node_accounts(&mut self) {
+    pub(crate) fn note_node_accounts(&mut self) {
         let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
         // Of what stays, what its section does not say counts, too.

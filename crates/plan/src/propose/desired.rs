@@ -136,7 +136,7 @@ impl Planner<'_> {
         }
         self.number_of_workers(resource, live, &mut compared);
         hosts::come_to(kind, live, &mut compared.changes);
-        self.tell_move(resource, &mut compared.changes);
+        self.note_move(resource, &mut compared.changes);
         if !self.observed.inputs.replace.contains(&resource.address) {
             self.problems.extend(immutable::shrinks(resource, live, &compared.changes));
         }

@@ -26,7 +26,7 @@ impl Planner<'_> {
 
     /// Marks the replacements of Dask clusters of which nothing runs: they have nothing to lose. Workers of groups, jobs that wait in a
     /// queue and hosts that nobody looks at may be something.
-    pub(crate) fn tell_idle_replacements(&mut self) {
+    pub(crate) fn note_idle_replacements(&mut self) {
         let Inputs { world, target, .. } = self.observed.inputs;
         let group = hosts::api::group();
         let has_group = |name: &str| {

@@ -53,7 +53,7 @@ impl<'a> Planner<'a> {
                 return true;
             };
             if resource.kind == KindId::ProvisioningRequest && action != Action::Delete {
-                self.tell_end(resource, &user.address, &live);
+                self.note_end(resource, &user.address, &live);
             }
             let fingerprint = Some(fingerprint(&live, &Relied::default()));
             self.changes

@@ -17,7 +17,7 @@ use kinds::kubernetes::marks;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{
-    Effect, FieldChange, Identity, KindId, LABEL_ID, LABEL_STACK, ObjectId, Packed, World,
+    Effect, FieldChange, Identity, JsonText, KindId, LABEL_ID, LABEL_STACK, ObjectId, World,
 };
 
 /// A live thing that this stack has made or uses.
@@ -115,7 +115,7 @@ impl<'a> Planner<'a> {
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
-            return Change { action: Action::Keep, before: Packed::default(), ..gone(stays) };
+            return Change { action: Action::Keep, before: JsonText::default(), ..gone(stays) };
         }
         let users = self.observed.users_of(&identity);
         let shared = match claim {

@@ -85,7 +85,7 @@ impl Planner<'_> {
     }
 
     /// Says why a number differs that is as it should be now.
-    pub(crate) fn tell_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
+    pub(crate) fn note_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
         let Identity::NodePool { pool, .. } = &resource.identity else { return };
         let Some(now) = self.observed.inputs.world.sizes.get(pool) else { return };
         let at = FieldPath::keys(["nodeCount"]);

@@ -168,15 +168,15 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
         plan.changes.iter().any(|change| news(&change))
     };
     for cluster in plan.desired.iter().filter(|resource| resource.kind == KindId::DaskCluster) {
-        let reapers = dask::reaper::for_cluster(cluster, &plan.desired);
-        let mut keys: Vec<&str> = reapers.iter().map(|(cause, _)| cause.key()).collect();
+        let expirations = dask::expiry::for_cluster(cluster, &plan.desired);
+        let mut keys: Vec<&str> = expirations.iter().map(|(cause, _)| cause.key()).collect();
         if cluster.body["spec"]["idleTimeout"].as_u64().unwrap_or(0) > 0 {
             keys.push("idle_timeout");
         }
         if keys.is_empty() {
             continue;
         }
-        let news = changed(cluster) || reapers.iter().any(|(_, job)| changed(job));
+        let news = changed(cluster) || expirations.iter().any(|(_, job)| changed(job));
         for (pool, on) in pools_of(plan, cluster) {
             let (keeps, most) = match (kinds::of(pool.kind).scaled)(pool, &plan.desired).map(|it| it.number) {
                 Some(Number::File(nodes)) => (nodes, nodes),

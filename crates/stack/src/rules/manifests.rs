@@ -17,7 +17,7 @@ use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, listed, nearest};
 use model::resource::{Identity, ObjectId, Resource};
 use model::schema::{self, Api, DASK_GROUP, Problem, ProblemKind, Schema, Type};
-use model::secrets::given::VARIABLE;
+use model::secrets::env_values::VARIABLE;
 
 fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
     bundle::objects(&context.stack.bundles()).collect()

@@ -20,6 +20,7 @@ mod charts;
 mod container;
 mod dask;
 mod dask_children;
+mod expiry;
 mod exposure;
 mod gke;
 mod hosts;
@@ -34,7 +35,6 @@ mod processes;
 mod queued_pools;
 mod queued_workers;
 mod queues;
-mod reaper;
 mod references;
 mod requests;
 mod runs;
@@ -175,8 +175,8 @@ const RULES: &[Rule] = &[
     runs::runs_are_said_once,
     notebooks::notebooks_have_an_image,
     notebooks::notebooks_have_a_password,
-    reaper::reapers_are_valid,
-    reaper::idle_timeouts_are_times,
+    expiry::expiry_is_valid,
+    expiry::idle_timeouts_are_times,
     secrets::secrets_are_named,
     secrets::references_are_names,
     references::words_are_read,

@@ -12,7 +12,7 @@ use kinds::kubernetes::{bundle, endpoint};
 use kinds::section::Role;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
-use model::secrets::given::VARIABLE;
+use model::secrets::env_values::VARIABLE;
 use model::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
 
 /// How a secret comes to where it is needed.

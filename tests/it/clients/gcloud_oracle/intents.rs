@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::diag::{self, Look};
-use model::resource::{Api, Call, Packed, Seen, Step, World};
+use model::resource::{Api, Call, JsonText, Seen, Step, World};
 use model::source::Sources;
 use plan::{Action, Inputs, Mode, Plan, plan};
 use serde::Deserialize;
@@ -228,7 +228,7 @@ pub fn writes(plan: &Plan, cluster: Option<&Value>) -> Vec<Request> {
 }
 
 fn request(call: &Call, cluster: Option<&Value>) -> Request {
-    let mut body = call.body.as_ref().map(Packed::value).unwrap_or_default();
+    let mut body = call.body.as_ref().map(JsonText::value).unwrap_or_default();
     if !call.late.is_empty() {
         body["labelFingerprint"] = cluster.map_or(json!("f"), |cluster| cluster["labelFingerprint"].clone());
     }

@@ -45,7 +45,7 @@ pub const KIND: Kind = Kind {
     about,
     shared: true,
     address: |object| address_in(SECTION, object),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// `8 × nvidia.com/gpu of a100`.

@@ -20,12 +20,12 @@ pub fn query(queries: &mut Queries, identity: &Identity, gang: Option<&str>) {
     let (Some(object), Some(gang)) = (identity.object(), gang) else { return };
     let path = workload_of(object.namespace.as_deref(), gang).path();
     queries.part(Part::Workload, Query { api: Api::Kubernetes, path });
-    beside(queries, object);
+    add_related_queries(queries, object);
 }
 
 /// Objects around a Workload; `null` where they are not known.
 #[derive(Clone, Copy)]
-struct Around<'v> {
+struct WorkloadContext<'v> {
     others: &'v Value,
     requests: &'v Value,
 }
@@ -38,7 +38,7 @@ fn holds<'v>(workload: &'v Value, kind: &str) -> Option<&'v Value> {
     condition(workload, kind).filter(|found| found["status"] == "True")
 }
 
-impl<'v> Around<'v> {
+impl<'v> WorkloadContext<'v> {
     fn from_found(found: &'v Found<'_>) -> Self {
         let read = |neighbor: Neighbor| found.find(neighbor).unwrap_or(&Value::Null);
         Self { others: read(Neighbor::Workloads), requests: read(Neighbor::Requests) }
@@ -91,7 +91,7 @@ pub fn note(found: &Found) -> Option<String> {
 }
 
 /// Reads all Workloads of a thing's namespace, one of which may be a Job's own, and the requests for nodes that Kueue makes.
-pub fn beside(queries: &mut Queries, object: &ObjectId) {
+pub fn add_related_queries(queries: &mut Queries, object: &ObjectId) {
     let namespace = object.namespace.as_deref();
     for (neighbor, gvk) in
         [(Neighbor::Workloads, kind("Workload")), (Neighbor::Requests, request_stage::api())]
@@ -107,7 +107,7 @@ pub fn job_wait_reason(found: &Found, job: &Value) -> Option<WaitReason> {
         let owners = workload["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         owners.into_iter().any(|owner| owner["uid"] == uid)
     };
-    let around = Around::from_found(found);
+    let around = WorkloadContext::from_found(found);
     reason_of(items(around.others).find(owned)?, "", &Value::Null, around)
 }
 
@@ -166,10 +166,10 @@ impl WaitReason {
 
 /// Returns the reason why a gang is held back; `None` when nothing holds it, or when there is no gang.
 pub fn wait_reason(found: &Found, gang: Option<&str>, pods: &Value) -> Option<WaitReason> {
-    reason_of(found.find(Part::Workload)?, gang?, pods, Around::from_found(found))
+    reason_of(found.find(Part::Workload)?, gang?, pods, WorkloadContext::from_found(found))
 }
 
-fn reason_of(workload: &Value, gang: &str, pods: &Value, around: Around<'_>) -> Option<WaitReason> {
+fn reason_of(workload: &Value, gang: &str, pods: &Value, around: WorkloadContext<'_>) -> Option<WaitReason> {
     if !workload.is_object() {
         return incomplete(gang, pods);
     }
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     const SINCE: &str = "2026-01-01T00:00:00Z";
-    const ALONE: Around<'_> = Around { others: &Value::Null, requests: &Value::Null };
+    const ALONE: WorkloadContext<'_> = WorkloadContext { others: &Value::Null, requests: &Value::Null };
 
     #[test]
     fn the_place_in_a_queue_is_that_of_what_is_more_urgent_or_older() {
@@ -329,7 +329,9 @@ mod tests {
             elsewhere,
         ] });
         let none = json!({ "items": [] });
-        let line = |own: &Value| reason_of(own, "g", &none, Around { others: &others, ..ALONE }).unwrap().why;
+        let line = |own: &Value| {
+            reason_of(own, "g", &none, WorkloadContext { others: &others, ..ALONE }).unwrap().why
+        };
         assert_eq!(line(&own), "waits in queue gpus, behind 2 others: no room");
         own["spec"]["priority"] = json!(5);
         assert_eq!(line(&own), "waits in queue gpus, behind 1 other: no room");
@@ -359,7 +361,7 @@ mod tests {
             request("g-dws-2", "Failed", "OutOfCapacity", "the first"),
             request("g-dws-10", "Failed", "QuotaExceeded", "Quota 'NVIDIA_A100_GPUS' exceeded."),
         ] });
-        let around = Around { requests: &requests, ..ALONE };
+        let around = WorkloadContext { requests: &requests, ..ALONE };
         let why = reason_of(&given_up, "g", &none, around).unwrap().why;
         assert!(why.contains(rejected), "{why}");
         assert!(
@@ -373,7 +375,8 @@ mod tests {
             json!([{ "name": "dws", "state": "Pending", "message": "Quota exceeded." }]);
         let requests =
             json!({ "items": [request("g-dws-1", "Provisioned", "QuotaExceeded", "Quota exceeded.")] });
-        let why = reason_of(&waits, "g", &none, Around { requests: &requests, ..ALONE }).unwrap().why;
+        let why =
+            reason_of(&waits, "g", &none, WorkloadContext { requests: &requests, ..ALONE }).unwrap().why;
         assert!(why.ends_with("(check dws): a quota of the project is too small: Quota exceeded."), "{why}");
     }
 

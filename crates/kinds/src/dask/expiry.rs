@@ -106,7 +106,7 @@ pub const KIND: Kind = Kind {
         clause.map(|clause| format!("deletes it {clause}")).into_iter().collect()
     },
     stop_effect: StopEffect::Deletes,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// When it looked, and when that worked: a look that fails deletes nothing.

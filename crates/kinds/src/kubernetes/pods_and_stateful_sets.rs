@@ -29,7 +29,7 @@ pub const POD: Kind = Kind {
     stop_effect: StopEffect::DeletesWhile(|pod| {
         !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
     }),
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// StatefulSets.
@@ -42,7 +42,7 @@ pub const STATEFUL_SET: Kind = Kind {
     about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
     scaled: workload::scaled,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 fn own_pod(resource: &Resource) -> Where {

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 /// A JSON tree as its text, which its copies share. Equal trees have equal texts: keys are sorted.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Packed(Arc<str>);
+pub struct JsonText(Arc<str>);
 
-impl Packed {
+impl JsonText {
     /// The tree.
     pub fn value(&self) -> Value {
         // What was written from a tree can be read.
@@ -27,43 +27,43 @@ impl Packed {
     }
 }
 
-impl Default for Packed {
+impl Default for JsonText {
     fn default() -> Self {
         Value::Null.into()
     }
 }
 
-impl From<&Value> for Packed {
+impl From<&Value> for JsonText {
     fn from(value: &Value) -> Self {
         Self(value.to_string().into())
     }
 }
 
-impl From<Value> for Packed {
+impl From<Value> for JsonText {
     fn from(value: Value) -> Self {
         Self::from(&value)
     }
 }
 
-impl fmt::Display for Packed {
+impl fmt::Display for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for Packed {
+impl fmt::Debug for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Serialize for Packed {
+impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value().serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Packed {
+impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Value::deserialize(deserializer).map(Self::from)
     }
@@ -78,10 +78,10 @@ mod tests {
     #[test]
     fn a_tree_comes_back() {
         let tree = json!({ "b": [1, -1, 0.1, 1e300, u64::MAX, null, true], "a": { "text": "ä\n\"\u{1}" } });
-        let packed = Packed::from(&tree);
+        let packed = JsonText::from(&tree);
         assert_eq!(packed.value(), tree);
         assert_eq!(serde_json::to_value(&packed).unwrap(), tree);
-        assert_eq!(serde_json::from_value::<Packed>(tree).unwrap(), packed);
-        assert!(Packed::default().is_null() && !packed.is_null());
+        assert_eq!(serde_json::from_value::<JsonText>(tree).unwrap(), packed);
+        assert!(JsonText::default().is_null() && !packed.is_null());
     }
 }

@@ -35,7 +35,7 @@ pub const PLAIN: Kind = Kind {
     shared: true,
     pods: replica_set_pods,
     is_plain: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
@@ -46,7 +46,7 @@ pub const BINDING: Kind = Kind {
     readiness: |_, found| Ok(exists(found.itself())),
     shared: true,
     is_plain: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 pub const SERVICE: Kind = Kind {
@@ -56,7 +56,7 @@ pub const SERVICE: Kind = Kind {
     readiness: |_, found| Ok(service_ready(found.itself())),
     shared: true,
     endpoint: endpoint::of_service,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 /// CustomResourceDefinitions.
@@ -72,7 +72,7 @@ pub const DEFINITION: Kind = Kind {
         false => unnamed(object),
     },
     is_plain: true,
-    ..Kind::BARE
+    ..Kind::DEFAULT
 };
 
 fn plain(context: &ChangeContext, kind: KindId) -> Vec<Step> {

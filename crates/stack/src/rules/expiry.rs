@@ -2,8 +2,8 @@
 
 use crate::DaskCluster;
 use crate::rules::Context;
+use kinds::dask::expiry::{After, Cause, LONGEST, SHORTEST};
 use kinds::dask::idle::{IdleTable, IdleTimeout};
-use kinds::dask::reaper::{After, Cause, LONGEST, SHORTEST};
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -35,10 +35,10 @@ fn of_flex_start<'a>(
 }
 
 /// A time is one, and nothing else says the opposite of it.
-pub(crate) fn reapers_are_valid(context: &mut Context<'_>) {
+pub(crate) fn expiry_is_valid(context: &mut Context<'_>) {
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
-        for (cause, after) in cluster.reaped() {
+        for (cause, after) in cluster.expirations() {
             let place = path.key(cause.key());
             of_time(context, &place, after);
             if !cluster.manage.is_managed() {
@@ -61,7 +61,8 @@ pub(crate) fn reapers_are_valid(context: &mut Context<'_>) {
             }
         }
         let name = cluster.live_name(key);
-        let strictest = cluster.reaped().map(|(cause, _)| cause).min_by_key(|cause| cause.longest_name());
+        let strictest =
+            cluster.expirations().map(|(cause, _)| cause).min_by_key(|cause| cause.longest_name());
         if let Some(cause) = strictest.filter(|cause| name.len() > cause.longest_name()) {
             let message = format!("the name `{name}` leaves no room for `{}`", cause.suffix());
             let at = if cluster.name.is_some() { path.key("name") } else { path.clone() };
