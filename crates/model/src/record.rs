@@ -239,7 +239,7 @@ impl Record {
         ready.map(|entry| &entry.identity).collect()
     }
 
-    /// The way that led to a thing, where it was not the first.
+    /// Returns the capacity option of a pool that was not created by the first one.
     pub fn capacity_of(&self, identity: &Identity) -> Option<&CapacityUsed> {
         self.capacity_used.iter().find(|used| &used.identity == identity)
     }

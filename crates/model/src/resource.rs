@@ -363,9 +363,9 @@ pub enum Role {
 pub enum Effect {
     /// Changed where it is, nothing restarts.
     InPlace,
-    /// Nodes or pods are made anew, some at a time.
+    /// Nodes or pods are recreated, some at a time.
     Rolling,
-    /// The thing must be deleted and made anew.
+    /// The thing must be deleted and recreated.
     Replace,
     /// Read when the thing is made, never again: the edit would have no effect.
     Ignored,
@@ -423,7 +423,7 @@ pub enum Action {
     Create,
     /// Change it where it is.
     Update,
-    /// Delete it and make it anew.
+    /// Delete it and recreate it.
     Replace,
     Delete,
     /// Give up the stack's hold on it and leave it to the other stacks that use it.

@@ -63,7 +63,7 @@ pub struct Change {
     pub lane: Lane,
     /// The steps that apply takes, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
-    /// The further ways to try when there are no machines for `steps`.
+    /// The further capacity options to try when there are no machines for `steps`.
     #[serde(rename = "climb", default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Fallback>,
     /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
@@ -148,7 +148,7 @@ impl std::fmt::Display for Adopted {
     }
 }
 
-/// Something of others as it was found.
+/// An external resource as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExternalRead {
     /// Its name for people.
@@ -277,7 +277,7 @@ pub struct Plan {
     /// Things that others own, for planning again.
     #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<External>,
-    /// The things of others as they were read.
+    /// The external resources as they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<ExternalRead>,
     /// Review notes.
@@ -302,7 +302,7 @@ pub struct Plan {
     /// Addresses to recreate, or to run again, although nothing forces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<Address>,
-    /// True if things with several ways to get capacity begin with the first way again.
+    /// True if pools with several capacity options begin with the first one again.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub retry_capacity: bool,
     /// Seconds that what takes Dask's workers away waits at most until their scheduler is idle.
@@ -359,7 +359,7 @@ impl Change {
 }
 
 impl Plan {
-    /// Pools whose machines come when Google has some, by one of their ways at least.
+    /// Pools whose machines come when Google has some, by one of their capacity options at least.
     pub fn flex_pools(&self) -> BTreeSet<String> {
         let desired = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
         let desired = desired.map(|resource| (&resource.identity, &resource.body));
@@ -463,7 +463,7 @@ impl Plan {
         approvals.filter(|approval| known.insert(*approval)).cloned().collect()
     }
 
-    /// The approval to let things go along that nobody could look at: `delete:others.unseen`.
+    /// The approval to delete, with their cluster, things that could not be read: `delete:others.unseen`.
     fn approval_for_unseen(&self) -> Option<NeededApproval> {
         let unseen = self.notes.iter().any(|note| note.code == Code::OthersUnseen.as_str());
         let own = Approval { verb: ApprovalVerb::Delete, address: Address::new("others.unseen") };

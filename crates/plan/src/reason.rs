@@ -50,7 +50,7 @@ pub enum Reason {
     /// Others made it, and it goes with what holds it.
     #[serde(rename = "stranger")]
     ForeignIn(Holder),
-    /// A namespace of others that goes with the cluster, some of what is in it, and how much more.
+    /// A foreign namespace that is deleted with the cluster, some of what is in it, and how much more.
     #[serde(rename = "strangers_home")]
     ForeignNamespace {
         named: Vec<String>,
@@ -60,7 +60,7 @@ pub enum Reason {
     AttachedTo {
         cluster: String,
     },
-    /// Work of others in a queue that goes, and whether it runs.
+    /// Foreign work in a queue that is deleted, and whether it runs.
     InQueue {
         queue: String,
         admitted: bool,
@@ -80,7 +80,7 @@ pub enum Reason {
     NamedByRequest,
     /// The pod of a check that was cut short.
     LeftByEarlierRun,
-    /// A Dask thing of others cannot live without the operator.
+    /// A foreign Dask object cannot live without the operator.
     OperatorNeeded {
         by: String,
     },
@@ -92,19 +92,19 @@ pub enum Reason {
     WaitsUntilIdle {
         seconds: u32,
     },
-    /// It is made by the first of these ways that has machines.
+    /// It is created by the first of these options that has machines.
     Ways(Vec<String>),
-    /// `--retry-capacity`: earlier ways than the one that it is on.
+    /// `--retry-capacity`: earlier options than the one that it is on.
     TriesAgain {
         on: String,
     },
-    /// An apply ended before it could go on with the next way: nothing ever ran on it.
+    /// An apply ended before it could go on with the next option: nothing ever ran on it.
     NoMachines {
         by: String,
     },
     /// No process of a Dask cluster on hosts runs: it did not start, or has ended.
     NothingRuns,
-    /// The file no longer has the way that it was made by.
+    /// The file no longer has the option that it was created by.
     OtherWays,
     /// Its nodes go first: GKE switches queued provisioning on for an empty pool only.
     Emptied,
@@ -136,7 +136,7 @@ pub enum Unknown {
     RecordMissing,
 }
 
-/// Kinds of things that are deleted together with things of others in them.
+/// Kinds of things that are deleted together with foreign things in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {

@@ -109,7 +109,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The thing as it is live. What is not there, goes, or is of others is not scaled.
+    /// The thing as it is live. One that does not exist, is deleted, or is foreign is not scaled.
     fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
         let Some(live) = self.observed.inputs.world.find(&resource.identity).cloned() else {
             let help = "`dask-infra apply` creates it with the number in the stack file";

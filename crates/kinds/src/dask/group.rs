@@ -149,7 +149,7 @@ impl DaskGroup {
 
 /// The operator follows the number. A changed pod would reach only workers that are made later, and a group would
 /// be of two minds; retiring the old ones by number may hit workers of other groups, for the scheduler chooses among
-/// all (dask-kubernetes issue 914). So the group is made anew. Source: `operator/controller/controller.py` of
+/// all (dask-kubernetes issue 914). So the group is recreated. Source: `operator/controller/controller.py` of
 /// dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);

@@ -77,7 +77,7 @@ pub fn is_emptied_by(path: &FieldPath) -> bool {
     matches!(first, Some(Segment::Key(key)) if size(key))
 }
 
-/// Returns the resource of `[node_pool.KEY]`; with `capacity`, that of its first way.
+/// Returns the resource of `[node_pool.KEY]`; with `capacity`, that of its first option.
 pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
     let first = capacity_options::first_option(section);
     let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, Maker::Stack);
@@ -89,7 +89,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
     resource
 }
 
-/// All ways of `[node_pool.KEY]`; `None` without `capacity`.
+/// All capacity options of `[node_pool.KEY]`; `None` without `capacity`.
 pub fn capacity_options(
     key: &str,
     section: &NodePool,

@@ -25,7 +25,7 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// A digest of all of it: where it goes and whose it is, every resource, those of others, and every way to machines. What
+    /// A digest of all of it: where it goes and whose it is, every resource, external ones too, and every capacity option. What
     /// was agreed to is known by it.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub enum Elsewhere {
     Unknown(String),
 }
 
-/// Where things that a plan does not read otherwise could go along with what goes.
+/// Where things that a plan does not read otherwise could be deleted with what is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionScope {
     /// Everywhere in the cluster.

@@ -157,7 +157,7 @@ impl<'w> Cascade<'w> {
         }
     }
 
-    /// Everything that goes along when these go, in chains.
+    /// Everything that is deleted with these, in chains.
     pub fn all(&self, goes: &[Identity]) -> BTreeMap<Identity, CascadeEntry> {
         let mut going: BTreeSet<Identity> = goes.iter().cloned().collect();
         let mut open: Vec<(Identity, Identity)> =

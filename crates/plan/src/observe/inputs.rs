@@ -46,7 +46,7 @@ pub struct Partial {
 }
 
 /// The stack file's word where a plan compares something else: pools that are stopped have no nodes in it, and pools with
-/// several ways are on one of them. A plan that is made again begins here, as both follow from what is live.
+/// several capacity options are on one of them. A plan that is made again begins here, as both follow from what is live.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileOverrides {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,7 +108,7 @@ pub struct Inputs<'a> {
     pub approved: Vec<Approval>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
-    /// True if things with several ways to get capacity begin with the first way again.
+    /// True if pools with several capacity options begin with the first one again.
     pub retry_capacity: bool,
     /// The limits of the plan.
     pub selection: Selection,

@@ -137,7 +137,7 @@ impl<'a> Observed<'a> {
         diff::applied_by(live, &self.manager)
     }
 
-    /// Returns the standing of a live thing. It is shared if other stacks of this tool created it under the same name. Anyone
+    /// Returns the ownership of a live thing. It is shared if other stacks of this tool created it under the same name. Anyone
     /// else's thing belongs to others.
     pub(crate) fn ownership(&self, resource: &Resource, kind: &Kind, live: &Value) -> Ownership {
         if matches!(kind.compare, Compare::Gke(..)) {

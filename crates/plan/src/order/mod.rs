@@ -77,7 +77,7 @@ impl Order {
                 self.pairs.extend(others.map(|after| (*one, *after)));
                 self.group(before, after.to_vec());
             }
-            // They are in a circle, whatever else they follow.
+            // They are in a cycle, whatever else they follow.
             [..] => self.group(before.into_iter().chain(both).collect(), after.to_vec()),
         }
     }
@@ -88,7 +88,7 @@ impl Order {
         }
     }
 
-    /// Leaves out what comes before what stands in one circle with it.
+    /// Leaves out what comes before what stands in one cycle with it.
     pub fn cut(&mut self, cycles: &[Vec<usize>]) {
         if cycles.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl Order {
         let cycle = |place: &usize| circle_of.get(place);
         self.pairs.retain(|(before, after)| cycle(before).is_none() || cycle(before) != cycle(after));
         for Group { before, after } in std::mem::take(&mut self.groups) {
-            // In one circle at most: what is before all in one is before all in another.
+            // In one cycle at most: what is before all in one is before all in another.
             let ahead: BTreeSet<&usize> = before.iter().filter_map(cycle).collect();
             let Some(met) = after.iter().filter_map(cycle).find(|number| ahead.contains(number)) else {
                 self.group(before, after);

@@ -304,7 +304,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Orders a namespace that takes objects along before what serves these, whose controller ends them. Not where the
+    /// Orders a namespace that deletes objects with it before what serves these, whose controller ends them. Not where the
     /// namespace itself serves them, or holds what does.
     fn order_cascading_namespaces(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
         let inside = |place: &usize, name: &str| {

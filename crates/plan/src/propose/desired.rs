@@ -24,7 +24,7 @@ impl Planner<'_> {
     /// Proposes a change for each desired resource, in the order of the file.
     pub(crate) fn plan_desired(&mut self) {
         let inputs = self.observed.inputs;
-        // The cluster first: when it is made anew, everything in it is.
+        // The cluster first: when it is recreated, everything in it is.
         for resource in inputs.desired.iter() {
             self.plan_resource(resource);
         }

@@ -17,7 +17,7 @@ use model::diag::{Code, Diagnostic};
 use model::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
 impl Planner<'_> {
-    /// Looks at everything of others that the stack relies on.
+    /// Reads all external resources that the stack relies on.
     pub(crate) fn read_external(&mut self) -> Vec<ExternalRead> {
         let inputs = self.observed.inputs;
         let mut reads = Vec::new();

@@ -65,7 +65,7 @@ fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
     let on = capacity_options::option_of(capacity, live)?;
     match is_interrupted(capacity, live, world) {
         true => Some((on + 1) % capacity.options.len()),
-        // What never becomes whole is made anew.
+        // What never becomes ready is recreated.
         false => Some(on).filter(|_| live["status"] != "ERROR"),
     }
 }

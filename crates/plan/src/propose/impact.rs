@@ -95,7 +95,7 @@ pub(crate) fn owner(live: &Value) -> Option<&str> {
     controllers.find_map(|owner| owner["kind"].as_str())
 }
 
-/// The things of others in one namespace.
+/// Foreign objects by namespace.
 type ForeignObjects<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 
 impl<'w> Planner<'w> {
@@ -146,13 +146,13 @@ impl<'w> Planner<'w> {
             planned.get(identity).map(|place| planner.changes[*place].action)
         };
         let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
-        // A GKE cluster takes all of it along, and all of it is planned anew or deleted.
+        // Everything is deleted with a GKE cluster, and all of it is planned again or deleted.
         let along = along.iter().filter(|(_, along)| !matches!(along.root, Identity::Cluster(_)));
         for (thing, CascadeEntry { root, reason }) in along {
             let Some(live) = inputs.world.find(thing) else { continue };
             let action = action(self, thing);
             let desired = desired.get(thing).copied();
-            // It is stopped together with what takes it along.
+            // It is stopped together with what it is deleted with.
             if action == Some(Action::Delete) && inputs.stop_of(thing).is_some() {
                 continue;
             }
@@ -288,7 +288,7 @@ impl<'w> Planner<'w> {
         format!("{}{without}", flags.join(" "))
     }
 
-    /// Adds the deletes of things of others that were not created for something that is deleted.
+    /// Adds the deletes of foreign things that were not created for something that is deleted.
     fn foreign_dependents(
         &mut self,
         cascade: &Cascade<'w>,
@@ -330,7 +330,7 @@ impl<'w> Planner<'w> {
             }
             let namespace = object.namespace.as_deref();
             match (reason, namespace) {
-                // Cluster-wide things of others are not told from the system's.
+                // Foreign cluster-wide things cannot be told from the system's.
                 (CascadeReason::Cluster, None) => continue,
                 (CascadeReason::Cluster, Some(_)) if system::made(object, live, &inputs.owner.stack) => {
                     continue;

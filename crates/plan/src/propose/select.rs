@@ -166,7 +166,7 @@ impl Planner<'_> {
                 needs[place].extend(deleted.iter().copied().filter(inside));
                 needs[place].extend(along(one).into_iter().filter(|other| candidates[*other].is_deleted));
             } else if matches!(one.identity, Identity::Cluster(_)) {
-                // GKE makes a cluster with one pool. One that is on its way out is made anew.
+                // GKE makes a cluster with one pool. One that is being deleted is recreated.
                 let absent = world.cluster.live().is_none_or(is_terminating);
                 let pool = inline_pool(&self.observed.inputs.desired, &self.observed.inputs.capacity_options)
                     .filter(|_| absent);

@@ -56,7 +56,7 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes that nodes requested for workers go after a time, and that their room is needed twice when other workers had some.
+/// Notes that nodes requested for workers go after a time, and that their capacity is needed twice when other workers had some.
 fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
     let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.makes();

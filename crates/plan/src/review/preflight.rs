@@ -1,4 +1,4 @@
-//! Checks before the first write of whether Google Cloud has room for what a plan creates: quotas, machines and GPUs of
+//! Checks before the first write of whether Google Cloud has capacity for what a plan creates: quotas, machines and GPUs of
 //! zones, organization policies. Pure: a plan in, questions out; answers in, findings out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ enum News {
     New,
     /// Their number.
     Number,
-    /// They are made anew one after the other; `machine` says whether as machines of another type.
+    /// They are recreated one after the other; `machine` says whether as machines of another type.
     Rolled { machine: bool },
 }
 

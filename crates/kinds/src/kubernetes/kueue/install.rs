@@ -1,4 +1,4 @@
-//! Kueue itself: its chart, a manifest of a release, or an installation of others.
+//! Kueue itself: its chart, a manifest of a release, or an external installation.
 
 use std::sync::LazyLock;
 

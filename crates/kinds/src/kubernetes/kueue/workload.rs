@@ -269,7 +269,7 @@ fn inactive(workload: &Value, request: Option<&Value>) -> WaitReason {
     // The Workload has only that a check was rejected; the request knows why.
     let cause = request.and_then(request_stage::has_ended);
     let cause = cause.map(|cause| format!("; its request for nodes {cause}")).unwrap_or_default();
-    // Reactivating one that a check has rejected does nothing in 0.15.0: the Workload must be made anew.
+    // Reactivating one that a check has rejected does nothing in 0.15.0: the Workload must be recreated.
     WaitReason::never(format!(
         "Kueue has given it up: {message}{cause}; to try again: kubectl -n {namespace} delete workload {name}"
     ))
