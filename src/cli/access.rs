@@ -3,8 +3,8 @@
 
 use crate::cli::rights::{grant, role};
 use apply::failure::code_of;
-use live::cause::Cause;
-use live::{ApiError, CURE, Class, SOMETHING_ELSE};
+use live::denial::DenialCause;
+use live::{ApiError, CREDENTIALS_REMEDY, Class, SOMETHING_ELSE};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::Target;
@@ -69,11 +69,13 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
     match error.class {
         Class::Unauthenticated if target.gke.is_none() => kubeconfig(error),
         Class::Unauthenticated if error.status.is_none() => {
-            (Code::Credentials, text.to_owned(), error.remedy().unwrap_or(CURE).to_owned())
+            (Code::Credentials, text.to_owned(), error.remedy().unwrap_or(CREDENTIALS_REMEDY).to_owned())
         }
-        Class::Unauthenticated => {
-            (Code::Credentials, format!("the credentials were refused: {error}"), CURE.to_owned())
-        }
+        Class::Unauthenticated => (
+            Code::Credentials,
+            format!("the credentials were refused: {error}"),
+            CREDENTIALS_REMEDY.to_owned(),
+        ),
         Class::Untrusted => {
             let what = format!("{} has an untrusted certificate: {}", who(error, target), error.message);
             (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
@@ -91,9 +93,12 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             (Code::NoAnswer, text.to_owned(), error.remedy().unwrap_or_default().to_owned())
         }
         Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
-        Class::Unavailable | Class::Held | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
-            plain(Code::NoAnswer, "the stack is not the cause: try again in a minute")
-        }
+        Class::Unavailable
+        | Class::LockUnsure
+        | Class::Lost
+        | Class::Busy
+        | Class::Throttled
+        | Class::Quota => plain(Code::NoAnswer, "the stack is not the cause: try again in a minute"),
         Class::Unreadable => plain(Code::Unreadable, SOMETHING_ELSE),
         Class::TooLarge => plain(
             Code::Unreadable,
@@ -137,7 +142,7 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
         return rights(error);
     }
     let project = &name.project;
-    if let Some(cause) = Cause::of(error.body.as_ref(), &error.message) {
+    if let Some(cause) = DenialCause::from_error(error.body.as_ref(), &error.message) {
         return (code_of(&cause), cause.what(project), cause.remedy(project));
     }
     match permission(&error.message) {

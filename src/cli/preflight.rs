@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::cli::rights::{self, Needs};
 use crate::cli::settings::Failure;
 use crate::report::Reporter;
-use live::cause::Cause;
 use live::credentials::adc;
+use live::denial::DenialCause;
 use live::environment::environment;
-use live::{ApiError, Class, LiveApi, ask};
+use live::{ApiError, Class, LiveApi, read_queries};
 use model::diag::{Code, Diagnostic, Severity};
 use model::source::Sources;
 use plan::Plan;
@@ -62,7 +62,7 @@ pub async fn room(api: &dyn LiveApi, preflight: &Preflight, parallelism: usize) 
     let queries = questions.iter().map(|question| question.query(preflight)).collect();
     let mut answers = Answers::new();
     let mut disabled = None;
-    for (question, answer) in questions.into_iter().zip(ask(api, queries, parallelism).await) {
+    for (question, answer) in questions.into_iter().zip(read_queries(api, queries, parallelism).await) {
         let answer = answer.map_err(|error| {
             disabled = disabled.take().or_else(|| not_enabled(&error, &preflight.project));
             why(&question, &error, &preflight.project)
@@ -82,8 +82,8 @@ pub async fn room(api: &dyn LiveApi, preflight: &Preflight, parallelism: usize) 
 
 /// Without Compute Engine GKE makes no nodes. Where another project is charged, it may be that one's API.
 fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
-    let cause = Cause::of(error.body.as_ref(), &error.message)?;
-    let Cause::ApiDisabled { service, .. } = &cause else { return None };
+    let cause = DenialCause::from_error(error.body.as_ref(), &error.message)?;
+    let DenialCause::ApiDisabled { service, .. } = &cause else { return None };
     let charged = adc::quota_project(&environment, &adc::find(&environment));
     let own = charged.is_none_or(|charged| charged == project);
     (own && service == "compute.googleapis.com")
@@ -92,7 +92,7 @@ fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
 
 /// Why a question has no answer, in the same words for all that have the same reason.
 fn why(question: &Question, error: &ApiError, project: &str) -> String {
-    match Cause::of(error.body.as_ref(), &error.message) {
+    match DenialCause::from_error(error.body.as_ref(), &error.message) {
         Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
         None if error.class == Class::Denied => {
             format!("the permission {} is missing", question.permission())
@@ -108,7 +108,7 @@ async fn permissions(api: &dyn LiveApi, plan: &Plan, project: &str) -> Vec<Diagn
     match api.send(rights::test(project, &needed)).await {
         Ok(answer) => lacking(&needed, &answer, project),
         Err(error) => {
-            let why = match Cause::of(error.body.as_ref(), &error.message) {
+            let why = match DenialCause::from_error(error.body.as_ref(), &error.message) {
                 Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
                 None => error.message,
             };

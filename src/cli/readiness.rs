@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use kinds::kind::Found;
-use live::{LiveApi, look as ask};
+use live::{LiveApi, probe};
 use model::resource::{Await, Identity, Query, Readiness, World};
 
 /// How ready things are. What was read already is not asked again; what cannot be read is left out.
@@ -36,7 +36,7 @@ pub(crate) async fn look_at(
         .filter(|query| !read.contains_key(&query.path))
         .map(|query| (query.path.clone(), query))
         .collect();
-    let reads = asked.into_iter().map(|(path, query)| async move { (path, ask(api, &query).await) });
+    let reads = asked.into_iter().map(|(path, query)| async move { (path, probe(api, &query).await) });
     let mut reads = futures::stream::iter(reads).buffer_unordered(parallelism.max(1));
     let mut new: BTreeMap<String, Value> = BTreeMap::new();
     while let Some((path, found)) = reads.next().await {

@@ -13,7 +13,7 @@ use crate::cli::settings::{Access, Failure, Settings};
 use live::cascade_scope::read_scope;
 use live::connection::{Connection, InProcess, Options as Connect};
 use live::gke::GkeAccess;
-use live::kube::{Doubt, KubeconfigAccess, Leads};
+use live::kube::{InsecureAccess, KubeconfigAccess, KubeconfigReferences};
 use live::{ApiError, read::read};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, Severity};
@@ -104,7 +104,7 @@ impl Session {
         let given = given_to(&lowered.resources, settings);
         if stack.kubernetes.is_some() {
             pin(&mut lowered.target, &sources);
-            warnings.extend(doubts(&lowered.target, &sources));
+            warnings.extend(insecure_access(&lowered.target, &sources));
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
@@ -181,7 +181,7 @@ impl Session {
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<Plan, Failure> {
         let mut read = self.read(link, ask.parallelism).await;
         plan::drop_unused_fields(&mut read.world, ask.mode, &self.lowered.external);
-        let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
+        let in_the_way = |failure| self.in_the_way(failure, read.error.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
             // Two plans take twice the memory.
@@ -206,7 +206,7 @@ impl Session {
         let read = self.read(link, parallelism).await;
         let plan =
             self.with_inputs(&read.world, &ask, Reading::Live, |inputs| plan::scale::scale(inputs, wish));
-        let plan = plan.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
+        let plan = plan.map_err(|failure| self.in_the_way(failure, read.error.as_ref()))?;
         Ok(plan)
     }
 
@@ -217,7 +217,7 @@ impl Session {
     pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<Drifted, Failure> {
         let read = self.read(link, ask.parallelism).await;
         let found = self.with_inputs(&read.world, ask, Reading::Live, plan::drift);
-        let found = found.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
+        let found = found.map_err(|failure| self.in_the_way(failure, read.error.as_ref()))?;
         Ok(found)
     }
 
@@ -250,7 +250,7 @@ impl Session {
     /// A read failed; the diagnostic names its cause and fix.
     pub async fn world(&self, link: &Link, parallelism: usize) -> Result<World, Failure> {
         let read = self.read(link, parallelism).await;
-        match &read.trouble {
+        match &read.error {
             Some(error) => Err(self.refused(error)),
             None => Ok(read.world),
         }
@@ -269,12 +269,12 @@ impl Session {
     }
 
     /// Returns warnings for the hosts that were skipped because a command that only reads could not use them.
-    pub fn missed(&self, link: &Link) -> Vec<Diagnostic> {
+    pub fn skipped_hosts(&self, link: &Link) -> Vec<Diagnostic> {
         let found = |error: &ApiError| Diagnostic {
             severity: Severity::Warning,
             ..access::diagnose(error, &self.lowered.target, &self.sources, self.words)
         };
-        link.api().missed().iter().map(found).collect()
+        link.api().skipped_hosts().iter().map(found).collect()
     }
 
     /// A problem with places in the stack's files.
@@ -369,16 +369,16 @@ fn pin(target: &mut Target, sources: &Sources) {
 }
 
 /// Returns the warnings about the connection to the cluster of a kubeconfig.
-fn doubts(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
+fn insecure_access(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
     let Target { context, kubeconfig, .. } = target;
     let access = KubeconfigAccess { path: kubeconfig.clone().map(PathBuf::from), context: context.clone() };
     let place = FieldPath::keys(["kubernetes"]);
-    let warning = |doubt: Doubt| {
-        Diagnostic::warning(Code::Kubeconfig, doubt.to_string())
+    let warning = |found: InsecureAccess| {
+        Diagnostic::warning(Code::Kubeconfig, found.to_string())
             .at(sources.span(&place), "for this")
             .help("others on the network can read and change what is sent")
     };
-    access.doubts().into_iter().map(warning).collect()
+    access.insecure_access().into_iter().map(warning).collect()
 }
 
 /// Returns the values from the environment that the stack's Secrets ask for, and hides them in all further output.
@@ -414,7 +414,7 @@ pub async fn plan_again(
     plan::drop_unused_fields(&mut read.world, *mode, external);
     read.world.given = given.clone();
     let sources = Sources::default();
-    let in_the_way = read.trouble.as_ref().map(|error| access::diagnose(error, target, &sources, Words::Few));
+    let in_the_way = read.error.as_ref().map(|error| access::diagnose(error, target, &sources, Words::Few));
     let make = |world: &World| {
         plan::plan(plan::file::again(saved, world, &sources)).map_err(|problems| {
             let failure = Failure::new(problems, Sources::default());
@@ -525,7 +525,7 @@ impl Link {
             endpoint: target.endpoint,
             kubernetes,
             hosts: target.hosts.clone(),
-            gone: target.gone.clone(),
+            removed_hosts: target.gone.clone(),
             in_process_kubernetes: in_process,
         };
         Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
@@ -543,7 +543,7 @@ fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<()
     else {
         return Ok(());
     };
-    let Leads { programs, files } = kubeconfig.leads_to();
+    let KubeconfigReferences { programs, files } = kubeconfig.references();
     let outside = files.iter().find(|file| file.exists() && !fence.holds(file));
     let what = match (programs.first(), outside) {
         (None, None) => return Ok(()),

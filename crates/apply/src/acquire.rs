@@ -9,7 +9,7 @@ use crate::lock::{Lock, Missing, Unlocked};
 use crate::record::{cluster_change, keeps_record};
 use crate::{interrupted, signals};
 use live::LiveApi;
-use live::read::has_inside;
+use live::read::is_api_ready;
 use plan::{Action, Plan};
 
 /// How long a lock may take to be given back when nothing was done under it and somebody wants the program to end.
@@ -70,7 +70,7 @@ async fn lock_for(plan: &Plan, api: &dyn LiveApi, lock: &Lock) -> Result<(), Unl
         return Ok(());
     }
     if let Some(name) = &plan.target.gke {
-        let inside = has_inside(api, name).await;
+        let inside = is_api_ready(api, name).await;
         // The first write inside takes it.
         if !inside.map_err(|error| Unlocked::Cannot(error.with_remedy()))? {
             return Ok(());

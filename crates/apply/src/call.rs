@@ -17,9 +17,9 @@ use kinds::json::is_terminating;
 use kinds::kubernetes::marks;
 use kinds::kubernetes::requests::ABSENT;
 use live::admission::{self, Admission};
-use live::cause::project_of;
+use live::denial::project_of;
 use live::list::list;
-use live::retry::{Patience, Tries, Trouble, Verdict};
+use live::retry::{Patience, RetryReason, Tries, Verdict};
 use live::{ApiError, Class, Request, served_kinds};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
@@ -113,8 +113,8 @@ impl Run<'_> {
     ) -> Result<Behind, Outcome> {
         if request.method == Method::Delete && is_gone(&error, seen.lost) {
             // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
-            let lacks = || served_kinds::lacks(self.shared.api, &error, &request.path);
-            if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
+            let is_unserved = || served_kinds::is_unserved(self.shared.api, &error, &request.path);
+            if !error.is_unknown_path() || is_unserved().await.unwrap_or(false) {
                 self.remember_deleted(request, &Value::Null);
                 self.reply = Some((request.path.clone(), Reply::Gone));
                 return Ok(Behind::Done);
@@ -173,8 +173,8 @@ impl Run<'_> {
                 self.short = told.lacks_machines().then_some(told.text);
                 Err(self.refused(error).await)
             }
-            Verdict::Again { trouble, after, lasted, at_most } => {
-                self.say_trouble(request, error, trouble, after, lasted, at_most).await;
+            Verdict::Again { reason, after, lasted, at_most } => {
+                self.say_trouble(request, error, reason, after, lasted, at_most).await;
                 match self.pause(after).await {
                     Pause::Interrupted => Err(self.interrupted_call(request, error)),
                     Pause::Over => Ok(()),
@@ -228,12 +228,12 @@ impl Run<'_> {
         &mut self,
         request: &Request,
         error: &ApiError,
-        trouble: Trouble,
+        reason: RetryReason,
         after: Duration,
         lasted: Duration,
         at_most: Duration,
     ) {
-        if trouble != Trouble::Busy {
+        if reason != RetryReason::Busy {
             let message = error.to_string();
             self.tell(crate::Event::Retrying { change: self.place, message, after });
             return;
@@ -326,7 +326,7 @@ impl Run<'_> {
     /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
     async fn refused(&self, error: &ApiError) -> Outcome {
         let outcome = of_request(error);
-        let Some(admission) = Admission::of(&error.message) else { return outcome };
+        let Some(admission) = Admission::from_message(&error.message) else { return outcome };
         let mut live = Vec::new();
         for gvk in admission::configurations().iter().filter(|_| admission.webhook().is_some()) {
             // What may not be listed is not named.
@@ -591,7 +591,7 @@ fn is_no_answer(error: &ApiError) -> bool {
         Class::Busy
         | Class::Throttled
         | Class::Unavailable
-        | Class::Held
+        | Class::LockUnsure
         | Class::Lost
         | Class::Unreadable
         | Class::TooLarge => true,

@@ -103,7 +103,7 @@ fn symptom(api: Api, error: &ApiError) -> Option<Symptom> {
     match (api, error.class) {
         _ if error.is_webhook() => None,
         // The lock is in the cluster.
-        (_, Class::Held) => Some(Symptom::Away),
+        (_, Class::LockUnsure) => Some(Symptom::Away),
         (Api::Kubernetes, Class::Unavailable | Class::Lost) if error.status != Some(500) => {
             Some(Symptom::Away)
         }
@@ -133,7 +133,7 @@ mod tests {
             (Api::Gke, Class::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
             (Api::Gke, Class::Invalid, Some(400), None, None),
             (Api::Gke, Class::Unavailable, None, None, None),
-            (Api::Gke, Class::Held, None, None, Some(Symptom::Away)),
+            (Api::Gke, Class::LockUnsure, None, None, Some(Symptom::Away)),
         ];
         for (api, class, status, body, expect) in rows {
             let request = Request::get(api, "/x");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Outcome;
 use crate::gke_errors::{self, Told};
-use live::cause::{Cause, project_of};
+use live::denial::{DenialCause, project_of};
 use live::{ApiError, Class, SOMETHING_ELSE};
 use model::diag::Code;
 
@@ -35,7 +35,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
         Class::NotFound => failed(Code::Missing, message, again),
         Class::Unavailable if error.proxy().is_some() => failed(Code::Interception, message, error.remedy()),
-        Class::Busy | Class::Throttled | Class::Unavailable | Class::Held | Class::Lost => {
+        Class::Busy | Class::Throttled | Class::Unavailable | Class::LockUnsure | Class::Lost => {
             failed(Code::NoAnswer, message, again)
         }
         Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
@@ -46,10 +46,11 @@ pub fn of_request(error: &ApiError) -> Outcome {
 /// Returns the failure by what the project or the credentials lack, with the command that fixes it where an API says which.
 fn denied(error: &ApiError) -> Outcome {
     let project = project_of(&error.request);
-    match Cause::of(error.body.as_ref(), &error.message) {
+    match DenialCause::from_error(error.body.as_ref(), &error.message) {
         Some(cause) => {
             let what = format!("{}: {}", cause.what(project), error.request);
-            let narrower = matches!(cause, Cause::OrgPolicy { .. }).then(|| in_the_way(error)).flatten();
+            let narrower =
+                matches!(cause, DenialCause::OrgPolicy { .. }).then(|| in_the_way(error)).flatten();
             failed(code_of(&cause), what, Some(&narrower.unwrap_or_else(|| cause.remedy(project))))
         }
         None => {
@@ -71,14 +72,14 @@ fn denied(error: &ApiError) -> Outcome {
 }
 
 /// The code of what a project or credentials lack.
-pub fn code_of(cause: &Cause) -> Code {
+pub fn code_of(cause: &DenialCause) -> Code {
     match cause {
-        Cause::ApiDisabled { .. } => Code::ApiDisabled,
-        Cause::NoQuotaProject { .. } | Cause::QuotaProject { .. } => Code::QuotaProject,
-        Cause::NoProject => Code::NoProject,
-        Cause::Billing { .. } => Code::Billing,
-        Cause::Scopes => Code::Credentials,
-        Cause::OrgPolicy { .. } => Code::OrgPolicy,
+        DenialCause::ApiDisabled { .. } => Code::ApiDisabled,
+        DenialCause::NoQuotaProject { .. } | DenialCause::QuotaProject { .. } => Code::QuotaProject,
+        DenialCause::NoProject => Code::NoProject,
+        DenialCause::Billing { .. } => Code::Billing,
+        DenialCause::Scopes => Code::Credentials,
+        DenialCause::OrgPolicy { .. } => Code::OrgPolicy,
     }
 }
 

@@ -210,7 +210,7 @@ pub async fn apply(
     let writer = RecordWriter::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()).fuse());
     let watches = Watches::new(&fence);
-    let mut listening = Box::pin(watches.listen());
+    let mut listening = Box::pin(watches.run());
     let shared = Shared {
         api: &fence,
         fence: &fence,

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use live::record::{applied_by, ensure_namespace, holds_record};
-use live::retry::{self, Patience, Tries, Trouble, Verdict};
+use live::retry::{self, Patience, RetryReason, Tries, Verdict};
 use live::{ApiError, Class, LiveApi, MANAGER as RECORDS, Request};
 use model::record::{NAMESPACE, Record};
 use model::resource::{Api, Method, ObjectId, Owner};
@@ -236,7 +236,9 @@ impl Lock {
             } else {
                 match tries.after(&self.written(&mine), &error, false, start.elapsed()) {
                     // It may have been done: then the next look finds our own entry.
-                    Verdict::Again { trouble: Trouble::Lost | Trouble::Away, after, .. } => {
+                    Verdict::Again {
+                        reason: RetryReason::Lost | RetryReason::Unavailable, after, ..
+                    } => {
                         tokio::time::sleep(after).await;
                     }
                     Verdict::Again { .. } | Verdict::GiveUp => return Err(cannot(error)),

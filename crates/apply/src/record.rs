@@ -13,7 +13,7 @@ use crate::Outcome;
 use crate::failure::failed;
 use crate::lock::{Lock, Missing, NotWritten, Unlocked};
 use kinds::kind::StopEffect;
-use live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
+use live::record::{self, RecordContent, StoredRecord, applied_by, ensure_namespace, namespace_path};
 use live::retry::{self, Patience};
 use live::{ApiError, Class, LiveApi, MANAGER, Request};
 use model::address::Address;
@@ -409,8 +409,8 @@ impl<'a> RecordWriter<'a> {
     async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
         let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.with_remedy())?;
-        let Found::Record(stored) = found else { return Ok(None) };
-        let Stored { record, parts } = *stored;
+        let StoredRecord::Record(stored) = found else { return Ok(None) };
+        let RecordContent { record, parts } = *stored;
         *self.parts.lock().await = parts;
         let record = record.map_err(|why| format!("{place}: {why}"))?;
         let record = record.named_as(self.plan.target.gke.as_ref());
@@ -510,7 +510,7 @@ impl<'a> RecordWriter<'a> {
         let own = |object: &ObjectId| {
             object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
         };
-        record::home_of(self.api, own, Patience::Reading, PARALLELISM).await
+        record::removable_namespace(self.api, own, Patience::Reading, PARALLELISM).await
     }
 
     /// Deletes an object. One that was replaced by now, or is gone, needs no delete.

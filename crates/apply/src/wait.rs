@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use crate::failure::{brief, failed, of_request};
 use crate::gke_errors::Told;
 use crate::program::{Pause, Run, unfinished};
-use crate::watch_events::{Ear, Known};
+use crate::watch_events::{Known, ObjectTracker};
 use crate::{Event, Outcome};
 use kinds::dask;
 use kinds::dask::idle_wait::Asked;
 use kinds::kind::{Found, Part, Queries};
 use kinds::kubernetes::machines;
-use live::{ApiError, Class, Request, look, served_kinds};
+use live::{ApiError, Class, Request, probe, served_kinds};
 use model::diag::Code;
 use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
@@ -39,16 +39,16 @@ impl<'a> Run<'a> {
         }
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut clock = Clock::default();
-        let mut ear = self.ear(wait);
+        let mut tracker = self.tracker(wait);
         if wait.until == Until::Gone {
-            ear.goes().await;
+            tracker.await_deletion().await;
         }
         let mut delay = FIRST;
         let mut failing = false;
         loop {
             // What seems to have failed is asked for once more.
-            let told = if failing { Known::Unknown } else { ear.told() };
-            let found = self.look_at(wait, &mut ear, told).await?;
+            let told = if failing { Known::Unknown } else { tracker.known() };
+            let found = self.look_at(wait, &mut tracker, told).await?;
             // What a look reads side by side is of different moments; a second one is all later than the first.
             if matches!(found, Readiness::Failed(_)) && !failing {
                 failing = true;
@@ -69,11 +69,11 @@ impl<'a> Run<'a> {
                 return Err(Outcome::TimedOut { message });
             }
             self.waits(&message, waited, most);
-            ear.listens();
+            tracker.subscribe();
             let left = most.saturating_sub(waited);
             let paused = tokio::select! {
                 paused = self.pause(delay.min(left)) => paused,
-                () = ear.changed() => Pause::Over,
+                () = tracker.changed() => Pause::Over,
             };
             if paused == Pause::Interrupted {
                 return Err(interrupted(self.change.action, wait, &message));
@@ -142,29 +142,29 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the ear of a wait, which hears from the reply to what was just sent on.
-    fn ear(&mut self, wait: &Await) -> Ear<'a> {
+    fn tracker(&mut self, wait: &Await) -> ObjectTracker<'a> {
         let queries = match wait.until {
             Until::Idle => Queries::default(),
             Until::Ready | Until::StillReady | Until::Gone | Until::Handled => {
                 ((self.shared.kinds)(wait.kind).queries)(wait)
             }
         };
-        let mut ear = Ear::of(self.shared.watches, wait, &queries);
+        let mut tracker = ObjectTracker::new(self.shared.watches, wait, &queries);
         if let Some((path, reply)) = self.reply.take()
-            && ear.path() == Some(&path)
+            && tracker.path() == Some(&path)
         {
-            ear.notes_reply(&reply);
+            tracker.record_reply(&reply);
         }
-        ear
+        tracker
     }
 
     /// Looks whether what is kept is ready, as it was. When it is not, that is said and holds up nothing: what follows may
     /// be what mends it.
     async fn glance(&mut self, wait: &Await) -> Result<(), Outcome> {
         let start = Instant::now();
-        let mut ear = self.ear(wait);
+        let mut tracker = self.tracker(wait);
         loop {
-            let (what, over) = match self.look_at(wait, &mut ear, Known::Unknown).await {
+            let (what, over) = match self.look_at(wait, &mut tracker, Known::Unknown).await {
                 Ok(Readiness::Ready) => return Ok(()),
                 Ok(Readiness::Impaired(what)) => {
                     self.warns(wait, &what);
@@ -193,27 +193,32 @@ impl<'a> Run<'a> {
     }
 
     /// Judges what was told, or asks.
-    async fn look_at(&mut self, wait: &Await, ear: &mut Ear<'_>, told: Known) -> Result<Readiness, Outcome> {
+    async fn look_at(
+        &mut self,
+        wait: &Await,
+        tracker: &mut ObjectTracker<'_>,
+        told: Known,
+    ) -> Result<Readiness, Outcome> {
         if wait.until == Until::Idle {
             return self.idle(wait).await;
         }
         let kind = (self.shared.kinds)(wait.kind);
         let queries = (kind.queries)(wait);
         let result = match told {
-            Known::Gone if wait.until == Until::Gone => Ok(Readiness::Ready),
-            Known::Is(live) if wait.until == Until::Gone => Ok(match self.is_deleted(ear, &live) {
+            Known::Deleted if wait.until == Until::Gone => Ok(Readiness::Ready),
+            Known::Present(live) if wait.until == Until::Gone => Ok(match self.is_deleted(tracker, &live) {
                 true => going(&live),
                 // Another one has its name by now.
                 false => Readiness::Ready,
             }),
-            Known::Is(live) => {
+            Known::Present(live) => {
                 let found = Found::of([(Part::Itself, &*live)]);
                 Ok(machines::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
-            Known::Unknown if wait.until == Until::Gone => self.gone(wait, queries.parts(), ear).await,
-            Known::Gone | Known::Unknown => self.read_all(&queries).await.map(|found| {
-                found.iter().for_each(|live| ear.notes(live));
+            Known::Unknown if wait.until == Until::Gone => self.gone(wait, queries.parts(), tracker).await,
+            Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
+                found.iter().for_each(|live| tracker.record(live));
                 let answers = Found::answers(&queries, &found);
                 machines::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
@@ -286,7 +291,7 @@ impl<'a> Run<'a> {
     }
 
     async fn read_all(&self, queries: &Queries) -> Result<Vec<Value>, ApiError> {
-        let reads = queries.all().map(|(_, query)| look(self.shared.api, query));
+        let reads = queries.all().map(|(_, query)| probe(self.shared.api, query));
         futures::future::try_join_all(reads).await
     }
 
@@ -294,8 +299,8 @@ impl<'a> Run<'a> {
     async fn read_once(&self, api: Api, path: &str) -> Result<Value, ApiError> {
         match self.shared.api.send(Request::get(api, path)).await {
             Err(error) if error.is_unknown_path() => {
-                let lacks = served_kinds::lacks(self.shared.api, &error, path).await?;
-                if lacks { Ok(Value::Null) } else { Err(error) }
+                let is_unserved = served_kinds::is_unserved(self.shared.api, &error, path).await?;
+                if is_unserved { Ok(Value::Null) } else { Err(error) }
             }
             Err(error) if error.class == Class::NotFound => Ok(Value::Null),
             result => result,
@@ -307,7 +312,7 @@ impl<'a> Run<'a> {
         &mut self,
         wait: &Await,
         parts: &[(Part, Query)],
-        ear: &mut Ear<'_>,
+        tracker: &mut ObjectTracker<'_>,
     ) -> Result<Readiness, ApiError> {
         let itself = match &wait.identity {
             Identity::Object(object) => Some((Api::Kubernetes, object.path())),
@@ -320,7 +325,7 @@ impl<'a> Run<'a> {
         if let Some((api, path)) = &itself {
             let live = self.read_once(*api, path).await?;
             if !live.is_null() && !self.is_another(path, &live) {
-                ear.notes(&live);
+                tracker.record(&live);
                 return Ok(going(&live));
             }
         }
@@ -338,8 +343,8 @@ impl<'a> Run<'a> {
     }
 
     /// Returns true if a reported object is the one that was asked to be deleted.
-    fn is_deleted(&mut self, ear: &Ear<'_>, live: &Value) -> bool {
-        ear.path().is_some_and(|path| !self.is_another(path, live))
+    fn is_deleted(&mut self, tracker: &ObjectTracker<'_>, live: &Value) -> bool {
+        tracker.path().is_some_and(|path| !self.is_another(path, live))
     }
 
     /// Returns true if a live object has only the name of the one that was deleted.

@@ -7,13 +7,13 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use kinds::kind::Queries;
-use live::watch::{Hearing, News, Version, Watches, version};
+use live::watch::{ObjectUpdate, Subscription, Version, Watches, version};
 use model::resource::{Api, Await, Identity, Until};
 
-/// How long a watch is believed that tells nothing: then the object is asked for once.
-const BELIEVED: Duration = Duration::from_secs(30);
-/// How long to listen for the end of what was deleted before that is waited for: most things go at once.
-const AT_ONCE: Duration = Duration::from_millis(100);
+/// How long a watch without events is trusted: then the object is read once.
+const READ_AFTER: Duration = Duration::from_secs(30);
+/// How long the end of a deleted object is expected before a wait for it begins: most are gone at once.
+const DELETION_PAUSE: Duration = Duration::from_millis(100);
 
 /// Replies of the server to the last write of an object.
 #[derive(Debug)]
@@ -29,29 +29,29 @@ pub enum Reply {
 /// Knowledge of an object without asking for it.
 #[derive(Clone, Debug)]
 pub enum Known {
-    Is(Arc<Value>),
+    Present(Arc<Value>),
     /// Nothing had its name after it was known to be there, by the server's word.
-    Gone,
-    /// It has to be asked for.
+    Deleted,
+    /// It has to be read.
     Unknown,
 }
 
-/// The ear of one wait.
-pub struct Ear<'a> {
+/// Tracks the object of one wait.
+pub struct ObjectTracker<'a> {
     watches: &'a Watches<'a>,
     /// The object that alone says how the wait stands; `None` where there is more to look at.
     path: Option<String>,
-    hearing: Option<Hearing>,
+    subscription: Option<Subscription>,
     newest: Option<(Version, Arc<Value>)>,
     /// True if the reply to the deletion was that nothing is left.
-    gone: bool,
-    /// When the server was last asked, or told something.
-    asked: Instant,
+    is_deleted: bool,
+    /// When the object was last read or an event came.
+    last_news: Instant,
 }
 
-impl<'a> Ear<'a> {
-    /// For a wait that is judged by these. What was looked at once and is not waited for needs no ear.
-    pub fn of(watches: &'a Watches<'a>, wait: &Await, queries: &Queries) -> Self {
+impl<'a> ObjectTracker<'a> {
+    /// Returns the tracker for a wait whose readiness depends on these queries. A wait that reads its object only once needs none.
+    pub fn new(watches: &'a Watches<'a>, wait: &Await, queries: &Queries) -> Self {
         let read: Vec<_> = match wait.until {
             Until::Ready => queries.all().map(|(_, query)| query).collect(),
             Until::Gone => queries.parts().iter().map(|(_, query)| query).collect(),
@@ -60,11 +60,11 @@ impl<'a> Ear<'a> {
         let path = match (&wait.identity, read.as_slice()) {
             (Identity::Object(object), [only]) => {
                 let path = object.path();
-                (watches.work() && only.api == Api::Kubernetes && only.path == path).then_some(path)
+                (watches.is_supported() && only.api == Api::Kubernetes && only.path == path).then_some(path)
             }
             _ => None,
         };
-        Self { watches, path, hearing: None, newest: None, gone: false, asked: Instant::now() }
+        Self { watches, path, subscription: None, newest: None, is_deleted: false, last_news: Instant::now() }
     }
 
     /// The object that alone says how the wait stands.
@@ -72,93 +72,95 @@ impl<'a> Ear<'a> {
         self.path.as_deref()
     }
 
-    /// Takes in the object as the server just returned it.
-    pub fn notes(&mut self, live: &Value) {
+    /// Records the object as the server just returned it.
+    pub fn record(&mut self, live: &Value) {
         if let Some(version) = version(live) {
-            self.notes_after(version, live);
+            self.record_after(version, live);
         }
     }
 
-    /// Takes in the reply of the server to what was just sent.
-    pub fn notes_reply(&mut self, reply: &Reply) {
+    /// Records the reply of the server to what was just sent.
+    pub fn record_reply(&mut self, reply: &Reply) {
         match reply {
-            Reply::Written(live) => self.notes(live),
+            Reply::Written(live) => self.record(live),
             // What went at once has the version of its deletion, which a watch from there on does not tell.
             // Source: apiserver, `etcd3/store.go`, `conditionalDelete`; seen on kube-apiserver 1.36.
             Reply::Deleted(live) => {
                 if let Some(version) = version(live) {
-                    self.notes_after(version.saturating_sub(1), live);
+                    self.record_after(version.saturating_sub(1), live);
                 }
             }
-            Reply::Gone => self.gone = true,
+            Reply::Gone => self.is_deleted = true,
         }
     }
 
-    /// Takes in the object as it was after a version.
-    fn notes_after(&mut self, version: Version, live: &Value) {
+    /// Records the object as it was after a version.
+    fn record_after(&mut self, version: Version, live: &Value) {
         if self.path.is_none() {
             return;
         }
-        self.asked = Instant::now();
+        self.last_news = Instant::now();
         if self.newest.as_ref().is_none_or(|(newest, _)| *newest <= version) {
             self.newest = Some((version, Arc::new(live.clone())));
         }
     }
 
-    /// Listens from here on to what becomes of the object: what is ready at once needs no watch.
-    pub fn listens(&mut self) {
-        let (None, Some(path), Some((version, _))) = (&self.hearing, &self.path, &self.newest) else {
+    /// Subscribes to the object from its known version on: an object that is ready at once needs no watch.
+    pub fn subscribe(&mut self) {
+        let (None, Some(path), Some((version, _))) = (&self.subscription, &self.path, &self.newest) else {
             return;
         };
-        self.hearing = self.watches.hear(path, *version);
-        match &self.hearing {
-            Some(hearing) if !hearing.has_missed() => {}
+        self.subscription = self.watches.subscribe(path, *version);
+        match &self.subscription {
+            Some(subscription) if !subscription.has_missed() => {}
             // It may have changed before the watch that others began.
             Some(_) => self.newest = None,
-            None => self.deaf(),
+            None => self.stop_tracking(),
         }
     }
 
     /// The object as it is known to be.
-    pub fn told(&mut self) -> Known {
-        if self.gone {
-            return Known::Gone;
+    pub fn known(&mut self) -> Known {
+        if self.is_deleted {
+            return Known::Deleted;
         }
         let Some((known, object)) = &self.newest else { return Known::Unknown };
         // The reply to what was just sent.
-        let Some(hearing) = &mut self.hearing else { return Known::Is(Arc::clone(object)) };
-        match hearing.after(*known) {
-            News::Nothing if self.asked.elapsed() < BELIEVED => Known::Is(Arc::clone(object)),
-            News::Nothing => Known::Unknown,
-            News::Is(object) => {
-                self.asked = Instant::now();
-                self.newest = version(&object).map(|version| (version, Arc::clone(&object)));
-                Known::Is(object)
+        let Some(subscription) = &mut self.subscription else { return Known::Present(Arc::clone(object)) };
+        match subscription.update_after(*known) {
+            ObjectUpdate::Unchanged if self.last_news.elapsed() < READ_AFTER => {
+                Known::Present(Arc::clone(object))
             }
-            News::Gone => Known::Gone,
-            News::Ask => {
-                self.deaf();
+            ObjectUpdate::Unchanged => Known::Unknown,
+            ObjectUpdate::Present(object) => {
+                self.last_news = Instant::now();
+                self.newest = version(&object).map(|version| (version, Arc::clone(&object)));
+                Known::Present(object)
+            }
+            ObjectUpdate::Deleted => Known::Deleted,
+            ObjectUpdate::Unwatched => {
+                self.stop_tracking();
                 Known::Unknown
             }
         }
     }
 
-    /// Ends when what was just deleted is heard gone, or does not go at once.
-    pub async fn goes(&mut self) {
-        self.listens();
-        if self.hearing.is_some() && matches!(self.told(), Known::Is(_)) {
-            let _ = timeout(AT_ONCE, self.changed()).await;
+    /// Waits briefly for the end of an object that was just deleted: most are gone at once.
+    pub async fn await_deletion(&mut self) {
+        self.subscribe();
+        if self.subscription.is_some() && matches!(self.known(), Known::Present(_)) {
+            let _ = timeout(DELETION_PAUSE, self.changed()).await;
         }
     }
 
-    fn deaf(&mut self) {
-        (self.hearing, self.newest, self.path) = (None, None, None);
+    fn stop_tracking(&mut self) {
+        (self.subscription, self.newest, self.path) = (None, None, None);
     }
 
-    /// Ends when there may be news; never where nothing is heard.
+    /// Ends when there may be news; never without a subscription.
     pub async fn changed(&mut self) {
-        match &mut self.hearing {
-            Some(hearing) => hearing.changed().await,
+        match &mut self.subscription {
+            Some(subscription) => subscription.changed().await,
             None => std::future::pending().await,
         }
     }

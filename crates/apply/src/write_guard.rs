@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::failure::brief;
 use crate::lock::{Barred, Lock};
-use live::kube::BytesAsTheyCome;
-use live::retry::Trouble;
+use live::kube::ByteStream;
+use live::retry::RetryReason;
 use live::{ApiError, Class, LiveApi, Request};
 
 /// The outside, as far as the lock lets it be written.
@@ -48,11 +48,11 @@ impl Fence {
                 let why = format!("not sent: the stack's lock could not be renewed for {since}");
                 match met {
                     // What waiting does not mend.
-                    Some(error) if Trouble::of(request, &error, false).is_none() => {
+                    Some(error) if RetryReason::from_error(request, &error, false).is_none() => {
                         request.failed(Class::Other, format!("{why}: {error}"))
                     }
-                    Some(error) => request.failed(Class::Held, format!("{why}: {error}")),
-                    None => request.failed(Class::Held, why),
+                    Some(error) => request.failed(Class::LockUnsure, format!("{why}: {error}")),
+                    None => request.failed(Class::LockUnsure, why),
                 }
             }
         })
@@ -67,11 +67,11 @@ impl LiveApi for Fence {
         }
     }
 
-    fn can_follow(&self) -> bool {
-        self.api.can_follow()
+    fn can_stream(&self) -> bool {
+        self.api.can_stream()
     }
 
-    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
-        self.api.follow(request)
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
+        self.api.stream(request)
     }
 }

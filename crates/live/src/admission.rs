@@ -36,8 +36,8 @@ pub enum Admission {
 }
 
 impl Admission {
-    /// Of a refusal's message.
-    pub fn of(message: &str) -> Option<Self> {
+    /// Returns the admission check that a refusal's message names.
+    pub fn from_message(message: &str) -> Option<Self> {
         if let Some(rest) = after(message, "failed calling webhook ") {
             let (webhook, rest) = quoted(rest, '"')?;
             let why = rest.trim_start_matches(": ").trim_start_matches("failed to call webhook: ");
@@ -90,9 +90,9 @@ pub fn configurations() -> [Gvk; 2] {
     })
 }
 
-/// Where a webhook is configured.
+/// The configuration of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Configured {
+pub struct WebhookConfig {
     /// `ValidatingWebhookConfiguration NAME`.
     pub configuration: ObjectId,
     /// Its Service, with its namespace; `None` for one behind a URL.
@@ -103,20 +103,20 @@ pub struct Configured {
 pub fn configured<'v>(
     webhook: &str,
     live: impl Iterator<Item = (&'v ObjectId, &'v Value)>,
-) -> Vec<Configured> {
+) -> Vec<WebhookConfig> {
     let found = live.filter_map(|(configuration, live)| {
         let entry = live["webhooks"].as_array()?.iter().find(|entry| entry["name"] == webhook)?;
         let of = &entry["clientConfig"]["service"];
         let text = |field: &str| of[field].as_str().map(str::to_owned);
         let service = text("namespace").zip(text("name"));
-        Some(Configured { configuration: configuration.clone(), service })
+        Some(WebhookConfig { configuration: configuration.clone(), service })
     });
     found.collect()
 }
 
 /// Returns the remedy, with the commands.
-pub fn remedy(admission: &Admission, configured: &[Configured]) -> String {
-    let resource = |found: &Configured| {
+pub fn remedy(admission: &Admission, configured: &[WebhookConfig]) -> String {
+    let resource = |found: &WebhookConfig| {
         format!("{} {}", found.configuration.gvk.kind.to_ascii_lowercase(), found.configuration.name)
     };
     let names: Vec<String> = configured.iter().map(|found| found.configuration.to_string()).collect();
@@ -213,7 +213,7 @@ mod tests {
             ("failed calling webhook without a name", None),
             ("", None),
         ] {
-            assert_eq!(Admission::of(message), expect, "{message}");
+            assert_eq!(Admission::from_message(message), expect, "{message}");
         }
     }
 

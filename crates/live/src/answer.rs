@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admission::Admission;
-use crate::cause::Cause;
+use crate::denial::DenialCause;
 use crate::shape::{Media, Shape};
 use crate::trust::Trust;
 use crate::{ApiError, Class, Request};
@@ -57,7 +57,7 @@ impl Request {
     /// Returns the error for an answer of another shape than asked for. A read gives no information; a write may be done.
     fn unreadable(&self, status: u16, why: &str) -> ApiError {
         let class = if self.writes() { Class::Lost } else { Class::Unreadable };
-        let noun = Shape::of(self).noun();
+        let noun = Shape::for_request(self).noun();
         ApiError { status: Some(status), ..self.failed(class, format!("the answer is not a {noun}: {why}")) }
     }
 
@@ -75,7 +75,7 @@ impl Request {
         let Answer { status, media, body } = answer;
         match StatusCode::from_u16(status) {
             Ok(code) if code.is_success() => {
-                Shape::of(self).read(media, &body).map_err(|why| self.unreadable(status, &why))
+                Shape::for_request(self).read(media, &body).map_err(|why| self.unreadable(status, &why))
             }
             Ok(code) if code.is_redirection() => {
                 let message = "a redirect, as sent by sign-in pages and proxies; not followed";
@@ -115,7 +115,7 @@ impl Refusal<'_> {
         let words = message.as_deref().unwrap_or_default().to_ascii_lowercase();
         let canonical = text("status").unwrap_or_default();
         let reasons = error_info_reasons(error);
-        let cause = Cause::of(self.body, message.as_deref().unwrap_or_default());
+        let cause = DenialCause::from_error(self.body, message.as_deref().unwrap_or_default());
         let class = match self.status {
             400..=499 if cause.is_some() && self.status != 429 => Class::Denied,
             400 if is_busy(&words, &reasons) => Class::Busy,
@@ -172,9 +172,9 @@ impl Refusal<'_> {
         if about_the_path {
             return !self.request.path.starts_with("/api/");
         }
-        match Shape::of(self.request) {
+        match Shape::for_request(self.request) {
             // What a program behind a Service says of its own pages.
-            Shape::Foreign => true,
+            Shape::Proxied => true,
             Shape::Object(asked) if !self.request.writes() => {
                 text("/kind") == Some("Status") && names(text("/details/name"), asked.name.as_deref())
             }
@@ -255,7 +255,7 @@ impl ApiError {
 
     /// Returns true if an admission webhook did not answer, as when its pods have just been created.
     pub fn is_webhook(&self) -> bool {
-        matches!(Admission::of(&self.message), Some(Admission::Unanswered { .. }))
+        matches!(Admission::from_message(&self.message), Some(Admission::Unanswered { .. }))
     }
 
     /// Field managers that own what a server-side apply wanted to set, each once, with the fields.

@@ -9,7 +9,11 @@ use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Query;
 
 /// Returns what each query finds, in their order; `null` for what does not exist.
-pub async fn ask(api: &dyn LiveApi, queries: Vec<Query>, parallelism: usize) -> Vec<Result<Value, ApiError>> {
+pub async fn read_queries(
+    api: &dyn LiveApi,
+    queries: Vec<Query>,
+    parallelism: usize,
+) -> Vec<Result<Value, ApiError>> {
     let one = |query: Query| async move {
         match get(api, Request::get(query.api, query.path)).await {
             Err(error) if error.class == Class::NotFound => Ok(Value::Null),

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use crate::list::{Collections, Listed, Once, list, list_all};
+use crate::list::{Collections, Listed, UniqueObjects, list, list_all};
 use crate::retry::get;
 use crate::served_kinds::{Served, Version, groups};
 use crate::{ApiError, Class, LiveApi, Request};
@@ -27,18 +27,18 @@ pub async fn read_scope(
     if !matches!(world.inside, Seen::Live(_)) {
         return;
     }
-    let (found, unseen) = content(api, scope, listed, parallelism).await;
+    let (found, unseen) = objects_in_scope(api, scope, listed, parallelism).await;
     world.unseen = unseen;
     if let Seen::Live(inside) = &mut world.inside {
-        let mut once = Once::of(std::mem::take(inside));
-        once.extend(found.into_iter().collect());
-        *inside = once.by_id;
+        let mut objects = UniqueObjects::new(std::mem::take(inside));
+        objects.extend(found.into_iter().collect());
+        *inside = objects.by_id;
     }
 }
 
 /// All objects within reach that were not listed before, of every kind that the cluster serves, and in words what could not
 /// be listed. The content of Secrets and ConfigMaps is left out, and who wrote which field.
-async fn content(
+async fn objects_in_scope(
     api: &dyn LiveApi,
     scope: &DeletionScope,
     listed: &Collections,
@@ -56,8 +56,8 @@ async fn content(
     let mut collections = Collections::new();
     let mut unseen = BTreeSet::new();
     if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
-        let Kinds { kinds, failed } = served(api, parallelism).await;
-        unseen.extend(failed.iter().map(|Unserved { error, .. }| error.to_string()));
+        let ListableKinds { kinds, failed } = listable_kinds(api, parallelism).await;
+        unseen.extend(failed.iter().map(|DiscoveryError { error, .. }| error.to_string()));
         for Served { gvk, namespaced, .. } in kinds {
             if but.contains(&gvk.kind.as_str()) {
                 continue;
@@ -84,21 +84,23 @@ async fn content(
     }
     let each = |gvk: &Gvk, listed: Listed| -> Result<(), Infallible> {
         match listed {
-            Ok(objects) => found.extend(objects.into_iter().map(|(object, live)| (object, bare(live)))),
+            Ok(objects) => {
+                found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))))
+            }
             Err(error) => drop(unseen.insert(format!("{}: {error}", gvk.kind))),
         }
         Ok(())
     };
     let Ok(()) = list_all(api, &collections, parallelism, each).await;
     if *nodes {
-        let mut makers = makers(&found);
-        makers.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
+        let mut owner_collections = owner_collections(&found);
+        owner_collections.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
         let each = |_: &Gvk, listed: Listed| -> Result<(), Infallible> {
             let objects = listed.unwrap_or_default();
-            found.extend(objects.into_iter().map(|(object, live)| (object, bare(live))));
+            found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))));
             Ok(())
         };
-        let Ok(()) = list_all(api, &makers, parallelism, each).await;
+        let Ok(()) = list_all(api, &owner_collections, parallelism, each).await;
     }
     (found, unseen.into_iter().collect())
 }
@@ -106,7 +108,7 @@ async fn content(
 /// Collections of what stands between the Pods found and what they were made for: without it, a worker's Pod is not known to be
 /// of its Dask cluster, nor that of a look of `ttl` to be of its CronJob. What cannot be listed is no gap in what is seen: its
 /// Pods count as somebody else's, and more is named.
-fn makers(found: &BTreeMap<ObjectId, Value>) -> Collections {
+fn owner_collections(found: &BTreeMap<ObjectId, Value>) -> Collections {
     let kinds = [("apps", "ReplicaSet", "replicasets"), ("batch", "Job", "jobs")];
     let pods = found.iter().filter(|(object, _)| object.gvk.kind == "Pod" && object.gvk.group.is_empty());
     let mut collections = Collections::new();
@@ -148,7 +150,7 @@ async fn requests_for_machines(api: &dyn LiveApi) -> Vec<(ObjectId, Value)> {
 }
 
 /// Returns true if a namespace holds only these and what every namespace holds. Kinds that cannot be listed make it false.
-pub async fn holds_nothing_but(
+pub async fn holds_only(
     api: &dyn LiveApi,
     namespace: &str,
     these: impl Fn(&ObjectId) -> bool,
@@ -177,12 +179,12 @@ pub async fn holds_nothing_but(
         ..DeletionScope::default()
     };
     let listed = Collections::from([(gvk, Some(namespace.to_owned()))]);
-    let (found, unseen) = content(api, &scope, &listed, parallelism).await;
+    let (found, unseen) = objects_in_scope(api, &scope, &listed, parallelism).await;
     unseen.is_empty() && found.keys().all(known)
 }
 
 /// An object without content that nobody needs here, and that may be secret.
-fn bare(mut live: Value) -> Value {
+fn without_content(mut live: Value) -> Value {
     if let Value::Object(fields) = &mut live {
         for content in ["data", "stringData", "binaryData"] {
             fields.remove(content);
@@ -192,31 +194,31 @@ fn bare(mut live: Value) -> Value {
     live
 }
 
-/// A failure of a cluster to name its kinds.
-pub(crate) struct Unserved {
+/// An error of API discovery.
+pub(crate) struct DiscoveryError {
     /// The group; `None` when it does not even say its groups.
     pub group: Option<String>,
     pub error: ApiError,
 }
 
 /// The kinds of a cluster.
-pub(crate) struct Kinds {
+pub(crate) struct ListableKinds {
     pub kinds: Vec<Served>,
-    pub failed: Vec<Unserved>,
+    pub failed: Vec<DiscoveryError>,
 }
 
 /// The kinds that can be listed, each in the best version of its group that serves it, as far as the cluster says that unasked:
 /// else in the version that the group prefers.
-pub(crate) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
+pub(crate) async fn listable_kinds(api: &dyn LiveApi, parallelism: usize) -> ListableKinds {
     let mut failed = Vec::new();
-    let mut versions = vec![(0, Version::of("", "v1"))];
+    let mut versions = vec![(0, Version::new("", "v1"))];
     match groups(api).await {
         Ok(groups) => {
-            let kept = groups.into_iter().filter(|group| !is_measured(&group.name));
+            let kept = groups.into_iter().filter(|group| !is_metrics_group(&group.name));
             let ranked = kept.flat_map(|group| group.versions.into_iter().enumerate());
-            versions.extend(ranked.filter(|(rank, version)| *rank == 0 || version.is_told()));
+            versions.extend(ranked.filter(|(rank, version)| *rank == 0 || version.has_kinds()));
         }
-        Err(error) => failed.push(Unserved { group: None, error }),
+        Err(error) => failed.push(DiscoveryError { group: None, error }),
     }
     let asked = versions
         .into_iter()
@@ -233,14 +235,14 @@ pub(crate) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
                     }
                 }
             }
-            Err(error) => failed.push(Unserved { group: Some(group), error }),
+            Err(error) => failed.push(DiscoveryError { group: Some(group), error }),
         }
     }
-    Kinds { kinds: kinds.into_values().map(|(_, kind)| kind).collect(), failed }
+    ListableKinds { kinds: kinds.into_values().map(|(_, kind)| kind).collect(), failed }
 }
 
 /// Groups in which nothing is kept: their objects are measurements, and their server is often away.
-fn is_measured(group: &str) -> bool {
+fn is_metrics_group(group: &str) -> bool {
     group.ends_with("metrics.k8s.io")
 }
 

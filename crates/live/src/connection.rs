@@ -14,7 +14,7 @@ use crate::credentials::Credentials;
 use crate::endpoint::{Address, address, endpoint};
 use crate::gke::{Gke, GkeAccess};
 use crate::hosts::Fleet;
-use crate::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
+use crate::kube::{Bearer, ByteStream, KubeconfigAccess, Kubernetes, Tunnel};
 use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::{Api, ClusterName, Endpoint, Host, Method};
 
@@ -27,14 +27,14 @@ pub struct Options {
     pub gke: GkeAccess,
     /// The stack's GKE cluster; `None` for a stack of `[kubernetes]`.
     pub cluster: Option<ClusterName>,
-    /// Which way leads to its control plane.
+    /// The endpoint of its control plane to use.
     pub endpoint: Endpoint,
     /// The cluster of a stack of `[kubernetes]`.
     pub kubernetes: Option<KubeconfigAccess>,
     /// The hosts of a stack without Kubernetes.
     pub hosts: Vec<Host>,
     /// Hosts that do not exist any more.
-    pub gone: Vec<String>,
+    pub removed_hosts: Vec<String>,
     /// Kubernetes APIs of this process; asked before the network.
     pub in_process_kubernetes: Option<InProcess>,
 }
@@ -65,7 +65,8 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub fn new(options: Options) -> Self {
-        let Options { gke, cluster, endpoint, kubernetes, hosts, gone, in_process_kubernetes } = options;
+        let Options { gke, cluster, endpoint, kubernetes, hosts, removed_hosts, in_process_kubernetes } =
+            options;
         let credentials = Arc::<Credentials>::default();
         Self {
             gke: Gke::new(gke, Arc::clone(&credentials)),
@@ -75,7 +76,7 @@ impl Connection {
             kubeconfig: kubernetes,
             in_process: in_process_kubernetes,
             kubernetes: Mutex::new(None),
-            fleet: Fleet::of(&hosts, gone),
+            fleet: Fleet::of(&hosts, removed_hosts),
         }
     }
 
@@ -86,7 +87,7 @@ impl Connection {
             return Ok(client.clone());
         }
         let client = match (&self.cluster, &self.kubeconfig) {
-            (Some(cluster), _) => self.of_gke(cluster, request).await?,
+            (Some(cluster), _) => self.gke_client(cluster, request).await?,
             (None, Some(access)) => Kubernetes::kubeconfig(access)
                 .await
                 .map_err(|why| request.failed(Class::Unauthenticated, why))?,
@@ -96,7 +97,7 @@ impl Connection {
         Ok(client)
     }
 
-    async fn of_gke(&self, name: &ClusterName, request: &Request) -> Result<Kubernetes, ApiError> {
+    async fn gke_client(&self, name: &ClusterName, request: &Request) -> Result<Kubernetes, ApiError> {
         let asked = self.gke.send(&Request::get(Api::Gke, format!("/v1/{}", name.path()))).await;
         let cluster = asked.map_err(|error| match error.class {
             Class::NotFound => {
@@ -120,27 +121,27 @@ impl Connection {
         }
         let bearer = match self.gke.access() {
             GkeAccess::Google => Bearer::Google(Arc::clone(&self.credentials)),
-            GkeAccess::Loopback { token: Some(token), .. } => Bearer::Known(token.clone()),
+            GkeAccess::Loopback { token: Some(token), .. } => Bearer::Token(token.clone()),
             GkeAccess::Loopback { .. } | GkeAccess::InProcess(_) => Bearer::Any,
         };
         Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(Class::Other, why))
     }
 
-    /// Sends to the cluster; what does not reach it makes the next request look the cluster up again.
+    /// Sends to the cluster. A request that does not reach it makes the next one look the cluster up again.
     async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
         let client = self.kubernetes(request).await?;
-        let result = self.noted(client.send(request).await).await;
+        let result = self.reset_if_unreached(client.send(request).await).await;
         match result {
             // A cluster that was made anew has another authority; nothing was sent.
             Err(error) if error.class == Class::Untrusted && self.cluster.is_some() => {
                 let client = self.kubernetes(request).await?;
-                self.noted(client.send(request).await).await
+                self.reset_if_unreached(client.send(request).await).await
             }
             result => result,
         }
     }
 
-    async fn noted<T: Send>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
+    async fn reset_if_unreached<T: Send>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
         let unreached = |error: &ApiError| {
             let astray = matches!(error.class, Class::Unavailable | Class::Lost) && error.status.is_none();
             astray || matches!(error.class, Class::Unauthenticated | Class::Untrusted)
@@ -159,27 +160,27 @@ impl Connection {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward");
         let client = self.kubernetes(&Request::get(Api::Kubernetes, path)).await?;
         let result = client.tunnel(namespace, pod, port).await;
-        self.noted(result).await
+        self.reset_if_unreached(result).await
     }
 
-    async fn follow_kubernetes(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+    async fn stream_kubernetes(&self, request: &Request) -> Result<ByteStream, ApiError> {
         let client = self.kubernetes(request).await?;
-        let result = client.follow(request).await;
-        self.noted(result).await
+        let result = client.stream(request).await;
+        self.reset_if_unreached(result).await
     }
 
     /// Returns true if the clusters are simulated in this process: their pods run no programs.
-    pub fn is_imitated(&self) -> bool {
+    pub fn is_simulated(&self) -> bool {
         self.in_process.is_some()
     }
 
-    /// Passes over hosts that cannot be used, from now on: for who only looks.
-    pub fn tolerate(&self) {
+    /// Skips hosts that cannot be used, from now on: for commands that only read.
+    pub fn skip_unreachable_hosts(&self) {
         self.fleet.iter().for_each(Fleet::tolerate);
     }
 
-    /// Why hosts were passed over.
-    pub fn missed(&self) -> Vec<ApiError> {
+    /// Returns the errors of skipped hosts.
+    pub fn skipped_hosts(&self) -> Vec<ApiError> {
         self.fleet.iter().flat_map(Fleet::missed).collect()
     }
 
@@ -205,20 +206,20 @@ impl LiveApi for Connection {
         self.send_one(request).boxed()
     }
 
-    fn visits(&self, hosts: &[Host]) -> bool {
+    fn add_hosts(&self, hosts: &[Host]) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| fleet.visits(hosts))
     }
 
-    /// Objects on a host are looked at again and again: the agent watches nothing.
-    fn can_follow(&self) -> bool {
+    /// Objects on a host are polled: the agent watches nothing.
+    fn can_stream(&self) -> bool {
         self.fleet.is_none()
     }
 
-    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
         async move {
             match &self.fleet {
                 Some(fleet) => fleet.follow(request).await,
-                None => self.follow_kubernetes(&request).await,
+                None => self.stream_kubernetes(&request).await,
             }
         }
         .boxed()
@@ -280,7 +281,7 @@ mod tests {
             endpoint: Endpoint::Auto,
             kubernetes: None,
             hosts: Vec::new(),
-            gone: Vec::new(),
+            removed_hosts: Vec::new(),
             in_process_kubernetes: Some(find),
         })
     }

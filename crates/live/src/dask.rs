@@ -41,7 +41,7 @@ pub async fn versions(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Opt
 }
 
 /// Asks a scheduler behind a port of this machine.
-pub async fn versions_here(port: u16) -> Option<Versions> {
+pub async fn versions_on_port(port: u16) -> Option<Versions> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
     versions(&mut stream).await
 }

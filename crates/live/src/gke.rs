@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::answer::Answer;
 use crate::credentials::Credentials;
 use crate::environment::environment;
-use crate::proxy::{self, Via};
+use crate::proxy::{self, UsedProxy};
 use crate::shape::Media;
 use crate::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
 use crate::trust::{Trust, is_untrusted};
@@ -99,7 +99,7 @@ impl Gke {
         let answer = match &self.access {
             GkeAccess::InProcess(router) => {
                 let sent = in_process(router, request);
-                tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| late(request))??
+                tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| timed_out(request))??
             }
             GkeAccess::Loopback { url, token } => {
                 let token = token.iter().map(|token| (http::header::AUTHORIZATION, token.clone()));
@@ -111,7 +111,7 @@ impl Gke {
                 let answer = self.network(host(request.api), headers, request).await?;
                 match bearer.filter(|_| answer.status == 401) {
                     // Nothing was done. A token ends early when the key is replaced or this machine has slept.
-                    Some(bearer) if self.credentials.refused(&bearer).await => {
+                    Some(bearer) if self.credentials.discard(&bearer).await => {
                         let headers = self.credentials.headers(request).await?;
                         self.network(host(request.api), headers, request).await?
                     }
@@ -150,7 +150,7 @@ impl Gke {
         }
         let response = builder.send().await.map_err(|error| transport_error(request, base, error))?;
         let status = response.status().as_u16();
-        let media = Media::of(response.headers());
+        let media = Media::from_headers(response.headers());
         let body = bounded(request, reqwest::Body::from(response)).await?;
         Ok(Answer { status, media, body })
     }
@@ -164,7 +164,7 @@ impl Gke {
         match self.access {
             // A proxy of the environment must not be asked for what is on this machine.
             GkeAccess::Loopback { .. } => builder.no_proxy().build(),
-            GkeAccess::Google | GkeAccess::InProcess(_) => proxy::of_environment(builder).build(),
+            GkeAccess::Google | GkeAccess::InProcess(_) => proxy::with_environment_proxy(builder).build(),
         }
     }
 }
@@ -178,14 +178,14 @@ fn host(api: Api) -> &'static str {
     }
 }
 
-fn late(request: &Request) -> ApiError {
+fn timed_out(request: &Request) -> ApiError {
     request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))
 }
 
 /// The proxy between here and a server.
-fn via(base: &str) -> Option<Via> {
+fn used_proxy(base: &str) -> Option<UsedProxy> {
     let server = base.parse::<http::Uri>().ok()?;
-    proxy::named(&environment, &server).map(|proxy| Via::of(&proxy, "HTTPS_PROXY"))
+    proxy::proxy_for(&environment, &server).map(|proxy| UsedProxy::new(&proxy, "HTTPS_PROXY"))
 }
 
 fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiError {
@@ -194,16 +194,16 @@ fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiE
         request.failed(Class::Invalid, causes(&error))
     } else if is_untrusted(&error) {
         let why = causes(&error);
-        let why = via(base).map_or(why.clone(), |via| via.explains(host, &why));
+        let why = used_proxy(base).map_or(why.clone(), |proxy| proxy.explain(host, &why));
         request.untrusted(host, &why, Trust::Public)
     } else if error.is_connect() {
         let why = causes(&error);
-        match via(base) {
-            Some(via) => via.unconnected(request, host, &why),
+        match used_proxy(base) {
+            Some(proxy) => proxy.connection_error(request, host, &why),
             None => request.failed(Class::Unavailable, why),
         }
     } else if error.is_timeout() {
-        late(request)
+        timed_out(request)
     } else {
         request.unanswered(causes(&error))
     }

@@ -26,7 +26,7 @@ use tower::{BoxError, ServiceBuilder};
 use crate::answer::Answer;
 use crate::credentials::Credentials;
 use crate::environment::environment;
-use crate::proxy::{self, Via};
+use crate::proxy::{self, UsedProxy};
 use crate::shape::Media;
 use crate::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
 use crate::trust::{Trust, is_untrusted};
@@ -73,69 +73,71 @@ impl KubeconfigAccess {
 
 /// Programs and files that a kubeconfig refers to, on the machine that reads it.
 #[derive(Clone, Debug, Default)]
-pub struct Leads {
+pub struct KubeconfigReferences {
     /// Programs that are run: exec plugins, and what an `auth-provider` runs.
     pub programs: Vec<String>,
     /// Files whose content is sent to a server, or trusted.
     pub files: Vec<PathBuf>,
 }
 
-/// Why a kubeconfig's way to its cluster is not to be relied on.
+/// Reasons why the connection of a kubeconfig is not secure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum InsecureAccess {
     /// `insecure-skip-tls-verify`: whoever is in between can read and answer.
-    Unverified(String),
+    UnverifiedTls(String),
     /// Plain HTTP.
-    Plain(String),
+    PlainHttp(String),
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for InsecureAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unverified(server) => {
+            Self::UnverifiedTls(server) => {
                 write!(
                     f,
                     "the kubeconfig turns off certificate checks for {server} (insecure-skip-tls-verify)"
                 )
             }
-            Self::Plain(server) => write!(f, "the kubeconfig reaches {server} over plain HTTP"),
+            Self::PlainHttp(server) => write!(f, "the kubeconfig reaches {server} over plain HTTP"),
         }
     }
 }
 
 impl KubeconfigAccess {
     /// Returns the programs and files that it refers to; none where it cannot be read, which is reported elsewhere.
-    pub fn leads_to(&self) -> Leads {
-        let Ok(file) = self.file() else { return Leads::default() };
-        let mut leads = Leads::default();
+    pub fn references(&self) -> KubeconfigReferences {
+        let Ok(file) = self.file() else { return KubeconfigReferences::default() };
+        let mut references = KubeconfigReferences::default();
         for user in file.auth_infos.into_iter().filter_map(|user| user.auth_info) {
             let plugin = user.exec.map(|exec| exec.command.unwrap_or_else(|| "exec".to_owned()));
             let provider =
                 || user.auth_provider.and_then(|provider| provider.config.get("cmd-path").cloned());
-            leads.programs.extend(plugin.or_else(provider));
+            references.programs.extend(plugin.or_else(provider));
             let files = [user.token_file, user.client_certificate, user.client_key];
-            leads.files.extend(files.into_iter().flatten().map(PathBuf::from));
+            references.files.extend(files.into_iter().flatten().map(PathBuf::from));
         }
         let clusters = file.clusters.into_iter().filter_map(|cluster| cluster.cluster);
-        leads.files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
-        leads
+        references
+            .files
+            .extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
+        references
     }
 
-    /// Returns doubts about the way to the cluster; none where the file cannot be read, which is reported elsewhere.
-    pub fn doubts(&self) -> Vec<Doubt> {
+    /// Returns why the connection to the cluster is not secure; none where the file cannot be read, which is reported elsewhere.
+    pub fn insecure_access(&self) -> Vec<InsecureAccess> {
         let Ok(file) = self.file() else { return Vec::new() };
         let Some(cluster) = cluster_of(&file, self.context.as_ref()) else { return Vec::new() };
         let server = cluster.server.clone().unwrap_or_default();
         let url = server.parse().ok();
         let shown = url.as_ref().map_or_else(|| "its server".to_owned(), bare_url);
-        let mut doubts = Vec::new();
+        let mut insecure_access = Vec::new();
         if cluster.insecure_skip_tls_verify == Some(true) {
-            doubts.push(Doubt::Unverified(shown.clone()));
+            insecure_access.push(InsecureAccess::UnverifiedTls(shown.clone()));
         }
         if url.as_ref().is_some_and(|url| !is_private(url)) {
-            doubts.push(Doubt::Plain(shown));
+            insecure_access.push(InsecureAccess::PlainHttp(shown));
         }
-        doubts
+        insecure_access
     }
 }
 
@@ -145,7 +147,7 @@ fn bare_url(url: &http::Uri) -> String {
     format!("{}://{}{port}", url.scheme_str().unwrap_or("?"), url.host().unwrap_or("?"))
 }
 
-/// Returns true if nobody on the way can read the requests: over TLS, or within this machine.
+/// Returns true if nobody in between can read the requests: over TLS, or within this machine.
 fn is_private(url: &http::Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -177,7 +179,7 @@ fn entries_of(file: &Kubeconfig, context: Option<&String>) -> String {
 }
 
 /// Returns the problem with a part of a kubeconfig that is given in base64 or as the path of a file.
-fn data_trouble(field: &str, error: &LoadDataError) -> String {
+fn data_problem(field: &str, error: &LoadDataError) -> String {
     match error {
         LoadDataError::DecodeBase64(_) => format!("its `{field}-data` is not base64"),
         LoadDataError::ReadFile(error, path) => {
@@ -188,7 +190,7 @@ fn data_trouble(field: &str, error: &LoadDataError) -> String {
 }
 
 /// Returns the problem with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
-fn kubeconfig_trouble(error: &KubeconfigError) -> String {
+fn kubeconfig_problem(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(error) => match error.location() {
             Some(at) => {
@@ -198,16 +200,16 @@ fn kubeconfig_trouble(error: &KubeconfigError) -> String {
         },
         KubeconfigError::ParseClusterUrl(_) => "its `server` is not a URL".to_owned(),
         KubeconfigError::ParseProxyUrl(_) => "its `proxy-url` is not a URL".to_owned(),
-        KubeconfigError::LoadClientKey(error) => data_trouble("client-key", error),
-        KubeconfigError::LoadClientCertificate(error) => data_trouble("client-certificate", error),
-        KubeconfigError::LoadCertificateAuthority(error) => data_trouble("certificate-authority", error),
+        KubeconfigError::LoadClientKey(error) => data_problem("client-key", error),
+        KubeconfigError::LoadClientCertificate(error) => data_problem("client-certificate", error),
+        KubeconfigError::LoadCertificateAuthority(error) => data_problem("certificate-authority", error),
         KubeconfigError::ParseCertificates(_) => "its `certificate-authority` is not PEM".to_owned(),
         other => causes(other),
     }
 }
 
-/// Why there are no credentials, without what the plugin was given and what it printed: that is where the token is.
-fn auth_trouble(error: &AuthError) -> String {
+/// Returns why there are no credentials, without the input and output of the plugin: they contain the token.
+fn auth_problem(error: &AuthError) -> String {
     let plugin = "the credential plugin of the kubeconfig";
     match error {
         AuthError::AuthExecRun { out, .. } => {
@@ -228,11 +230,11 @@ fn auth_trouble(error: &AuthError) -> String {
     }
 }
 
-/// Why a client could not be made of a kubeconfig.
-fn client_trouble(error: &kube::Error) -> String {
+/// Returns why a client could not be made from a kubeconfig.
+fn client_problem(error: &kube::Error) -> String {
     match error {
-        kube::Error::Auth(error) => auth_trouble(error),
-        kube::Error::InferKubeconfig(error) => kubeconfig_trouble(error),
+        kube::Error::Auth(error) => auth_problem(error),
+        kube::Error::InferKubeconfig(error) => kubeconfig_problem(error),
         kube::Error::ProxyProtocolUnsupported { proxy_url }
         | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => {
             format!(
@@ -254,38 +256,38 @@ pub enum Bearer {
     /// A sandbox takes any.
     Any,
     /// A sandbox that asks for its own.
-    Known(http::HeaderValue),
+    Token(http::HeaderValue),
 }
 
 /// Settings that name a proxy.
-const OF_ENVIRONMENT: &str = "HTTPS_PROXY";
-const OF_KUBECONFIG: &str = "proxy-url of the kubeconfig";
+const ENVIRONMENT_SETTING: &str = "HTTPS_PROXY";
+const KUBECONFIG_SETTING: &str = "proxy-url of the kubeconfig";
 
 /// The client of one cluster.
 #[derive(Clone)]
 pub struct Kubernetes {
     transport: Transport,
     bearer: Bearer,
-    way: Way,
+    route: Route,
 }
 
 /// The details of a connection that errors name.
 #[derive(Clone, Debug, Default)]
-struct Way {
+struct Route {
     /// `host:port`.
     server: String,
-    via: Option<Via>,
+    proxy: Option<UsedProxy>,
     trust: Trust,
 }
 
-impl Way {
-    fn told(&self, why: &str) -> String {
-        self.via.as_ref().map_or_else(|| why.to_owned(), |via| via.explains(&self.server, why))
+impl Route {
+    fn explain(&self, why: &str) -> String {
+        self.proxy.as_ref().map_or_else(|| why.to_owned(), |proxy| proxy.explain(&self.server, why))
     }
 
-    fn unconnected(&self, request: &Request, why: &str) -> ApiError {
-        match &self.via {
-            Some(via) => via.unconnected(request, &self.server, why),
+    fn connection_error(&self, request: &Request, why: &str) -> ApiError {
+        match &self.proxy {
+            Some(proxy) => proxy.connection_error(request, &self.server, why),
             None => request.failed(Class::Unavailable, why),
         }
     }
@@ -300,7 +302,7 @@ enum Transport {
 impl Kubernetes {
     /// The cluster behind a router of this process.
     pub fn in_process(router: Router) -> Self {
-        Self { transport: Transport::InProcess(router), bearer: Bearer::Any, way: Way::default() }
+        Self { transport: Transport::InProcess(router), bearer: Bearer::Any, route: Route::default() }
     }
 
     /// A GKE cluster: its address (`34.1.2.3`, or `127.0.0.1:4443` on a sandbox) and its certificate
@@ -312,7 +314,7 @@ impl Kubernetes {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
             .map_err(|_| format!("the cluster's endpoint {endpoint:?} is not an address"))?;
-        let proxy = proxy::named(&environment, &url);
+        let proxy = proxy::proxy_for(&environment, &url);
         Self::through(url, authority, bearer, proxy)
     }
 
@@ -326,7 +328,7 @@ impl Kubernetes {
         config.root_cert = authority.map(certificates).transpose()?;
         config.proxy_url = proxy;
         let trust = if authority.is_some() { Trust::Cluster } else { Trust::Public };
-        Self::network(config, bearer, OF_ENVIRONMENT, trust)
+        Self::network(config, bearer, ENVIRONMENT_SETTING, trust)
     }
 
     /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
@@ -339,21 +341,21 @@ impl Kubernetes {
         let what =
             path.as_ref().map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
         let file =
-            access.file().map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+            access.file().map_err(|error| format!("cannot use {what}: {}", kubeconfig_problem(&error)))?;
         let what = format!("{what}{}", entries_of(&file, context.as_ref()));
         let own = cluster_of(&file, context.as_ref()).and_then(|cluster| cluster.proxy_url.clone());
         let own = own.filter(|proxy| !proxy.is_empty());
         let config = Config::from_custom_kubeconfig(file, &options).await;
         let mut config =
-            config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+            config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_problem(&error)))?;
         // kube asks NO_PROXY for the proxy's name, not the server's.
         config.proxy_url = match &own {
             Some(own) => {
                 Some(own.parse().map_err(|_| format!("cannot use {what}: its `proxy-url` is not a URL"))?)
             }
-            None => proxy::named(&environment, &config.cluster_url),
+            None => proxy::proxy_for(&environment, &config.cluster_url),
         };
-        let named_by = if own.is_some() { OF_KUBECONFIG } else { OF_ENVIRONMENT };
+        let named_by = if own.is_some() { KUBECONFIG_SETTING } else { ENVIRONMENT_SETTING };
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
             let server = bare_url(&config.cluster_url);
             return Err(format!(
@@ -372,14 +374,14 @@ impl Kubernetes {
         trust: Trust,
     ) -> Result<Self, String> {
         config.default_retry = false;
-        let way = Way {
+        let route = Route {
             server: config.cluster_url.authority().map(ToString::to_string).unwrap_or_default(),
-            via: config.proxy_url.as_ref().map(|proxy| Via::of(proxy, named_by)),
+            proxy: config.proxy_url.as_ref().map(|proxy| UsedProxy::new(proxy, named_by)),
             trust,
         };
         config.proxy_url = config.proxy_url.map(proxy::for_kube).transpose()?;
-        let client = client(config).map_err(|error| client_trouble(&error))?;
-        Ok(Self { transport: Transport::Network(client), bearer, way })
+        let client = client(config).map_err(|error| client_problem(&error))?;
+        Ok(Self { transport: Transport::Network(client), bearer, route })
     }
 
     /// Sends one request, once.
@@ -390,19 +392,19 @@ impl Kubernetes {
         let sent = async {
             match &self.transport {
                 Transport::InProcess(router) => in_process(router, request).await,
-                Transport::Network(client) => self.over(client, request).await,
+                Transport::Network(client) => self.send_over(client, request).await,
             }
         };
-        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
-        let answer = tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| late())??;
+        let timed_out = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let answer = tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| timed_out())??;
         request.read(answer)
     }
 
-    async fn over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
+    async fn send_over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
         let response = self.open(client, request).await?;
         let (parts, body) = response.into_parts();
         let body = bounded(request, body).await?;
-        Ok(Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body })
+        Ok(Answer { status: parts.status.as_u16(), media: Media::from_headers(&parts.headers), body })
     }
 
     async fn open(&self, client: &Client, request: &Request) -> Result<http::Response<Body>, ApiError> {
@@ -412,11 +414,11 @@ impl Kubernetes {
             http.headers_mut().insert(http::header::AUTHORIZATION, value.clone());
         }
         let sent = client.send(http.map(Body::from)).await;
-        let response = sent.map_err(|error| transport_error(request, &error, &self.way))?;
+        let response = sent.map_err(|error| transport_error(request, &error, &self.route))?;
         if let (Bearer::Google(credentials), Some(value)) = (&self.bearer, &bearer)
             && response.status() == http::StatusCode::UNAUTHORIZED
         {
-            credentials.refused(value).await;
+            credentials.discard(value).await;
         }
         Ok(response)
     }
@@ -425,7 +427,7 @@ impl Kubernetes {
     async fn authorization(&self, request: &Request) -> Result<Option<http::HeaderValue>, ApiError> {
         let token = match &self.bearer {
             Bearer::Kubeconfig => return Ok(None),
-            Bearer::Known(value) => return Ok(Some(value.clone())),
+            Bearer::Token(value) => return Ok(Some(value.clone())),
             Bearer::Any => "sandbox".to_owned(),
             Bearer::Google(credentials) => return credentials.bearer(request).await.map(Some),
         };
@@ -439,22 +441,22 @@ impl Kubernetes {
     ///
     /// # Errors
     /// As [`send`](Self::send), up to the first byte. What breaks later is in the stream.
-    pub async fn follow(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
-        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+    pub async fn stream(&self, request: &Request) -> Result<ByteStream, ApiError> {
+        let timed_out = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
         let opened = async {
             match &self.transport {
                 Transport::InProcess(router) => {
                     let response = in_process_open(router, request).await?;
-                    Ok(response.map(|body| body.into_data_stream().map(told).boxed()))
+                    Ok(response.map(|body| body.into_data_stream().map(as_text).boxed()))
                 }
                 Transport::Network(client) => {
                     let response = self.open(client, request).await?;
-                    Ok(response.map(|body| body.into_data_stream().map(told).boxed()))
+                    Ok(response.map(|body| body.into_data_stream().map(as_text).boxed()))
                 }
             }
         };
         let (parts, mut bytes) =
-            tokio::time::timeout(TIMEOUT, opened).await.map_err(|_| late())??.into_parts();
+            tokio::time::timeout(TIMEOUT, opened).await.map_err(|_| timed_out())??.into_parts();
         if parts.status.is_success() {
             return Ok(bytes);
         }
@@ -465,9 +467,10 @@ impl Kubernetes {
                 break;
             }
         }
-        let answer = Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body };
+        let answer =
+            Answer { status: parts.status.as_u16(), media: Media::from_headers(&parts.headers), body };
         // It is no success, so it cannot be read as one.
-        Err(request.read(answer).err().unwrap_or_else(late))
+        Err(request.read(answer).err().unwrap_or_else(timed_out))
     }
 
     /// Connects to a port of a pod, through the API server. A connection of its own for each stream: what one of them
@@ -483,16 +486,16 @@ impl Kubernetes {
         };
         let client = match self.authorization(&request).await? {
             None => client.clone(),
-            Some(value) => authorized(client.clone(), value),
+            Some(value) => with_authorization(client.clone(), value),
         };
         let pods: kube::Api<Pod> = kube::Api::namespaced(client, namespace);
-        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let timed_out = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
         let opened = tokio::time::timeout(TIMEOUT, pods.portforward(pod, &[port])).await;
-        let opened = opened.map_err(|_| late())?;
-        let mut forwarder = opened.map_err(|error| not_switched(&request, &error, &self.way))?;
-        let (stream, trouble) = (forwarder.take_stream(port), forwarder.take_error(port));
-        match stream.zip(trouble) {
-            Some((stream, trouble)) => Ok(Tunnel { stream, trouble: trouble.boxed(), forwarder }),
+        let opened = opened.map_err(|_| timed_out())?;
+        let mut forwarder = opened.map_err(|error| upgrade_error(&request, &error, &self.route))?;
+        let (stream, error) = (forwarder.take_stream(port), forwarder.take_error(port));
+        match stream.zip(error) {
+            Some((stream, error)) => Ok(Tunnel { stream, error: error.boxed(), forwarder }),
             None => Err(request.failed(Class::Other, "the connection has no stream")),
         }
     }
@@ -521,9 +524,9 @@ fn client(config: Config) -> Result<Client, kube::Error> {
 }
 
 /// The body of an answer, piece by piece.
-pub type BytesAsTheyCome = BoxStream<'static, Result<Bytes, String>>;
+pub type ByteStream = BoxStream<'static, Result<Bytes, String>>;
 
-fn told<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
+fn as_text<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
     piece.map_err(|error| causes(&error))
 }
 
@@ -531,8 +534,8 @@ fn told<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<Bytes
 pub struct Tunnel {
     /// The bytes, both ways.
     pub stream: DuplexStream,
-    /// Says why the pod's side cannot be used, when that side says so: nobody listens on the port.
-    pub trouble: BoxFuture<'static, Option<String>>,
+    /// Returns why the pod's side cannot be used, if that side reports it: nobody listens on the port.
+    pub error: BoxFuture<'static, Option<String>>,
     forwarder: Portforwarder,
 }
 
@@ -543,7 +546,7 @@ impl Drop for Tunnel {
 }
 
 /// Returns the client with an `Authorization` header on each request.
-fn authorized(client: Client, value: http::HeaderValue) -> Client {
+fn with_authorization(client: Client, value: http::HeaderValue) -> Client {
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
         let client = client.clone();
         request.headers_mut().insert(http::header::AUTHORIZATION, value.clone());
@@ -552,8 +555,8 @@ fn authorized(client: Client, value: http::HeaderValue) -> Client {
     Client::new(service, "default")
 }
 
-/// Why a connection was not handed over, in the server's own words where it has any.
-fn not_switched(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
+/// Returns the error of a connection that was not upgraded, in the server's own words where it has any.
+fn upgrade_error(request: &Request, error: &kube::Error, route: &Route) -> ApiError {
     let refused = |status: u16, body: Vec<u8>| {
         let read = request.read(Answer { status, media: Media::Other, body });
         read.err().unwrap_or_else(|| request.failed(Class::Other, causes(error)))
@@ -563,19 +566,21 @@ fn not_switched(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
         kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => {
             refused(status.as_u16(), Vec::new())
         }
-        _ => transport_error(request, error, way),
+        _ => transport_error(request, error, route),
     }
 }
 
-fn transport_error(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
+fn transport_error(request: &Request, error: &kube::Error, route: &Route) -> ApiError {
     match error {
-        kube::Error::Auth(error) => request.failed(Class::Unauthenticated, auth_trouble(error)),
+        kube::Error::Auth(error) => request.failed(Class::Unauthenticated, auth_problem(error)),
         kube::Error::Service(cause) if cause.is::<AuthError>() => {
-            let told = cause.downcast_ref().map(auth_trouble).unwrap_or_default();
-            request.failed(Class::Unauthenticated, told)
+            let problem = cause.downcast_ref().map(auth_problem).unwrap_or_default();
+            request.failed(Class::Unauthenticated, problem)
         }
-        _ if is_untrusted(error) => request.untrusted(&way.server, &way.told(&causes(error)), way.trust),
-        _ if is_connect(error) => way.unconnected(request, &causes(error)),
+        _ if is_untrusted(error) => {
+            request.untrusted(&route.server, &route.explain(&causes(error)), route.trust)
+        }
+        _ if is_connect(error) => route.connection_error(request, &causes(error)),
         _ => request.unanswered(causes(error)),
     }
 }

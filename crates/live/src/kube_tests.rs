@@ -107,7 +107,7 @@ async fn a_kubeconfig_gives_address_authority_and_token() {
 }
 
 /// The client, or the first refusal, for a kubeconfig with this cluster and user.
-async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<Doubt>) {
+async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<InsecureAccess>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let file = tempfile::NamedTempFile::new().unwrap();
     let text = json!({
@@ -117,12 +117,12 @@ async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<Doubt
     });
     std::fs::write(file.path(), text.to_string()).unwrap();
     let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
-    let doubts = access.doubts();
+    let insecure = access.insecure_access();
     let sent = match Kubernetes::kubeconfig(&access).await {
         Ok(client) => client.send(&patch()).await.map_err(|error| error.to_string()),
         Err(why) => Err(why),
     };
-    (sent, doubts)
+    (sent, insecure)
 }
 
 #[tokio::test]
@@ -134,27 +134,27 @@ async fn credentials_go_to_nobody_who_can_be_listened_to() {
         json!({"username": "u", "password": "CANARY"}),
         json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}}),
     ] {
-        let (sent, doubts) = tried(plain.clone(), user).await;
+        let (sent, insecure) = tried(plain.clone(), user).await;
         let why = sent.unwrap_err();
         assert!(
             why.contains("not sent unencrypted to http://10.255.255.1:1") && !why.contains("CANARY"),
             "{why}"
         );
-        assert_eq!(doubts, [Doubt::Plain("http://10.255.255.1:1".into())]);
+        assert_eq!(insecure, [InsecureAccess::PlainHttp("http://10.255.255.1:1".into())]);
     }
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, echo()).await });
-    let (sent, doubts) = tried(json!({"server": url}), json!({"token": "here"})).await;
-    assert_eq!((sent.unwrap()["bearer"].as_str(), doubts), (Some("Bearer here"), Vec::new()));
+    let (sent, insecure) = tried(json!({"server": url}), json!({"token": "here"})).await;
+    assert_eq!((sent.unwrap()["bearer"].as_str(), insecure), (Some("Bearer here"), Vec::new()));
     server.abort();
 }
 
 #[tokio::test]
 async fn a_server_whose_certificate_nobody_checks_is_told() {
     let cluster = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
-    let (_, doubts) = tried(cluster, json!({})).await;
-    assert_eq!(doubts, [Doubt::Unverified("https://127.0.0.1:1".into())]);
+    let (_, insecure) = tried(cluster, json!({})).await;
+    assert_eq!(insecure, [InsecureAccess::UnverifiedTls("https://127.0.0.1:1".into())]);
 }
 
 /// Checks that no message shows the input or output of a plugin, text of a broken file, or a password in an address.
@@ -226,8 +226,8 @@ async fn a_proxy_is_asked_for_the_cluster_with_its_password_and_without_our_toke
         String::from_utf8(head).unwrap()
     });
     let url: http::Uri = "https://34.1.2.3".parse().unwrap();
-    let through = proxy::named(&|name| (name == "HTTPS_PROXY").then(|| named.clone()), &url);
-    let bearer = Bearer::Known(http::HeaderValue::from_static("Bearer CANARY"));
+    let through = proxy::proxy_for(&|name| (name == "HTTPS_PROXY").then(|| named.clone()), &url);
+    let bearer = Bearer::Token(http::HeaderValue::from_static("Bearer CANARY"));
     let client = Kubernetes::through(url, None, bearer, through).unwrap();
     let error = client.send(&Request::get(Api::Kubernetes, "/version")).await.unwrap_err();
     assert!(error.message.contains("the proxy refused it"), "{error}");

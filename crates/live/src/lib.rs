@@ -5,10 +5,10 @@ pub mod admission;
 pub mod answer;
 mod batch;
 pub mod cascade_scope;
-pub mod cause;
 pub mod connection;
 pub mod credentials;
 pub mod dask;
+pub mod denial;
 pub mod endpoint;
 pub mod environment;
 pub mod forward;
@@ -31,12 +31,12 @@ mod transport;
 mod trust;
 pub mod watch;
 
-pub use self::batch::ask;
+pub use self::batch::read_queries;
 pub use self::connection::{Connection, InProcess, Options};
-pub use self::credentials::CURE;
+pub use self::credentials::CREDENTIALS_REMEDY;
 pub use self::gke::GkeAccess;
-pub use self::kube::{Doubt, KubeconfigAccess};
-pub use self::probe::look;
+pub use self::kube::{InsecureAccess, KubeconfigAccess};
+pub use self::probe::probe;
 pub use self::read::{Reading, read};
 pub use self::trust::Trust;
 
@@ -46,7 +46,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use self::kube::BytesAsTheyCome;
+use self::kube::ByteStream;
 
 use model::resource::{Api, Host, Method};
 
@@ -86,7 +86,7 @@ pub enum Class {
     /// 5xx, or refused before it was sent: nothing was done.
     Unavailable,
     /// Not sent: whether the stack's lock is still ours could not be told.
-    Held,
+    LockUnsure,
     /// The reply was lost: it may have been done.
     Lost,
     /// The server's certificate is not trusted: nothing was sent, and no certificate mends itself.
@@ -175,19 +175,19 @@ pub trait LiveApi: Send + Sync {
     /// Sends one request, once. Retries are apply's.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
 
-    /// Takes hosts along that are not in the stack's file any more, and says whether any of them is new to it: then what was
-    /// read before is not all.
-    fn visits(&self, _hosts: &[Host]) -> bool {
+    /// Adds hosts that are not in the stack's file any more. Returns true if any of them is new: then what was read before is
+    /// incomplete.
+    fn add_hosts(&self, _hosts: &[Host]) -> bool {
         false
     }
 
     /// Returns true if answers can be received piece by piece.
-    fn can_follow(&self) -> bool {
+    fn can_stream(&self) -> bool {
         false
     }
 
-    /// Sends a read to the cluster whose answer has no end of its own: its bytes as they come.
-    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+    /// Sends a read to the cluster whose answer has no end of its own: as a stream of bytes.
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
         let error = request.failed(Class::Other, "answers come whole here");
         async move { Err(error) }.boxed()
     }

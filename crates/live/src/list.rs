@@ -15,7 +15,7 @@ const PAGE: u32 = 500;
 const SMALL_PAGE: u32 = 40;
 
 /// From so many namespaces on a kind is looked for in all of the cluster first: two pages cost less than a request for each.
-const MANY: usize = 4;
+const MANY_NAMESPACES: usize = 4;
 
 /// Kinds, each in one namespace or everywhere.
 pub type Collections = BTreeSet<(Gvk, Option<String>)>;
@@ -23,14 +23,14 @@ pub type Collections = BTreeSet<(Gvk, Option<String>)>;
 /// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
 /// (Events, Ingresses of old). What comes first counts.
 #[derive(Default)]
-pub(crate) struct Once {
+pub(crate) struct UniqueObjects {
     pub(crate) by_id: BTreeMap<ObjectId, Value>,
     uids: HashSet<String>,
 }
 
-impl Once {
-    /// Of what a world holds.
-    pub(crate) fn of(by_id: BTreeMap<ObjectId, Value>) -> Self {
+impl UniqueObjects {
+    /// Starts with the objects of a world.
+    pub(crate) fn new(by_id: BTreeMap<ObjectId, Value>) -> Self {
         let uids = by_id.values().filter_map(uid).map(str::to_owned).collect();
         Self { by_id, uids }
     }
@@ -67,12 +67,12 @@ pub async fn list(
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
     let (gvk, items) = match list_in(api, gvk, namespace, None).await? {
         Some(items) => (gvk.clone(), items),
-        None => match list_otherwise(api, gvk, namespace).await? {
+        None => match list_other_version(api, gvk, namespace).await? {
             Some(found) => found,
             None => return Ok(Vec::new()),
         },
     };
-    Ok(named(&gvk, items))
+    Ok(by_id(&gvk, items))
 }
 
 /// Lists objects as [`list`] does, but only those with a label and in this version.
@@ -83,11 +83,11 @@ pub(crate) async fn list_labelled(
     label: &str,
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
     let items = list_in(api, gvk, namespace, Some(label)).await?;
-    Ok(named(gvk, items.unwrap_or_default()))
+    Ok(by_id(gvk, items.unwrap_or_default()))
 }
 
 /// Objects of a kind by their names.
-fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
+fn by_id(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     let named = items.into_iter().filter_map(|mut item| {
         let name = item.pointer("/metadata/name")?.as_str()?.to_owned();
         let namespace = item.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
@@ -104,48 +104,52 @@ fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
 /// The result of a LIST.
 pub(crate) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
 
-/// Collections that are listed at once.
-enum Wanted<'a> {
+/// A query that lists one or more collections.
+enum ListQuery<'a> {
     /// One collection.
-    One(&'a Gvk, Option<&'a str>),
-    /// Those of a kind in so many namespaces that it may be few in all of the cluster.
-    Many(&'a Gvk, BTreeSet<&'a str>),
+    Collection(&'a Gvk, Option<&'a str>),
+    /// The collections of a kind in many namespaces: it is cheaper to list all of the cluster if it has few objects.
+    Kind(&'a Gvk, BTreeSet<&'a str>),
 }
 
-impl<'a> Wanted<'a> {
-    /// Of all collections. Secrets are listed in each namespace: nobody needs those of others.
-    fn of(collections: &'a Collections) -> Vec<Self> {
-        let mut wanted = Vec::new();
+impl<'a> ListQuery<'a> {
+    /// Returns the queries for collections. Secrets are listed in each namespace: nobody needs those of others.
+    fn for_collections(collections: &'a Collections) -> Vec<Self> {
+        let mut queries = Vec::new();
         let mut namespaces: BTreeMap<&Gvk, BTreeSet<&str>> = BTreeMap::new();
         for (gvk, place) in collections {
             match place {
                 Some(namespace) if gvk.kind != "Secret" => {
                     namespaces.entry(gvk).or_default().insert(namespace);
                 }
-                place => wanted.push(Self::One(gvk, place.as_deref())),
+                place => queries.push(Self::Collection(gvk, place.as_deref())),
             }
         }
         for (gvk, namespaces) in namespaces {
-            if namespaces.len() < MANY {
-                wanted.extend(namespaces.into_iter().map(|namespace| Self::One(gvk, Some(namespace))));
+            if namespaces.len() < MANY_NAMESPACES {
+                queries
+                    .extend(namespaces.into_iter().map(|namespace| Self::Collection(gvk, Some(namespace))));
             } else {
-                wanted.push(Self::Many(gvk, namespaces));
+                queries.push(Self::Kind(gvk, namespaces));
             }
         }
-        wanted
+        queries
     }
 
     /// Lists the objects of the kind, or returns the collections to list instead.
     async fn list(self, api: &dyn LiveApi) -> Result<(&'a Gvk, Listed), Vec<Self>> {
         let (gvk, namespaces) = match self {
-            Self::One(gvk, namespace) => return Ok((gvk, list(api, gvk, namespace).await)),
-            Self::Many(gvk, namespaces) => (gvk, namespaces),
+            Self::Collection(gvk, namespace) => return Ok((gvk, list(api, gvk, namespace).await)),
+            Self::Kind(gvk, namespaces) => (gvk, namespaces),
         };
-        let Some(mut few) = few(api, gvk).await else {
-            return Err(namespaces.into_iter().map(|namespace| Self::One(gvk, Some(namespace))).collect());
+        let Some(mut objects) = list_if_small(api, gvk).await else {
+            return Err(namespaces
+                .into_iter()
+                .map(|namespace| Self::Collection(gvk, Some(namespace)))
+                .collect());
         };
-        few.retain(|(object, _)| object.namespace.as_deref().is_some_and(|one| namespaces.contains(one)));
-        Ok((gvk, Ok(few)))
+        objects.retain(|(object, _)| object.namespace.as_deref().is_some_and(|one| namespaces.contains(one)));
+        Ok((gvk, Ok(objects)))
     }
 }
 
@@ -157,22 +161,22 @@ pub(crate) async fn list_all<E>(
     parallelism: usize,
     mut found: impl FnMut(&Gvk, Listed) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut wanted = Wanted::of(collections);
-    while !wanted.is_empty() {
-        let lists = std::mem::take(&mut wanted).into_iter().map(|wanted| wanted.list(api));
+    let mut queries = ListQuery::for_collections(collections);
+    while !queries.is_empty() {
+        let lists = std::mem::take(&mut queries).into_iter().map(|query| query.list(api));
         let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
         while let Some(listed) = lists.next().await {
             match listed {
                 Ok((gvk, listed)) => found(gvk, listed)?,
-                Err(each) => wanted.extend(each),
+                Err(each) => queries.extend(each),
             }
         }
     }
     Ok(())
 }
 
-/// All objects of a kind in the cluster, where two pages hold them. Asked once: what fails is listed otherwise.
-async fn few(api: &dyn LiveApi, gvk: &Gvk) -> Option<Vec<(ObjectId, Value)>> {
+/// Lists all objects of a kind in the cluster if two pages hold them. Tried once: after a failure each namespace is listed.
+async fn list_if_small(api: &dyn LiveApi, gvk: &Gvk) -> Option<Vec<(ObjectId, Value)>> {
     let path = format!("{}?limit={PAGE}", gvk.collection(None));
     let mut page = api.send(Request::get(Api::Kubernetes, path.clone())).await.ok()?;
     let mut items = items_of(&mut page)?;
@@ -189,7 +193,7 @@ async fn few(api: &dyn LiveApi, gvk: &Gvk) -> Option<Vec<(ObjectId, Value)>> {
             return None;
         }
     }
-    Some(named(gvk, items))
+    Some(by_id(gvk, items))
 }
 
 fn items_of(page: &mut Value) -> Option<Vec<Value>> {
@@ -213,21 +217,23 @@ async fn list_in(
 ) -> Result<Option<Vec<Value>>, ApiError> {
     let collection = gvk.collection(namespace);
     match list_pages(api, &collection, label).await {
-        Err(error) if error.is_unknown_path() => match served_kinds::lacks(api, &error, &collection).await? {
-            true => Ok(None),
-            false => Err(error),
-        },
+        Err(error) if error.is_unknown_path() => {
+            match served_kinds::is_unserved(api, &error, &collection).await? {
+                true => Ok(None),
+                false => Err(error),
+            }
+        }
         result => result.map(Some),
     }
 }
 
 /// Items of a kind in the first other version of its group that serves it.
-async fn list_otherwise(
+async fn list_other_version(
     api: &dyn LiveApi,
     gvk: &Gvk,
     namespace: Option<&str>,
 ) -> Result<Option<(Gvk, Vec<Value>)>, ApiError> {
-    for version in served_kinds::in_group(api, &gvk.group).await? {
+    for version in served_kinds::versions_of(api, &gvk.group).await? {
         if version.name == gvk.version {
             continue;
         }

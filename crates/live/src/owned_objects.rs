@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use crate::cascade_scope::{Kinds, Unserved, served};
+use crate::cascade_scope::{DiscoveryError, ListableKinds, listable_kinds};
 use crate::list::{is_applied_by, list_labelled};
 use crate::served_kinds::Served;
 use crate::shape::is_built_in;
@@ -14,7 +14,7 @@ use crate::{ApiError, Class, LiveApi};
 use model::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 #[derive(Debug, Default)]
-pub(crate) struct Marked {
+pub(crate) struct OwnedObjects {
     pub objects: Vec<(ObjectId, Value)>,
     /// Kinds of which not all could be listed.
     pub unlisted: BTreeSet<String>,
@@ -26,28 +26,28 @@ pub(crate) struct Marked {
 ///
 /// # Errors
 /// A kind that the API server itself serves cannot be read.
-pub(crate) async fn marked(
+pub(crate) async fn read_owned(
     api: &dyn LiveApi,
     manager: &str,
     namespaces: &BTreeSet<&str>,
     parallelism: usize,
-) -> Result<Marked, ApiError> {
-    let Kinds { kinds, failed } = served(api, parallelism).await;
-    let mut marked = Marked::default();
-    for Unserved { group, error } in failed {
+) -> Result<OwnedObjects, ApiError> {
+    let ListableKinds { kinds, failed } = listable_kinds(api, parallelism).await;
+    let mut owned = OwnedObjects::default();
+    for DiscoveryError { group, error } in failed {
         let own = group.as_deref().is_none_or(is_built_in);
-        marked.lacks(group.unwrap_or_default(), own, error)?;
+        owned.note_unlisted(group.unwrap_or_default(), own, error)?;
     }
     let lists = kinds.iter().filter(|kind| kind.applied).map(|kind| list_of(api, kind, namespaces));
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
     while let Some((Served { gvk, .. }, found, refused)) = lists.next().await {
         let ours = found.into_iter().filter(|(_, live)| is_applied_by(live, manager));
-        marked.objects.extend(ours);
+        owned.objects.extend(ours);
         if let Some(error) = refused {
-            marked.lacks(gvk.kind.clone(), is_built_in(&gvk.group), error)?;
+            owned.note_unlisted(gvk.kind.clone(), is_built_in(&gvk.group), error)?;
         }
     }
-    Ok(marked)
+    Ok(owned)
 }
 
 /// Objects of a kind, and what kept the rest from being listed.
@@ -77,10 +77,10 @@ async fn list_of<'k>(
     (kind, found, Some(refused))
 }
 
-impl Marked {
+impl OwnedObjects {
     /// A refusal is told, and so is what an aggregated API or the webhook of a definition does not answer: they are others',
     /// and often broken. What the API server does not answer of its own kinds is not known.
-    fn lacks(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
+    fn note_unlisted(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
         if own && error.class != Class::Denied {
             return Err(error);
         }
@@ -156,8 +156,8 @@ mod tests {
     }
 
     async fn found(api: &Fixed) -> Result<(Vec<String>, Vec<String>), Class> {
-        let marked = marked(api, "dask-infra/s", &BTreeSet::from(["team"]), 4).await;
-        let Marked { objects, unlisted } = marked.map_err(|error| error.class)?;
+        let owned = read_owned(api, "dask-infra/s", &BTreeSet::from(["team"]), 4).await;
+        let OwnedObjects { objects, unlisted } = owned.map_err(|error| error.class)?;
         let mut names: Vec<String> = objects.into_iter().map(|(object, _)| object.to_string()).collect();
         names.sort();
         Ok((names, unlisted.into_iter().collect()))

@@ -9,17 +9,17 @@ use crate::environment::environment;
 use model::shell::quoted;
 
 /// Modes that let other users enter a folder, and that let them write into it.
-const ENTER: u32 = 0o077;
-const WRITE: u32 = 0o022;
+const ENTERABLE: u32 = 0o077;
+const WRITABLE: u32 = 0o022;
 
 /// The path that a variable of the environment names; a relative one counts for nothing.
-pub fn named(variable: &str) -> Option<PathBuf> {
+pub fn path_from_env(variable: &str) -> Option<PathBuf> {
     environment(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// The folder with the state of this user's programs. Source: XDG Base Directory Specification.
 pub fn state() -> Option<PathBuf> {
-    named("XDG_STATE_HOME").or_else(|| Some(named("HOME")?.join(".local/state")))
+    path_from_env("XDG_STATE_HOME").or_else(|| Some(path_from_env("HOME")?.join(".local/state")))
 }
 
 /// Creates a folder for the user alone, with its parents, or takes the one that is there. Links and folders that others own or can
@@ -28,7 +28,7 @@ pub fn state() -> Option<PathBuf> {
 /// # Errors
 /// Why there is none.
 pub fn folder(path: &Path) -> Result<PathBuf, String> {
-    checked(path, ENTER, "other users can enter it; run `chmod 700 ")
+    checked(path, ENTERABLE, "other users can enter it; run `chmod 700 ")
 }
 
 /// Makes a folder that other users may read.
@@ -36,7 +36,7 @@ pub fn folder(path: &Path) -> Result<PathBuf, String> {
 /// # Errors
 /// Why there is none.
 pub fn parent(path: &Path) -> Result<PathBuf, String> {
-    checked(path, WRITE, "other users can write into it; run `chmod go-w ")
+    checked(path, WRITABLE, "other users can write into it; run `chmod go-w ")
 }
 
 fn checked(path: &Path, denied: u32, why: &str) -> Result<PathBuf, String> {

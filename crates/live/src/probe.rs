@@ -1,4 +1,4 @@
-//! One look: a read that is not tried again, for waits, which are patient themselves, and for what only shows.
+//! One read that is not tried again, for waits, which try again themselves, and for commands that only show.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use serde_json::Value;
 use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Query;
 
-/// How long something behind the proxy may take: a look has other things to look at.
-const PROXIED: Duration = Duration::from_secs(3);
+/// How long an answer through the API server's proxy may take: the caller has other things to read.
+const PROXY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns what a query finds; `null` for what does not exist. A target behind the API server's proxy may be off, out of
 /// reach or not allowed without harm to the API server. Then the answer is the reason, as text.
 ///
 /// # Errors
 /// The API itself does not answer, or refuses.
-pub async fn look(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
+pub async fn probe(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
     let answer = api.send(Request::get(query.api, &query.path));
     if query.is_proxied() {
         // Where the API server does not reach pods, it says so only when its own dialling has timed out.
-        return Ok(match tokio::time::timeout(PROXIED, answer).await {
+        return Ok(match tokio::time::timeout(PROXY_TIMEOUT, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => Value::String(unasked(&error)),
+            Ok(Err(error)) => Value::String(proxy_failure(&error)),
             Err(_) => Value::String("it does not answer".to_owned()),
         });
     }
@@ -31,7 +31,7 @@ pub async fn look(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
     }
 }
 
-fn unasked(error: &ApiError) -> String {
+fn proxy_failure(error: &ApiError) -> String {
     // The API server's own 404 is a Status; a scheduler's is a page.
     let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
     match error.class {

@@ -15,10 +15,10 @@ use crate::{ApiError, Class, Request};
 use model::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
-pub fn named(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
+pub fn proxy_for(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
     let any = |names: [&str; 2]| names.into_iter().find_map(env).unwrap_or_default();
     let no = any(["NO_PROXY", "no_proxy"]);
-    if is_here(server) || no.split(',').any(|entry| bypasses(entry.trim(), server)) {
+    if is_loopback(server) || no.split(',').any(|entry| bypasses(entry.trim(), server)) {
         return None;
     }
     let matcher = Matcher::builder()
@@ -60,9 +60,9 @@ pub fn for_kube(proxy: http::Uri) -> Result<http::Uri, String> {
 
 /// A client of Google's servers that goes through the proxies of the environment, under the same rules as the client of
 /// clusters.
-pub fn of_environment(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+pub fn with_environment_proxy(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     let found = |url: &reqwest::Url| {
-        let proxy = named(&environment, &url.as_str().parse().ok()?)?;
+        let proxy = proxy_for(&environment, &url.as_str().parse().ok()?)?;
         Some(for_reqwest(&proxy))
     };
     builder.no_proxy().proxy(reqwest::Proxy::custom(found))
@@ -88,12 +88,12 @@ fn host_of(server: &http::Uri) -> &str {
 }
 
 fn port_of(server: &http::Uri) -> u16 {
-    let usual = if server.scheme() == Some(&http::uri::Scheme::HTTP) { 80 } else { 443 };
-    server.port_u16().unwrap_or(usual)
+    let default = if server.scheme() == Some(&http::uri::Scheme::HTTP) { 80 } else { 443 };
+    server.port_u16().unwrap_or(default)
 }
 
 /// Returns true if a server is on this machine: no proxy is used for it.
-fn is_here(server: &http::Uri) -> bool {
+fn is_loopback(server: &http::Uri) -> bool {
     let host = host_of(server);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -104,14 +104,14 @@ fn bypasses(entry: &str, server: &http::Uri) -> bool {
     if entry == "*" {
         return true;
     }
-    let (entry, port) = with_port(entry);
+    let (entry, port) = split_port(entry);
     if entry.is_empty() || port.is_some_and(|port| port != port_of(server)) {
         return false;
     }
     let host = host_of(server);
     if let Ok(address) = host.parse::<IpAddr>() {
         return match entry.split_once('/') {
-            Some((network, length)) => is_in(address, network, length),
+            Some((network, length)) => is_in_network(address, network, length),
             None => entry.parse() == Ok(address),
         };
     }
@@ -122,7 +122,7 @@ fn bypasses(entry: &str, server: &http::Uri) -> bool {
 }
 
 /// `10.0.0.1:443` apart; the colons of an IPv6 address are its own.
-fn with_port(entry: &str) -> (&str, Option<u16>) {
+fn split_port(entry: &str) -> (&str, Option<u16>) {
     let bare = entry.trim_matches(['[', ']']);
     if bare.parse::<IpAddr>().is_ok() || entry.contains('/') {
         return (bare, None);
@@ -133,7 +133,7 @@ fn with_port(entry: &str) -> (&str, Option<u16>) {
     }
 }
 
-fn is_in(address: IpAddr, network: &str, length: &str) -> bool {
+fn is_in_network(address: IpAddr, network: &str, length: &str) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
         IpAddr::V6(address) => (address.to_bits(), 128),
@@ -145,36 +145,38 @@ fn is_in(address: IpAddr, network: &str, length: &str) -> bool {
 }
 
 /// Failures of a connection through a proxy.
-enum Fault {
-    /// It asks who we are; in words.
-    Asks(&'static str),
+enum ProxyError {
+    /// It requires a user and a password; in words.
+    NeedsCredentials(&'static str),
     /// It refused; why, where it says so.
     Refused(Option<String>),
-    /// It is not there; why, where that is known.
-    Away(Option<String>),
-    /// Something behind it; in words.
-    Behind(String),
+    /// It cannot be reached; why, where that is known.
+    Unreachable(Option<String>),
+    /// The connection failed behind it; in words.
+    BehindProxy(String),
 }
 
-impl Fault {
+impl ProxyError {
     /// Source: the words of hyper-util's tunnel and of its `SocksError`.
-    fn of(why: &str) -> Self {
+    fn from_message(why: &str) -> Self {
         match why.split_once("SOCKS error: ") {
             Some((_, why)) if why.contains("authentication") || why.contains("credentials") => {
-                Self::Asks(", or does not accept these")
+                Self::NeedsCredentials(", or does not accept these")
             }
-            Some((_, why)) if why.contains("underlying connection") => Self::Away(None),
+            Some((_, why)) if why.contains("underlying connection") => Self::Unreachable(None),
             Some((_, why)) => Self::Refused(Some(why.to_owned())),
-            None if why.contains("authorization required") => Self::Asks(" (407)"),
+            None if why.contains("authorization required") => Self::NeedsCredentials(" (407)"),
             None if why.contains("tunnel error: unsuccessful") => Self::Refused(None),
-            None if why.contains("tunnel error") => Self::Away(why.rsplit(": ").next().map(str::to_owned)),
-            None => Self::Behind(why.to_owned()),
+            None if why.contains("tunnel error") => {
+                Self::Unreachable(why.rsplit(": ").next().map(str::to_owned))
+            }
+            None => Self::BehindProxy(why.to_owned()),
         }
     }
 
     fn remedy(&self) -> &'static str {
         match self {
-            Self::Asks(_) => {
+            Self::NeedsCredentials(_) => {
                 "put both into the proxy's URL: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT (clusters cannot be reached \
                  through a SOCKS proxy that asks for them)"
             }
@@ -182,8 +184,10 @@ impl Fault {
                 "have the proxy allow this server, or bypass the proxy: NO_PROXY takes hosts, domains, addresses and \
                  networks"
             }
-            Self::Away(_) => "check HTTPS_PROXY (or `proxy-url` of the kubeconfig): nothing answers there",
-            Self::Behind(_) => {
+            Self::Unreachable(_) => {
+                "check HTTPS_PROXY (or `proxy-url` of the kubeconfig): nothing answers there"
+            }
+            Self::BehindProxy(_) => {
                 "for a proxy that intercepts TLS, add its certificate to the system's store (SSL_CERT_FILE); NO_PROXY \
                  lists what bypasses the proxy"
             }
@@ -191,13 +195,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, why) = match self {
-            Self::Asks(how) => return write!(f, "the proxy requires a user and a password{how}"),
-            Self::Behind(why) => return f.write_str(why),
+            Self::NeedsCredentials(how) => return write!(f, "the proxy requires a user and a password{how}"),
+            Self::BehindProxy(why) => return f.write_str(why),
             Self::Refused(why) => ("the proxy refused it", why),
-            Self::Away(why) => ("the proxy cannot be reached", why),
+            Self::Unreachable(why) => ("the proxy cannot be reached", why),
         };
         f.write_str(what)?;
         why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
@@ -206,30 +210,30 @@ impl fmt::Display for Fault {
 
 /// A proxy that requests go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Via {
+pub struct UsedProxy {
     /// `http://host:port`, without its password.
     pub proxy: String,
     /// The setting that names the proxy.
     pub source: &'static str,
 }
 
-impl Via {
-    pub fn of(proxy: &http::Uri, source: &'static str) -> Self {
+impl UsedProxy {
+    pub fn new(proxy: &http::Uri, source: &'static str) -> Self {
         let place = proxy.authority().map(|place| place.as_str().rsplit('@').next().unwrap_or_default());
         let scheme = proxy.scheme_str().unwrap_or("http");
         Self { proxy: format!("{scheme}://{}", place.unwrap_or("?")), source }
     }
 
-    /// Why there is no connection to a server, in which a proxy has a part.
-    pub fn explains(&self, server: &str, why: &str) -> String {
+    /// Explains a failed connection to a server through this proxy.
+    pub fn explain(&self, server: &str, why: &str) -> String {
         let Self { proxy, source } = self;
-        format!("no connection to {server} through {proxy} ({source}): {}", Fault::of(why))
+        format!("no connection to {server} through {proxy} ({source}): {}", ProxyError::from_message(why))
     }
 
     /// The error of a request for which there is no connection to a server.
-    pub fn unconnected(&self, request: &Request, server: &str, why: &str) -> ApiError {
-        let body = Some(json!({ "remedy": Fault::of(why).remedy(), "proxy": self.proxy }));
-        ApiError { body, ..request.failed(Class::Unavailable, self.explains(server, why)) }
+    pub fn connection_error(&self, request: &Request, server: &str, why: &str) -> ApiError {
+        let body = Some(json!({ "remedy": ProxyError::from_message(why).remedy(), "proxy": self.proxy }));
+        ApiError { body, ..request.failed(Class::Unavailable, self.explain(server, why)) }
     }
 }
 
@@ -240,7 +244,7 @@ mod tests {
     fn found(pairs: &[(&str, &str)], server: &str) -> Option<String> {
         let env =
             |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        named(&env, &server.parse().unwrap()).map(|proxy| proxy.to_string())
+        proxy_for(&env, &server.parse().unwrap()).map(|proxy| proxy.to_string())
     }
 
     #[test]
@@ -331,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_a_proxy_says_is_told_with_its_name_and_without_its_password() {
-        let via = Via::of(&"http://ada:CANARY@proxy.example:3128/".parse().unwrap(), "HTTPS_PROXY");
+        let via = UsedProxy::new(&"http://ada:CANARY@proxy.example:3128/".parse().unwrap(), "HTTPS_PROXY");
         for (why, expect) in [
             (
                 "client error (Connect): tunnel error: proxy authorization required",
@@ -350,7 +354,7 @@ mod tests {
             ("SOCKS error: failed to create underlying connection", "the proxy cannot be reached"),
             ("SOCKS error: connection not allowed", "the proxy refused it: connection not allowed"),
         ] {
-            let said = via.explains("34.1.2.3:443", why);
+            let said = via.explain("34.1.2.3:443", why);
             let start = "no connection to 34.1.2.3:443 through http://proxy.example:3128 (HTTPS_PROXY): ";
             assert!(said.starts_with(start) && said.ends_with(expect) && !said.contains("CANARY"), "{said}");
         }

@@ -7,10 +7,10 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::endpoint::endpoint;
-use crate::list::{Collections, Listed, Once, is_applied_by, list_all};
-use crate::owned_objects::marked;
+use crate::list::{Collections, Listed, UniqueObjects, is_applied_by, list_all};
+use crate::owned_objects::read_owned;
 use crate::pool_sizes::{count_missing_nodes, instance_group_sizes};
-use crate::record::{self, Found};
+use crate::record::{self, StoredRecord};
 use crate::retry::{Patience, get};
 use crate::{ApiError, Class, LiveApi, Request};
 use model::record::Record;
@@ -22,7 +22,7 @@ pub struct Reading {
     /// The live state.
     pub world: World,
     /// The request that failed, when a place could not be read.
-    pub trouble: Option<ApiError>,
+    pub error: Option<ApiError>,
     /// Collections that were listed as a whole.
     pub listed: Collections,
 }
@@ -30,18 +30,18 @@ pub struct Reading {
 /// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
 /// read as well, so that what is no longer in the file is found.
 pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Reading {
-    let mut reading = Reading { world: World::empty(), trouble: None, listed: Collections::new() };
+    let mut reading = Reading { world: World::empty(), error: None, listed: Collections::new() };
     if let Some(name) = &read_set.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
                 match crate::cascade_scope::elsewhere(api, name, &read_set.owner).await {
                     Ok(elsewhere) => reading.world.elsewhere = elsewhere,
-                    Err(error) => reading.cannot(error),
+                    Err(error) => reading.set_unreadable(error),
                 }
                 return reading;
             }
             Err(error) => {
-                reading.cannot(error);
+                reading.set_unreadable(error);
                 return reading;
             }
             Ok(cluster) => {
@@ -57,20 +57,20 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
             }
         }
     }
-    let inside = read_inside(api, read_set, parallelism);
+    let inside = read_contents(api, read_set, parallelism);
     let sizes = instance_group_sizes(api, &reading.world.pools, parallelism);
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
     match inside {
-        Ok(Inside { objects, listed, kept, unlisted, home_left }) => {
+        Ok(ClusterContents { objects, listed, kept, unlisted, home_left }) => {
             reading.world.inside = Seen::Live(objects);
             reading.listed = listed;
             match kept {
-                Found::Nothing => {}
-                Found::Lock => reading.world.only_locked = true,
-                Found::Record(stored) => match stored.record {
+                StoredRecord::Absent => {}
+                StoredRecord::OnlyLock => reading.world.only_locked = true,
+                StoredRecord::Record(stored) => match stored.record {
                     // Hosts that left the file may have what no list above has seen.
-                    Ok(record) if api.visits(&record.hosts) => {
+                    Ok(record) if api.add_hosts(&record.hosts) => {
                         return Box::pin(read(api, read_set, parallelism)).await;
                     }
                     Ok(record) => {
@@ -85,7 +85,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
         }
         Err(error) => {
             reading.world.inside = Seen::Unreadable(unreadable(&reading.world, &error));
-            reading.trouble = Some(error);
+            reading.error = Some(error);
         }
     }
     reading
@@ -93,11 +93,11 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
 
 impl Reading {
     /// Marks the cluster and what is in it as unreadable.
-    fn cannot(&mut self, error: ApiError) {
+    fn set_unreadable(&mut self, error: ApiError) {
         let why = error.to_string();
         self.world.cluster = Seen::Unreadable(why.clone());
         self.world.inside = Seen::Unreadable(why);
-        self.trouble = Some(error);
+        self.error = Some(error);
     }
 }
 
@@ -114,7 +114,7 @@ fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
 ///
 /// # Errors
 /// GKE does not say.
-pub async fn has_inside(api: &dyn LiveApi, name: &ClusterName) -> Result<bool, ApiError> {
+pub async fn is_api_ready(api: &dyn LiveApi, name: &ClusterName) -> Result<bool, ApiError> {
     match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
         Err(error) if says_absent(&error, name) => Ok(false),
         Err(error) => Err(error),
@@ -147,31 +147,35 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
     (cluster, named)
 }
 
-struct Inside {
+struct ClusterContents {
     objects: BTreeMap<ObjectId, Value>,
     listed: Collections,
-    kept: Found,
+    kept: StoredRecord,
     /// Kinds of which not all that is the stack's could be looked for.
     unlisted: Vec<String>,
     /// True if an apply that died left the namespace of records, with nothing in it.
     home_left: bool,
 }
 
-async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Result<Inside, ApiError> {
+async fn read_contents(
+    api: &dyn LiveApi,
+    read_set: &ReadSet,
+    parallelism: usize,
+) -> Result<ClusterContents, ApiError> {
     let place = read_set.record.as_ref();
     let found = async {
         match place {
             Some(place) => record::fetch(api, place, Patience::Reading).await,
-            None => Ok(Found::Nothing),
+            None => Ok(StoredRecord::Absent),
         }
     };
     let listed = list_each(api, &read_set.collections, parallelism);
     let (kept, listed) = futures::join!(found, listed);
     let (kept, listed) = (kept?, listed?);
     let record = kept.record();
-    let mut objects = Once::default();
+    let mut objects = UniqueObjects::default();
     // What the file asks for is compared in the version that it names.
-    objects.extend(asked_apart(api, &read_set.apart, parallelism).await?);
+    objects.extend(read_each(api, &read_set.apart, parallelism).await?);
     objects.extend(listed);
     let mut known = read_set.collections.clone();
     let more = record.map(recorded_collections).unwrap_or_default();
@@ -182,22 +186,22 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
     let mut unlisted = BTreeSet::new();
     if place.is_some() && record.is_none_or(|record| record.incomplete) {
         let namespaces = known.iter().filter_map(|(_, namespace)| namespace.as_deref()).collect();
-        let found = marked(api, &manager, &namespaces, parallelism).await?;
+        let found = read_owned(api, &manager, &namespaces, parallelism).await?;
         objects.extend(found.objects);
         unlisted = found.unlisted;
     }
     let home_left = match kept {
-        Found::Nothing if place.is_some() => {
-            record::home_of(api, |_| false, Patience::Reading, parallelism).await?.is_some()
+        StoredRecord::Absent if place.is_some() => {
+            record::removable_namespace(api, |_| false, Patience::Reading, parallelism).await?.is_some()
         }
-        Found::Nothing | Found::Lock | Found::Record(_) => false,
+        StoredRecord::Absent | StoredRecord::OnlyLock | StoredRecord::Record(_) => false,
     };
-    let instances = defined(&objects.by_id, &known, &manager);
+    let instances = instances_of_own_kinds(&objects.by_id, &known, &manager);
     let instances: Collections =
         instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_each(api, &instances, parallelism).await?);
     known.extend(instances);
-    Ok(Inside {
+    Ok(ClusterContents {
         objects: objects.by_id,
         listed: known,
         kept,
@@ -212,7 +216,7 @@ fn covers(known: &Collections, other: &(Gvk, Option<String>)) -> bool {
 }
 
 /// Objects one by one, each in the version of its id.
-async fn asked_apart(
+async fn read_each(
     api: &dyn LiveApi,
     apart: &[ObjectId],
     parallelism: usize,
@@ -238,7 +242,11 @@ fn recorded_collections(record: &Record) -> Collections {
 
 /// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
 /// The version is the one in which others of the kind are read, else the one that they are stored in.
-fn defined(objects: &BTreeMap<ObjectId, Value>, known: &Collections, manager: &str) -> Collections {
+fn instances_of_own_kinds(
+    objects: &BTreeMap<ObjectId, Value>,
+    known: &Collections,
+    manager: &str,
+) -> Collections {
     let definitions = objects.iter().filter(|(object, live)| {
         object.gvk.kind == "CustomResourceDefinition" && is_applied_by(live, manager)
     });
@@ -381,7 +389,7 @@ mod tests {
             let api = Fixed(BTreeMap::from([(CLUSTER, cluster), (CLUSTERS, clusters)]));
             let reading = read(&api, &read_set(), 4).await;
             assert!(matches!(reading.world.cluster, Seen::Unreadable(_)), "{:?}", reading.world.cluster);
-            assert_eq!(reading.trouble.map(|error| error.class), Some(Class::NotFound));
+            assert_eq!(reading.error.map(|error| error.class), Some(Class::NotFound));
         }
     }
 
@@ -530,7 +538,7 @@ mod tests {
             },
             None,
         );
-        for (asked, defined, recorded, apart, found) in [
+        for (asked, instances_of_own_kinds, recorded, apart, found) in [
             (Some("v1"), true, "v1beta1", false, ["v1 new", "v1 old"]),
             (Some("v1beta1"), true, "v1", false, ["v1beta1 new", "v1beta1 old"]),
             (Some("v1beta1"), true, "v1", true, ["v1 new", "v1beta1 old"]),
@@ -541,7 +549,7 @@ mod tests {
         ] {
             let mut read_set = ReadSet { collections: BTreeSet::new(), ..with_record() };
             read_set.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
-            read_set.collections.extend(defined.then(|| definitions.clone()));
+            read_set.collections.extend(instances_of_own_kinds.then(|| definitions.clone()));
             if apart {
                 let (gvk, namespace) = (queues("v1"), Some("n".into()));
                 read_set.apart.push(ObjectId { gvk, namespace, name: "new".into() });

@@ -23,30 +23,30 @@ const PARTS: usize = 1000;
 /// miniz's own default between speed and size.
 const LEVEL: u8 = 6;
 
-/// A record as it was found.
+/// A record and the ConfigMaps that it is in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored {
+pub struct RecordContent {
     /// The record, or why it cannot be used.
     pub record: Result<Record, Unusable>,
     /// The further ConfigMaps that the first one names.
     pub parts: Vec<ObjectId>,
 }
 
-/// The content at the place of a record.
+/// The content of a record's ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
-    Nothing,
-    /// A lock and no record: an apply that began, or one that ended right then.
-    Lock,
-    Record(Box<Stored>),
+pub enum StoredRecord {
+    Absent,
+    /// A lock and no record: an apply that is starting, or one that stopped right after it started.
+    OnlyLock,
+    Record(Box<RecordContent>),
 }
 
-impl Found {
+impl StoredRecord {
     /// The record, when there is one that can be used.
     pub fn record(&self) -> Option<&Record> {
         match self {
             Self::Record(stored) => stored.record.as_ref().ok(),
-            Self::Nothing | Self::Lock => None,
+            Self::Absent | Self::OnlyLock => None,
         }
     }
 }
@@ -55,16 +55,25 @@ impl Found {
 ///
 /// # Errors
 /// The cluster cannot be read.
-pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Found, ApiError> {
+pub async fn fetch(
+    api: &dyn LiveApi,
+    place: &ObjectId,
+    patience: Patience,
+) -> Result<StoredRecord, ApiError> {
     let mut again = true;
     loop {
-        let Some(first) = get(api, place, patience).await? else { return Ok(Found::Nothing) };
+        let Some(first) = get(api, place, patience).await? else { return Ok(StoredRecord::Absent) };
         if !holds_record(&first) {
-            return Ok(Found::Lock);
+            return Ok(StoredRecord::OnlyLock);
         }
         let parts = match parts_of(place, &first) {
             Ok(parts) => parts,
-            Err(why) => return Ok(Found::Record(Box::new(Stored { record: Err(why), parts: Vec::new() }))),
+            Err(why) => {
+                return Ok(StoredRecord::Record(Box::new(RecordContent {
+                    record: Err(why),
+                    parts: Vec::new(),
+                })));
+            }
         };
         let mut content = Vec::new();
         let mut missing = None;
@@ -79,18 +88,23 @@ pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> R
             Some(_) if again => again = false,
             Some(part) => {
                 let record = Err(Unusable::Damaged(format!("it is incomplete: {part} is missing")));
-                return Ok(Found::Record(Box::new(Stored { record, parts })));
+                return Ok(StoredRecord::Record(Box::new(RecordContent { record, parts })));
             }
-            None => return Ok(Found::Record(Box::new(Stored { record: unpack(&first, &content), parts }))),
+            None => {
+                return Ok(StoredRecord::Record(Box::new(RecordContent {
+                    record: unpack(&first, &content),
+                    parts,
+                })));
+            }
         }
     }
 }
 
-/// The uid of the namespace of records when this program made it and it holds nothing but these.
+/// Returns the uid of the namespace of records if this program made it and it holds nothing but these.
 ///
 /// # Errors
 /// The cluster cannot be read.
-pub async fn home_of(
+pub async fn removable_namespace(
     api: &dyn LiveApi,
     these: impl Fn(&ObjectId) -> bool,
     patience: Patience,
@@ -105,7 +119,7 @@ pub async fn home_of(
     let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
     let Some(uid) = uid.filter(|_| is_applied_by(&namespace, MANAGER)) else { return Ok(None) };
     // What cannot be listed may be there: an empty namespace that stays costs nothing.
-    let alone = cascade_scope::holds_nothing_but(api, NAMESPACE, these, parallelism).await;
+    let alone = cascade_scope::holds_only(api, NAMESPACE, these, parallelism).await;
     Ok(alone.then(|| uid.to_owned()))
 }
 

@@ -12,16 +12,16 @@ use model::resource::Method;
 
 /// Reasons why a request cannot be done for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum RetryReason {
     /// Another GKE operation runs, or a namespace is on its way out.
     Busy,
     /// Too many requests.
     Throttled,
-    /// The server is not there, or says that it cannot.
-    Away,
+    /// The server cannot be reached, or reports that it is not available.
+    Unavailable,
     /// The stack's lock could not be renewed in time, which is still tried.
-    Held,
-    /// The server met an error of its own.
+    LockUnsure,
+    /// The server failed with an error of its own.
     Broken,
     /// No answer to a write: sent again, as every write of a plan may be sent twice.
     Lost,
@@ -33,7 +33,7 @@ pub enum Trouble {
     Stale,
 }
 
-/// How long to go on, for each trouble.
+/// How long to try again, for each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// A person looks at a plan: seconds.
@@ -42,29 +42,29 @@ pub enum Patience {
     Writing,
 }
 
-struct Rule {
+struct Backoff {
     first: Duration,
     factor: f64,
     longest: Duration,
     total: Duration,
 }
 
-const fn rule(first_ms: u64, factor: f64, longest_s: u64, total_s: u64) -> Rule {
+const fn backoff(first_ms: u64, factor: f64, longest_s: u64, total_s: u64) -> Backoff {
     let (longest, total) = (Duration::from_secs(longest_s), Duration::from_secs(total_s));
-    Rule { first: Duration::from_millis(first_ms), factor, longest, total }
+    Backoff { first: Duration::from_millis(first_ms), factor, longest, total }
 }
 
-impl Trouble {
-    /// The trouble that an error is, `None` for what waiting does not mend.
-    pub fn of(request: &Request, error: &ApiError, remade: bool) -> Option<Self> {
+impl RetryReason {
+    /// Returns the reason to try again after an error; `None` if waiting does not help.
+    pub fn from_error(request: &Request, error: &ApiError, remade: bool) -> Option<Self> {
         match error.class {
             _ if error.is_webhook() => Some(Self::Webhook),
             Class::Busy => Some(Self::Busy),
             Class::Throttled => Some(Self::Throttled),
             // The server broke on this request: often for good, as on a body that it cannot handle.
             Class::Unavailable if error.status == Some(500) => Some(Self::Broken),
-            Class::Held => Some(Self::Held),
-            Class::Unavailable | Class::Unreadable => Some(Self::Away),
+            Class::LockUnsure => Some(Self::LockUnsure),
+            Class::Unavailable | Class::Unreadable => Some(Self::Unavailable),
             Class::Lost => Some(Self::Lost),
             Class::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
                 Some(Self::UnknownPath)
@@ -83,41 +83,43 @@ impl Trouble {
         }
     }
 
-    fn rule(self, patience: Patience) -> Rule {
+    fn backoff(self, patience: Patience) -> Backoff {
         match (self, patience) {
             // As long as an operation may take: an automatic upgrade of a pool is one.
-            (Self::Busy, Patience::Writing) => rule(1000, 1.5, 10, 7200),
-            (Self::Throttled, Patience::Writing) => rule(1000, 2.0, 30, 600),
-            (Self::Away | Self::Held | Self::Lost, Patience::Writing) => rule(250, 2.0, 8, 120),
-            (Self::Broken, Patience::Writing) => rule(250, 2.0, 8, 30),
-            (Self::Webhook, Patience::Writing) => rule(500, 1.5, 5, 60),
-            (Self::UnknownPath, Patience::Writing) => rule(200, 1.5, 2, 20),
-            (Self::Throttled, Patience::Reading) => rule(1000, 2.0, 8, 30),
-            (Self::Away | Self::Broken | Self::Lost, Patience::Reading) => rule(250, 2.0, 2, 5),
+            (Self::Busy, Patience::Writing) => backoff(1000, 1.5, 10, 7200),
+            (Self::Throttled, Patience::Writing) => backoff(1000, 2.0, 30, 600),
+            (Self::Unavailable | Self::LockUnsure | Self::Lost, Patience::Writing) => {
+                backoff(250, 2.0, 8, 120)
+            }
+            (Self::Broken, Patience::Writing) => backoff(250, 2.0, 8, 30),
+            (Self::Webhook, Patience::Writing) => backoff(500, 1.5, 5, 60),
+            (Self::UnknownPath, Patience::Writing) => backoff(200, 1.5, 2, 20),
+            (Self::Throttled, Patience::Reading) => backoff(1000, 2.0, 8, 30),
+            (Self::Unavailable | Self::Broken | Self::Lost, Patience::Reading) => backoff(250, 2.0, 2, 5),
             // One renewal may take as long as a lock holds.
-            (Self::Held, Patience::Reading) => rule(250, 2.0, 2, 15),
-            (Self::Stale, _) => rule(0, 1.0, 0, 0),
-            (Self::Busy | Self::Webhook | Self::UnknownPath, Patience::Reading) => rule(500, 1.5, 2, 0),
+            (Self::LockUnsure, Patience::Reading) => backoff(250, 2.0, 2, 15),
+            (Self::Stale, _) => backoff(0, 1.0, 0, 0),
+            (Self::Busy | Self::Webhook | Self::UnknownPath, Patience::Reading) => backoff(500, 1.5, 2, 0),
         }
     }
 }
 
-/// How often one request has met each trouble, and since when.
+/// How often one request has failed for each reason, and since when.
 #[derive(Clone, Debug)]
 pub struct Tries {
     patience: Patience,
-    met: BTreeMap<Trouble, (u32, Duration)>,
+    counts: BTreeMap<RetryReason, (u32, Duration)>,
 }
 
 /// Decisions after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send again after this long; how long this trouble may last in all.
+    /// Send again.
     Again {
-        trouble: Trouble,
-        /// Until the next try.
+        reason: RetryReason,
+        /// The pause until the next try.
         after: Duration,
-        /// How long since it was first met.
+        /// How long since the first failure for this reason.
         lasted: Duration,
         /// How long at most.
         at_most: Duration,
@@ -129,15 +131,15 @@ pub enum Verdict {
 impl Tries {
     /// No failure yet.
     pub fn new(patience: Patience) -> Self {
-        Self { patience, met: BTreeMap::new() }
+        Self { patience, counts: BTreeMap::new() }
     }
 
     /// Decides what to do about an error, `now` after the first try. `remade` is true if the request is made again
     /// from live state for each try.
     pub fn after(&mut self, request: &Request, error: &ApiError, remade: bool, now: Duration) -> Verdict {
-        let Some(trouble) = Trouble::of(request, error, remade) else { return Verdict::GiveUp };
-        let Rule { first, factor, longest, total } = trouble.rule(self.patience);
-        let (count, since) = self.met.entry(trouble).or_insert((0, now));
+        let Some(reason) = RetryReason::from_error(request, error, remade) else { return Verdict::GiveUp };
+        let Backoff { first, factor, longest, total } = reason.backoff(self.patience);
+        let (count, since) = self.counts.entry(reason).or_insert((0, now));
         let lasted = now.saturating_sub(*since);
         if lasted > total || (*count > 0 && total.is_zero()) {
             return Verdict::GiveUp;
@@ -145,17 +147,19 @@ impl Tries {
         let exponent = i32::try_from(*count).unwrap_or(i32::MAX).min(64);
         let after = first.mul_f64(factor.powi(exponent).min(1e6)).min(longest.max(first));
         *count += 1;
-        Verdict::Again { trouble, after, lasted, at_most: total }
+        Verdict::Again { reason, after, lasted, at_most: total }
     }
 }
 
-/// Sends what may be sent twice without harm, again where that helps.
-///
+/// Sends a request of a reading.
+/// Sends a read, again where that helps.
 /// Sends a request of a reading.
 pub(crate) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
     send(api, request, Patience::Reading).await
 }
 
+/// Sends what may be sent twice without harm, again where that helps.
+///
 /// # Errors
 /// The last failure.
 pub async fn send(api: &dyn LiveApi, request: Request, patience: Patience) -> Result<Value, ApiError> {
@@ -183,7 +187,7 @@ mod tests {
     }
 
     /// How long a request that always fails so is tried, and how often.
-    fn endured(class: Class, message: &str, remade: bool, patience: Patience) -> (u64, u32) {
+    fn retried(class: Class, message: &str, remade: bool, patience: Patience) -> (u64, u32) {
         let request = request(Method::Patch);
         let error = request.failed(class, message);
         let mut tries = Tries::new(patience);
@@ -216,7 +220,7 @@ mod tests {
             (Class::AlreadyExists, "", false, Writing, 0, 0),
         ];
         for (class, message, remade, patience, least, most) in rows {
-            let (seconds, count) = endured(*class, message, *remade, *patience);
+            let (seconds, count) = retried(*class, message, *remade, *patience);
             assert!((*least..=*most).contains(&seconds), "{class:?} {message}: {seconds} s");
             assert_eq!(*most == 0, count == 1, "{class:?} {message}: {count} tries");
         }
@@ -224,8 +228,8 @@ mod tests {
 
     #[test]
     fn a_conflict_is_tried_once_more_when_the_request_is_made_anew() {
-        assert_eq!(endured(Class::Conflict, "", true, Patience::Writing), (0, 2));
-        assert_eq!(endured(Class::Conflict, "", false, Patience::Writing), (0, 1));
+        assert_eq!(retried(Class::Conflict, "", true, Patience::Writing), (0, 2));
+        assert_eq!(retried(Class::Conflict, "", false, Patience::Writing), (0, 1));
     }
 
     #[test]

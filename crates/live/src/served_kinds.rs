@@ -7,12 +7,12 @@
 use serde_json::Value;
 
 use crate::retry::get;
-use crate::shape::Place;
+use crate::shape::ApiPath;
 use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::{Api, Gvk};
 
 /// A group that every cluster serves: a list of groups without it is not that of a cluster.
-const EVERYWHERE: &str = "apps";
+const COMMON_GROUP: &str = "apps";
 
 /// A group as a cluster tells it.
 pub(crate) struct Group {
@@ -41,11 +41,11 @@ pub(crate) struct Served {
 
 impl Version {
     /// Returns true if its kinds are known already.
-    pub fn is_told(&self) -> bool {
+    pub fn has_kinds(&self) -> bool {
         self.kinds.is_some()
     }
 
-    pub fn of(group: &str, name: &str) -> Self {
+    pub fn new(group: &str, name: &str) -> Self {
         Self { group: group.to_owned(), name: name.to_owned(), kinds: None }
     }
 
@@ -81,11 +81,11 @@ impl Version {
         Served { gvk, namespaced, listed, applied: can("patch") }
     }
 
-    /// A version of an `APIGroupDiscoveryList`. What another server says of its own and did not lately is asked for.
-    fn told(group: &str, told: &Value) -> Option<Self> {
-        let mut version = Self::of(group, told["version"].as_str()?);
-        if told["freshness"] == "Current" {
-            let kinds = items(told, "resources").filter_map(|kind| {
+    /// Returns a version of an `APIGroupDiscoveryList`. Kinds of another server that are not current are read later.
+    fn from_discovery(group: &str, item: &Value) -> Option<Self> {
+        let mut version = Self::new(group, item["version"].as_str()?);
+        if item["freshness"] == "Current" {
+            let kinds = items(item, "resources").filter_map(|kind| {
                 let (plural, scope) = (kind["resource"].as_str()?, &kind["scope"]);
                 Some(version.kind(
                     plural,
@@ -106,17 +106,17 @@ impl Version {
 /// It does not say.
 pub(crate) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
     let answer = get(api, Request::get(Api::Kubernetes, "/apis")).await?;
-    let aggregated = items(&answer, "items").filter_map(|told| {
-        let name = told["metadata"]["name"].as_str()?;
-        let versions = items(told, "versions").filter_map(|version| Version::told(name, version));
+    let aggregated = items(&answer, "items").filter_map(|item| {
+        let name = item["metadata"]["name"].as_str()?;
+        let versions = items(item, "versions").filter_map(|version| Version::from_discovery(name, version));
         Some(Group { name: name.to_owned(), versions: versions.collect() })
     });
-    let plain = items(&answer, "groups").filter_map(|told| {
-        let name = told["name"].as_str()?;
-        let preferred = &told["preferredVersion"]["version"];
-        let mut versions: Vec<&Value> = items(told, "versions").map(|version| &version["version"]).collect();
+    let plain = items(&answer, "groups").filter_map(|item| {
+        let name = item["name"].as_str()?;
+        let preferred = &item["preferredVersion"]["version"];
+        let mut versions: Vec<&Value> = items(item, "versions").map(|version| &version["version"]).collect();
         versions.sort_by_key(|version| *version != preferred);
-        let versions = versions.into_iter().filter_map(|version| Some(Version::of(name, version.as_str()?)));
+        let versions = versions.into_iter().filter_map(|version| Some(Version::new(name, version.as_str()?)));
         Some(Group { name: name.to_owned(), versions: versions.collect() })
     });
     Ok(aggregated.chain(plain).collect())
@@ -126,10 +126,10 @@ pub(crate) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
 ///
 /// # Errors
 /// It does not say, or it says that it does serve it.
-pub async fn lacks(api: &dyn LiveApi, refused: &ApiError, path: &str) -> Result<bool, ApiError> {
-    let Some(Place { api_version, plural, .. }) = Place::of_path(path) else { return Ok(false) };
+pub async fn is_unserved(api: &dyn LiveApi, refused: &ApiError, path: &str) -> Result<bool, ApiError> {
+    let Some(ApiPath { api_version, plural, .. }) = ApiPath::parse(path) else { return Ok(false) };
     let Some((group, version)) = api_version.split_once('/') else { return Ok(false) };
-    let served = in_group(api, group).await?;
+    let served = versions_of(api, group).await?;
     let Some(version) = served.into_iter().find(|served| served.name == version) else { return Ok(true) };
     if version.kinds(api).await?.iter().any(|kind| kind.gvk.plural == plural) {
         return Err(ApiError { class: Class::Unreadable, ..refused.clone() });
@@ -141,11 +141,11 @@ pub async fn lacks(api: &dyn LiveApi, refused: &ApiError, path: &str) -> Result<
 ///
 /// # Errors
 /// It does not say.
-pub(crate) async fn in_group(api: &dyn LiveApi, group: &str) -> Result<Vec<Version>, ApiError> {
+pub(crate) async fn versions_of(api: &dyn LiveApi, group: &str) -> Result<Vec<Version>, ApiError> {
     let mut groups = groups(api).await?;
-    if !groups.iter().any(|group| group.name == EVERYWHERE) {
+    if !groups.iter().any(|group| group.name == COMMON_GROUP) {
         let request = Request::get(Api::Kubernetes, "/apis");
-        return Err(request.failed(Class::Unreadable, format!("its list of groups has no `{EVERYWHERE}`")));
+        return Err(request.failed(Class::Unreadable, format!("its list of groups has no `{COMMON_GROUP}`")));
     }
     let place = groups.iter().position(|served| served.name == group);
     Ok(place.map(|place| groups.swap_remove(place).versions).unwrap_or_default())
@@ -178,9 +178,9 @@ mod tests {
     }
 
     /// The kinds as `plural.version.group`, and the groups that do not say theirs.
-    async fn told(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
-        let cascade_scope::Kinds { kinds, failed } =
-            cascade_scope::served(&Fixed(answers.iter().cloned().collect()), 4).await;
+    async fn item(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
+        let cascade_scope::ListableKinds { kinds, failed } =
+            cascade_scope::listable_kinds(&Fixed(answers.iter().cloned().collect()), 4).await;
         let mut names: Vec<String> = kinds
             .into_iter()
             .map(|Served { gvk, .. }| format!("{}.{}.{}", gvk.plural, gvk.version, gvk.group))
@@ -211,7 +211,7 @@ mod tests {
             ),
             ("/apis/apps/v1", json!({ "resources": [plain("deployments")] })),
         ];
-        let (kinds, failed) = told(&by_group).await;
+        let (kinds, failed) = item(&by_group).await;
         assert_eq!(kinds, ["deployments.v1.apps", "pods.v1."]);
         assert_eq!(failed, ["x.example.com"]);
 
@@ -235,7 +235,7 @@ mod tests {
             ),
             ("/apis/y.example.com/v3", json!({ "resources": [plain("ys")] })),
         ];
-        let (kinds, failed) = told(&at_once).await;
+        let (kinds, failed) = item(&at_once).await;
         assert_eq!(kinds, ["deployments.v1.apps", "pods.v1.", "scales.v1beta1.apps", "ys.v3.y.example.com"]);
         assert_eq!(failed, ["x.example.com"]);
     }

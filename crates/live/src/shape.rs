@@ -18,7 +18,7 @@ pub enum Media {
 
 impl Media {
     /// Of the headers of an answer.
-    pub fn of(headers: &http::HeaderMap) -> Self {
+    pub fn from_headers(headers: &http::HeaderMap) -> Self {
         let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         match value {
             Some(value) if value.trim_start().to_ascii_lowercase().starts_with("text/html") => Self::Html,
@@ -49,7 +49,7 @@ pub enum Shape {
         name: Option<String>,
     },
     /// A fact about the API server itself: the field that holds it.
-    Told(&'static str, Kind),
+    Field(&'static str, Kind),
     /// The groups of an API server, with their kinds or without.
     Groups,
     /// Any JSON object.
@@ -57,7 +57,7 @@ pub enum Shape {
     /// Text: the log of a container.
     Text,
     /// The answer of a program behind a Service; its reader judges it.
-    Foreign,
+    Proxied,
 }
 
 /// Which thing with a name.
@@ -97,7 +97,7 @@ pub fn is_built_in(group: &str) -> bool {
 
 impl Shape {
     /// The shape of the answer to a request.
-    pub fn of(request: &Request) -> Self {
+    pub fn for_request(request: &Request) -> Self {
         let parts = parts(&request.path);
         match request.api {
             Api::Gke => gke(request.method, &parts),
@@ -115,7 +115,7 @@ impl Shape {
         match self {
             Self::Text if media == Media::Html => Err("it is a web page".into()),
             Self::Text => Ok(Value::String(String::from_utf8_lossy(body).into_owned())),
-            Self::Foreign => Ok(serde_json::from_slice(body)
+            Self::Proxied => Ok(serde_json::from_slice(body)
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()))),
             _ => {
                 let value = json(media, body)?;
@@ -136,17 +136,17 @@ impl Shape {
             Self::Object(_) => "Kubernetes object",
             Self::Collection { .. } => "list of Kubernetes objects",
             Self::Deleted { .. } => "answer to a deletion",
-            Self::Told(..) | Self::Groups => "answer of a Kubernetes API server",
+            Self::Field(..) | Self::Groups => "answer of a Kubernetes API server",
             Self::Any => "JSON object",
             Self::Text => "log",
-            Self::Foreign => "answer",
+            Self::Proxied => "answer",
         }
     }
 
     fn fits(&self, value: &Value) -> Result<(), String> {
         let Value::Object(fields) = value else { return Err(format!("it is {}", json_kind(value))) };
         match self {
-            Self::Any | Self::Text | Self::Foreign => Ok(()),
+            Self::Any | Self::Text | Self::Proxied => Ok(()),
             Self::Named(noun, name) => {
                 named(fields, name)?;
                 match noun {
@@ -183,8 +183,8 @@ impl Shape {
                     None => array(fields, "items"),
                 }
             }
-            Self::Told(field, Kind::Array) => array(fields, field),
-            Self::Told(field, Kind::Text) => text(fields, field),
+            Self::Field(field, Kind::Array) => array(fields, field),
+            Self::Field(field, Kind::Text) => text(fields, field),
             Self::Groups if fields.get("kind").is_some_and(|kind| kind == "APIGroupDiscoveryList") => {
                 array(fields, "items")
             }
@@ -240,7 +240,7 @@ fn compute(parts: &[&str]) -> Shape {
 
 /// A path of the Kubernetes API.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place<'p> {
+pub struct ApiPath<'p> {
     /// `v1`, `apps/v1`.
     pub api_version: String,
     /// `deployments`.
@@ -251,13 +251,13 @@ pub struct Place<'p> {
     pub subresource: Option<&'p str>,
 }
 
-impl<'p> Place<'p> {
-    /// The place of a path; `None` for what is no kind's, as `/version`.
-    pub fn of_path(path: &'p str) -> Option<Self> {
-        Self::of(&parts(path))
+impl<'p> ApiPath<'p> {
+    /// Parses a path; `None` for what is no kind's, as `/version`.
+    pub fn parse(path: &'p str) -> Option<Self> {
+        Self::from_parts(&parts(path))
     }
 
-    fn of(parts: &[&'p str]) -> Option<Self> {
+    fn from_parts(parts: &[&'p str]) -> Option<Self> {
         let (api_version, rest) = match parts {
             ["api", version, rest @ ..] => ((*version).to_owned(), rest),
             ["apis", group, version, rest @ ..] => (format!("{group}/{version}"), rest),
@@ -275,18 +275,18 @@ impl<'p> Place<'p> {
 
 fn kubernetes(request: &Request, parts: &[&str]) -> Shape {
     match parts {
-        ["version"] => return Shape::Told("gitVersion", Kind::Text),
-        ["api"] | ["apis", _] => return Shape::Told("versions", Kind::Array),
+        ["version"] => return Shape::Field("gitVersion", Kind::Text),
+        ["api"] | ["apis", _] => return Shape::Field("versions", Kind::Array),
         ["apis"] => return Shape::Groups,
-        ["api", _] | ["apis", _, _] => return Shape::Told("resources", Kind::Array),
+        ["api", _] | ["apis", _, _] => return Shape::Field("resources", Kind::Array),
         _ => {}
     }
-    let Some(Place { api_version, plural: _, name, subresource }) = Place::of(parts) else {
+    let Some(ApiPath { api_version, plural: _, name, subresource }) = ApiPath::from_parts(parts) else {
         return Shape::Any;
     };
     let name = name.map(str::to_owned);
     match (request.method, subresource) {
-        (_, Some("proxy")) => Shape::Foreign,
+        (_, Some("proxy")) => Shape::Proxied,
         (Method::Get, Some("log")) => Shape::Text,
         (Method::Delete, None) => Shape::Deleted { name },
         (_, Some("status" | "scale" | "finalize")) => {
@@ -550,7 +550,7 @@ mod tests {
 
     /// GKE leaves out what is empty: an empty list is an empty object, so that alone cannot be told.
     fn may_be(request: &Request, fault: &str) -> bool {
-        fault == "no object" && matches!(Shape::of(request), Shape::Listed(_))
+        fault == "no object" && matches!(Shape::for_request(request), Shape::Listed(_))
     }
 
     #[test]

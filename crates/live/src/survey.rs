@@ -1,5 +1,5 @@
-//! Looking at a cluster that no stack speaks of: the GKE cluster with its pools, and the objects of some kinds. What may
-//! not be listed is named instead of taken for absent.
+//! Reads a cluster that no stack describes: the GKE cluster with its pools, and the objects of some kinds. Kinds that may
+//! not be listed are named, and not taken for absent.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ pub struct Survey {
     pub sizes: BTreeMap<String, u32>,
     pub objects: BTreeMap<ObjectId, Value>,
     /// Kinds that could not be listed, and why.
-    pub unread: Vec<(Gvk, ApiError)>,
+    pub unlisted: Vec<(Gvk, ApiError)>,
 }
 
-/// Why nothing can be said of a place.
+/// Reasons why a cluster cannot be read.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Blind {
+pub enum SurveyError {
     /// There is no such GKE cluster.
     NoCluster,
-    /// GKE makes or deletes it: nothing can be in it. Its status.
-    NotThere(String),
+    /// GKE is creating or deleting it: nothing can be in it. Its status.
+    NotRunning(String),
     /// It cannot be read.
     Unreadable(ApiError),
 }
 
-/// Looks at a GKE cluster, or at that of a kubeconfig when none is named. Each kind is listed in one namespace, or in all.
+/// Reads a GKE cluster, or that of a kubeconfig when none is named. Each kind is listed in one namespace, or in all.
 ///
 /// # Errors
 /// The cluster is not there or cannot be read at all.
@@ -45,7 +45,7 @@ pub async fn survey(
     cluster: Option<&ClusterName>,
     kinds: &[(Gvk, Option<String>)],
     parallelism: usize,
-) -> Result<Survey, Blind> {
+) -> Result<Survey, SurveyError> {
     let mut survey = Survey::default();
     if let Some(name) = cluster {
         let wanted = ReadSet { cluster: Some(name.clone()), ..ReadSet::default() };
@@ -53,14 +53,14 @@ pub async fn survey(
         let world = reading.world;
         match world.cluster {
             Seen::Live(live) => survey.cluster = live,
-            Seen::Absent => return Err(Blind::NoCluster),
+            Seen::Absent => return Err(SurveyError::NoCluster),
             Seen::Unreadable(_) => {
-                return Err(reading.trouble.map_or(Blind::NoCluster, Blind::Unreadable));
+                return Err(reading.error.map_or(SurveyError::NoCluster, SurveyError::Unreadable));
             }
         }
         let status = survey.cluster["status"].as_str().unwrap_or_default();
         if matches!(status, "PROVISIONING" | "STOPPING" | "ERROR") {
-            return Err(Blind::NotThere(status.to_owned()));
+            return Err(SurveyError::NotRunning(status.to_owned()));
         }
         (survey.pools, survey.sizes) = (world.pools, world.sizes);
     }
@@ -70,14 +70,14 @@ pub async fn survey(
     while let Some((gvk, listed)) = lists.next().await {
         match listed {
             Ok(objects) => survey.objects.extend(objects),
-            Err(error) => survey.unread.push((gvk.clone(), error)),
+            Err(error) => survey.unlisted.push((gvk.clone(), error)),
         }
     }
     // Where not one list came back, it is not about a kind.
-    if survey.unread.len() == kinds.len()
-        && let Some((_, error)) = survey.unread.first()
+    if survey.unlisted.len() == kinds.len()
+        && let Some((_, error)) = survey.unlisted.first()
     {
-        return Err(Blind::Unreadable(error.clone()));
+        return Err(SurveyError::Unreadable(error.clone()));
     }
     Ok(survey)
 }

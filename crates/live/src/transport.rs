@@ -76,7 +76,7 @@ pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiErro
 pub async fn in_process(router: &Router, request: &Request) -> Result<Answer, ApiError> {
     let (parts, body) = in_process_open(router, request).await?.into_parts();
     let body = bounded(request, body).await?;
-    Ok(Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body })
+    Ok(Answer { status: parts.status.as_u16(), media: Media::from_headers(&parts.headers), body })
 }
 
 /// Sends a request as [`in_process`] does, but does not wait for the answer's body.

@@ -17,27 +17,27 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::answer::LARGEST;
-use crate::kube::BytesAsTheyCome;
+use crate::kube::ByteStream;
 use crate::{ApiError, Class, LiveApi, Request};
 use model::resource::Api;
 
 /// How long the server is asked to keep a watch open, in seconds. Source: client-go asks for five to ten minutes, so that
 /// a connection that died in silence is found.
-const LASTS: u64 = 300;
-/// The time that a server may add to [`LASTS`] before the connection counts as dead.
-const LATE: Duration = Duration::from_secs(15);
-/// Watches of one collection that break one after the other without having told anything, before it is given up.
-const BREAKS: u32 = 4;
-/// How long a watch waits for others that wait before it begins at the lowest of their versions: replies to writes that were
+const WATCH_SECONDS: u64 = 300;
+/// The time that a server may add to [`WATCH_SECONDS`] before the connection counts as dead.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Watches of one collection that break one after the other without an event, before it is given up.
+const MAX_BREAKS: u32 = 4;
+/// How long a watch waits for more subscriptions before it begins at the lowest of their versions: replies to writes that were
 /// sent side by side come in any order.
-const GATHERS: Duration = Duration::from_millis(25);
-/// Before a watch is begun again; twice as long after each break.
+const BATCH_DELAY: Duration = Duration::from_millis(25);
+/// The pause before a watch is started again; twice as long after each break.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// A watch that ends sooner, with nothing told, is not one that the server ended for its age.
-const TOO_SHORT: Duration = Duration::from_secs(1);
+/// A watch that ends sooner, without an event, is not one that the server ended for its age.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Watches open at once: each is a connection.
-const MOST: usize = 100;
+const MAX_WATCHES: usize = 100;
 
 /// The version of a collection up to which something is known. Versions are numbers that grow, in every collection of one
 /// cluster. Source: KEP-5504; what is no number is not compared, and not watched.
@@ -50,22 +50,22 @@ pub fn version(of: &Value) -> Option<Version> {
 
 /// The last known state of an object.
 #[derive(Clone, Debug, Default)]
-enum Heard {
-    /// Nothing yet.
+enum ObjectState {
+    /// Nothing is known yet.
     #[default]
-    Nothing,
-    /// It is so.
-    Is(Version, Arc<Value>),
-    Gone(Version),
-    /// Nothing more will be heard.
-    Silence,
+    Unknown,
+    /// It exists, in this version.
+    Present(Version, Arc<Value>),
+    Deleted(Version),
+    /// No more events come.
+    Unwatched,
 }
 
-impl Heard {
+impl ObjectState {
     fn version(&self) -> Version {
         match self {
-            Self::Nothing | Self::Silence => 0,
-            Self::Is(version, _) | Self::Gone(version) => *version,
+            Self::Unknown | Self::Unwatched => 0,
+            Self::Present(version, _) | Self::Deleted(version) => *version,
         }
     }
 }
@@ -73,61 +73,61 @@ impl Heard {
 /// The known state of one kind in one namespace.
 struct Collection {
     path: String,
-    known: Mutex<Known>,
+    known: Mutex<CollectionState>,
 }
 
-struct Known {
-    /// Everything after this version is heard.
+struct CollectionState {
+    /// Events after this version are received.
     since: Version,
-    /// Everything up to this one was heard.
+    /// The newest version that an event or a list had.
     seen: Version,
-    begun: bool,
-    silent: bool,
-    objects: BTreeMap<String, watch::Sender<Heard>>,
+    is_watched: bool,
+    has_ended: bool,
+    objects: BTreeMap<String, watch::Sender<ObjectState>>,
 }
 
 impl Collection {
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, CollectionState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hears(&self, name: &str, heard: Heard) {
+    fn set_state(&self, name: &str, state: ObjectState) {
         let mut known = self.known();
-        known.seen = known.seen.max(heard.version());
+        known.seen = known.seen.max(state.version());
         let object = known.objects.entry(name.to_owned()).or_default();
-        if heard.version() > object.borrow().version() {
-            object.send_replace(heard);
+        if state.version() > object.borrow().version() {
+            object.send_replace(state);
         }
     }
 
-    /// Ends the collection, for all who wait and whoever comes later: nothing more comes.
-    fn falls_silent(&self) {
+    /// Ends all present and later subscriptions: no more events come.
+    fn end(&self) {
         let mut known = self.known();
-        known.silent = true;
+        known.has_ended = true;
         for object in known.objects.values() {
-            object.send_replace(Heard::Silence);
+            object.send_replace(ObjectState::Unwatched);
         }
     }
 
-    /// The present state, where changes were missed.
-    fn is_now(&self, list: &Value) -> Option<()> {
+    /// Takes the present state from a list, where changes were missed.
+    fn replace(&self, list: &Value) -> Option<()> {
         let version = version(list)?;
         let items = list["items"].as_array()?;
         for item in items {
-            self.hears_event("ADDED", item)?;
+            self.apply_event("ADDED", item)?;
         }
-        let there: BTreeSet<&str> =
+        let present: BTreeSet<&str> =
             items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
         let mut known = self.known();
-        for (_, object) in known.objects.iter().filter(|(name, _)| !there.contains(name.as_str())) {
-            object.send_replace(Heard::Gone(version));
+        for (_, object) in known.objects.iter().filter(|(name, _)| !present.contains(name.as_str())) {
+            object.send_replace(ObjectState::Deleted(version));
         }
         known.seen = version;
         Some(())
     }
 
-    /// One event; `None` for one that cannot be understood.
-    fn hears_event(&self, kind: &str, object: &Value) -> Option<()> {
+    /// Records one event; `None` for one that cannot be understood.
+    fn apply_event(&self, kind: &str, object: &Value) -> Option<()> {
         let version = version(object)?;
         if kind == "BOOKMARK" {
             let mut known = self.known();
@@ -142,9 +142,9 @@ impl Collection {
                 if let Some(metadata) = object["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }
-                self.hears(name, Heard::Is(version, Arc::new(object)));
+                self.set_state(name, ObjectState::Present(version, Arc::new(object)));
             }
-            "DELETED" => self.hears(name, Heard::Gone(version)),
+            "DELETED" => self.set_state(name, ObjectState::Deleted(version)),
             _ => return None,
         }
         Some(())
@@ -154,8 +154,8 @@ impl Collection {
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The server ended it, or the connection broke; whether anything had come.
-    Over { told: bool },
+    /// The server ended it, or the connection broke.
+    Closed { has_events: bool },
     /// It no longer knows what came after the version. Source: `410 Gone`.
     TooOld,
     /// It will not work the next time either.
@@ -166,29 +166,29 @@ enum End {
 pub struct Watches<'a> {
     api: &'a dyn LiveApi,
     collections: Mutex<BTreeMap<String, Arc<Collection>>>,
-    begin: mpsc::UnboundedSender<Arc<Collection>>,
-    begun: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arc<Collection>>>,
+    start: mpsc::UnboundedSender<Arc<Collection>>,
+    started: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arc<Collection>>>,
 }
 
 impl<'a> Watches<'a> {
     /// None is open yet.
     pub fn new(api: &'a dyn LiveApi) -> Self {
-        let (begin, begun) = mpsc::unbounded_channel();
-        Self { api, collections: Mutex::default(), begin, begun: tokio::sync::Mutex::new(begun) }
+        let (start, started) = mpsc::unbounded_channel();
+        Self { api, collections: Mutex::default(), start, started: tokio::sync::Mutex::new(started) }
     }
 
     /// Returns true if the API supports watches.
-    pub fn work(&self) -> bool {
-        self.api.can_follow()
+    pub fn is_supported(&self) -> bool {
+        self.api.can_stream()
     }
 
-    /// Listens for all who wait. Never ends; what is heard is heard while this is polled.
-    pub async fn listen(&self) -> Infallible {
-        let mut begun = self.begun.lock().await;
+    /// Runs all watches. Never ends; events are received while this is polled.
+    pub async fn run(&self) -> Infallible {
+        let mut started = self.started.lock().await;
         let mut open = FuturesUnordered::new();
         loop {
             tokio::select! {
-                Some(collection) = begun.recv() => open.push(self.follow(collection)),
+                Some(collection) = started.recv() => open.push(self.keep_watching(collection)),
                 Some(()) = open.next(), if !open.is_empty() => {}
                 else => std::future::pending().await,
             }
@@ -196,57 +196,57 @@ impl<'a> Watches<'a> {
     }
 
     /// Subscribes to the object at a path, after a known version. Returns `None` where it cannot be watched.
-    pub fn hear(&self, path: &str, version: Version) -> Option<Hearing> {
+    pub fn subscribe(&self, path: &str, version: Version) -> Option<Subscription> {
         let (path, name) = path.rsplit_once('/')?;
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
-        if collections.len() >= MOST && !collections.contains_key(path) {
+        if collections.len() >= MAX_WATCHES && !collections.contains_key(path) {
             return None;
         }
         let collection = collections.entry(path.to_owned()).or_insert_with(|| {
-            let (begun, silent, objects) = (false, false, BTreeMap::new());
-            let known = Known { since: version, seen: version, begun, silent, objects };
+            let (is_watched, has_ended, objects) = (false, false, BTreeMap::new());
+            let known = CollectionState { since: version, seen: version, is_watched, has_ended, objects };
             let collection = Arc::new(Collection { path: path.to_owned(), known: Mutex::new(known) });
-            // Whoever listens is there as long as this is.
-            let _ = self.begin.send(Arc::clone(&collection));
+            // The receiver lives as long as this.
+            let _ = self.start.send(Arc::clone(&collection));
             collection
         });
         let mut known = collection.known();
-        if !known.begun {
+        if !known.is_watched {
             known.since = known.since.min(version);
             known.seen = known.since;
         }
-        let missed = version < known.since;
-        let heard = known.objects.entry(name.to_owned()).or_default().subscribe();
-        (!known.silent).then_some(Hearing { heard, missed })
+        let has_missed = version < known.since;
+        let state = known.objects.entry(name.to_owned()).or_default().subscribe();
+        (!known.has_ended).then_some(Subscription { state, has_missed })
     }
 
-    /// Forgets what was heard of a cluster that is deleted: it holds for no other one.
+    /// Ends all subscriptions, because the cluster is deleted: what is known holds for no other one.
     pub fn forget(&self) {
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
         for collection in std::mem::take(&mut *collections).values() {
-            collection.falls_silent();
+            collection.end();
         }
     }
 
     /// Watches a collection for as long as that works.
-    async fn follow(&self, collection: Arc<Collection>) {
+    async fn keep_watching(&self, collection: Arc<Collection>) {
         let mut breaks = 0;
-        sleep(GATHERS).await;
-        collection.known().begun = true;
-        while !collection.known().silent {
+        sleep(BATCH_DELAY).await;
+        collection.known().is_watched = true;
+        while !collection.known().has_ended {
             let began = Instant::now();
             let end = match self.watch(&collection).await {
                 End::TooOld => self.list(&collection).await,
                 end => end,
             };
             breaks = match end {
-                End::Over { told: true } => 0,
-                End::Over { told: false } if began.elapsed() >= TOO_SHORT => breaks,
-                End::Over { told: false } | End::TooOld => breaks + 1,
-                End::Refused => BREAKS,
+                End::Closed { has_events: true } => 0,
+                End::Closed { has_events: false } if began.elapsed() >= SHORTEST => breaks,
+                End::Closed { has_events: false } | End::TooOld => breaks + 1,
+                End::Refused => MAX_BREAKS,
             };
-            if breaks >= BREAKS {
-                return collection.falls_silent();
+            if breaks >= MAX_BREAKS {
+                return collection.end();
             }
             if breaks > 0 {
                 sleep(FIRST_PAUSE * 2_u32.pow(breaks - 1)).await;
@@ -257,41 +257,41 @@ impl<'a> Watches<'a> {
     async fn watch(&self, collection: &Collection) -> End {
         let (path, seen) = (&collection.path, collection.known().seen);
         let path = format!(
-            "{path}?allowWatchBookmarks=true&resourceVersion={seen}&timeoutSeconds={LASTS}&watch=true"
+            "{path}?allowWatchBookmarks=true&resourceVersion={seen}&timeoutSeconds={WATCH_SECONDS}&watch=true"
         );
-        match self.api.follow(Request::get(Api::Kubernetes, path)).await {
+        match self.api.stream(Request::get(Api::Kubernetes, path)).await {
             Ok(bytes) => {
-                let longest = Duration::from_secs(LASTS) + LATE;
-                let mut told = false;
-                let heard = timeout(longest, hear_all(collection, bytes, &mut told)).await;
-                heard.unwrap_or(End::Over { told })
+                let longest = Duration::from_secs(WATCH_SECONDS) + CLOSE_TIMEOUT;
+                let mut has_events = false;
+                let end = timeout(longest, read_events(collection, bytes, &mut has_events)).await;
+                end.unwrap_or(End::Closed { has_events })
             }
-            Err(error) => refusal(&error),
+            Err(error) => end_of(&error),
         }
     }
 
     /// Lists the collection once, for changes that were missed.
     async fn list(&self, collection: &Collection) -> End {
         match self.api.send(Request::get(Api::Kubernetes, collection.path.clone())).await {
-            Ok(list) => match collection.is_now(&list) {
-                Some(()) => End::Over { told: true },
+            Ok(list) => match collection.replace(&list) {
+                Some(()) => End::Closed { has_events: true },
                 None => End::Refused,
             },
-            Err(error) => refusal(&error),
+            Err(error) => end_of(&error),
         }
     }
 }
 
 /// Returns the end that an error means, by whether the same request may succeed later.
-fn refusal(error: &ApiError) -> End {
+fn end_of(error: &ApiError) -> End {
     match error.class {
         _ if error.status == Some(410) => End::TooOld,
         Class::Busy
         | Class::Throttled
         | Class::Unavailable
-        | Class::Held
+        | Class::LockUnsure
         | Class::Lost
-        | Class::Unauthenticated => End::Over { told: false },
+        | Class::Unauthenticated => End::Closed { has_events: false },
         Class::NotFound
         | Class::AlreadyExists
         | Class::Conflict
@@ -305,8 +305,8 @@ fn refusal(error: &ApiError) -> End {
     }
 }
 
-/// Events, a line each, until there are no more.
-async fn hear_all(collection: &Collection, mut bytes: BytesAsTheyCome, told: &mut bool) -> End {
+/// Reads events, a line each, until there are no more.
+async fn read_events(collection: &Collection, mut bytes: ByteStream, has_events: &mut bool) -> End {
     let mut rest: Vec<u8> = Vec::new();
     while let Some(Ok(piece)) = bytes.next().await {
         // Only what is new can hold the end of a line.
@@ -314,8 +314,8 @@ async fn hear_all(collection: &Collection, mut bytes: BytesAsTheyCome, told: &mu
         rest.extend_from_slice(&piece);
         let mut done = 0;
         while let Some(end) = rest[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at) {
-            match hear_line(collection, &rest[done..end]) {
-                Some(End::Over { .. }) => *told = true,
+            match read_event(collection, &rest[done..end]) {
+                Some(End::Closed { .. }) => *has_events = true,
                 Some(end) => return end,
                 None => {}
             }
@@ -326,11 +326,11 @@ async fn hear_all(collection: &Collection, mut bytes: BytesAsTheyCome, told: &mu
             return End::Refused;
         }
     }
-    End::Over { told: *told }
+    End::Closed { has_events: *has_events }
 }
 
-/// `None` for an empty line, [`End::Over`] for an event that was heard.
-fn hear_line(collection: &Collection, line: &[u8]) -> Option<End> {
+/// `None` for an empty line, [`End::Closed`] for an event that was recorded.
+fn read_event(collection: &Collection, line: &[u8]) -> Option<End> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
     }
@@ -338,51 +338,55 @@ fn hear_line(collection: &Collection, line: &[u8]) -> Option<End> {
     let (kind, object) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
     if kind == "ERROR" {
         let is_old = object["code"] == 410;
-        return Some(if is_old { End::TooOld } else { End::Over { told: false } });
+        return Some(if is_old { End::TooOld } else { End::Closed { has_events: false } });
     }
-    let heard = collection.hears_event(kind, object);
-    Some(heard.map_or(End::Refused, |()| End::Over { told: true }))
+    let end = collection.apply_event(kind, object);
+    Some(end.map_or(End::Refused, |()| End::Closed { has_events: true }))
 }
 
 /// A subscription to one object.
-pub struct Hearing {
-    heard: watch::Receiver<Heard>,
-    missed: bool,
+pub struct Subscription {
+    state: watch::Receiver<ObjectState>,
+    has_missed: bool,
 }
 
 /// News about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum News {
+pub enum ObjectUpdate {
     /// Nothing after what is known.
-    Nothing,
-    /// It is so now.
-    Is(Arc<Value>),
+    Unchanged,
+    /// It exists, in this state.
+    Present(Arc<Value>),
     /// It was deleted.
-    Gone,
-    /// It has to be asked for: nothing more will be heard.
-    Ask,
+    Deleted,
+    /// It has to be read: no more events come.
+    Unwatched,
 }
 
-impl Hearing {
+impl Subscription {
     /// Returns true if something may have happened between the known version and the beginning of the watch. Then the object
     /// has to be read once.
     pub fn has_missed(&self) -> bool {
-        self.missed
+        self.has_missed
     }
 
     /// Returns the news after a version.
-    pub fn after(&mut self, version: Version) -> News {
-        match &*self.heard.borrow_and_update() {
-            Heard::Silence => News::Ask,
-            Heard::Is(newer, object) if *newer > version => News::Is(Arc::clone(object)),
-            Heard::Gone(newer) if *newer > version => News::Gone,
-            Heard::Nothing | Heard::Is(..) | Heard::Gone(_) => News::Nothing,
+    pub fn update_after(&mut self, version: Version) -> ObjectUpdate {
+        match &*self.state.borrow_and_update() {
+            ObjectState::Unwatched => ObjectUpdate::Unwatched,
+            ObjectState::Present(newer, object) if *newer > version => {
+                ObjectUpdate::Present(Arc::clone(object))
+            }
+            ObjectState::Deleted(newer) if *newer > version => ObjectUpdate::Deleted,
+            ObjectState::Unknown | ObjectState::Present(..) | ObjectState::Deleted(_) => {
+                ObjectUpdate::Unchanged
+            }
         }
     }
 
     /// Ends when there may be news.
     pub async fn changed(&mut self) {
-        if self.heard.changed().await.is_err() {
+        if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -16,7 +16,7 @@ use crate::cli::session::{Ask, Link, Session, block_on};
 use crate::cli::settings::{Access, Failure, Settings};
 use crate::report::human::findings::{Finding, Mark, render};
 use kinds::hosts::api as hosts;
-use live::credentials::adc::{self, File, Found};
+use live::credentials::adc::{self, AdcSearch, File};
 use live::environment::environment;
 use live::{ApiError, Class, LiveApi, Request};
 use model::diag::{Code, Diagnostic, Severity};
@@ -131,25 +131,25 @@ fn configuration(gcloud: &Gcloud) -> Finding {
 }
 
 /// The file that requests are made with, and the project that is charged for them.
-fn credentials(settings: &Settings, found: &Found) -> Vec<Finding> {
+fn credentials(settings: &Settings, found: &AdcSearch) -> Vec<Finding> {
     let what = "credentials";
     let needed = !settings.access.is_simulated();
     let remedy = "gcloud auth application-default login";
     let finding = match found {
-        Found::File(File { path, kind, account, .. }) => {
+        AdcSearch::File(File { path, kind, account, .. }) => {
             let whose = account.as_ref().map(|account| format!(" of {account}")).unwrap_or_default();
             Finding::new(Mark::Good, what, format!("{}{whose} in {}", kind.name(), path.display()))
         }
-        Found::Broken { path, why } => {
+        AdcSearch::Unusable { path, why } => {
             let mark = if needed { Mark::Bad } else { Mark::Doubtful };
             Finding::new(mark, what, format!("{} cannot be used: {why}", path.display())).remedy(remedy)
         }
-        Found::Nothing if needed => {
+        AdcSearch::NoFile if needed => {
             let seen =
                 "no application default credentials on this machine (Google Cloud machines have their own)";
             Finding::new(Mark::Doubtful, what, seen).remedy(remedy)
         }
-        Found::Nothing => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
+        AdcSearch::NoFile => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
     };
     let charged = adc::quota_project(&environment, found).filter(|_| needed);
     let charged = charged.map(|project| Finding::new(Mark::Good, "quota project", project));

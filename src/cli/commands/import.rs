@@ -13,7 +13,7 @@ use crate::cli::{Exit, gcloud};
 use apply::ApplyOptions;
 use import::{Found, Imported, Place};
 use kinds::dask;
-use live::survey::{self, Blind, Survey};
+use live::survey::{self, Survey, SurveyError};
 use live::{ApiError, Class, KubeconfigAccess, LiveApi};
 use model::diag::{self, Code, Diagnostic};
 use model::resource::{ClusterName, Endpoint, Gvk, Owner, Target};
@@ -281,25 +281,30 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     let endpoint = args.endpoint.into();
     let target = Target { gke: cluster.cloned(), endpoint, context, kubeconfig, ..Target::default() };
     let surveyed = survey::survey(api, cluster, &kinds(&args.namespace), args.parallelism).await;
-    let Survey { cluster: live, pools, sizes, objects, unread } = match surveyed {
+    let Survey { cluster: live, pools, sizes, objects, unlisted } = match surveyed {
         Ok(survey) => survey,
-        Err(Blind::Unreadable(error)) => return Err(diagnose(&error, &target)),
-        Err(blind) => return Err(blind_to(&blind, api, cluster, args).await),
+        Err(SurveyError::Unreadable(error)) => return Err(diagnose(&error, &target)),
+        Err(problem) => return Err(unreadable_cluster(&problem, api, cluster, args).await),
     };
-    if let Some((kind, error)) = unread.iter().find(|(kind, _)| kind.group == DASK_GROUP) {
+    if let Some((kind, error)) = unlisted.iter().find(|(kind, _)| kind.group == DASK_GROUP) {
         let what = format!("objects of the kind {} cannot be listed: {error}", kind.kind);
         let code = if error.class == Class::Denied { Code::Denied } else { Code::Unreadable };
         let help = "`--namespace NAME` reads single namespaces that you have access to";
         return Err(Diagnostic::error(code, what).help(help).into());
     }
     let unread =
-        unread.iter().map(|(kind, error)| format!("objects of the kind {}: {error}", kind.kind)).collect();
+        unlisted.iter().map(|(kind, error)| format!("objects of the kind {}: {error}", kind.kind)).collect();
     Ok(Found { place, endpoint, cluster: live, pools, sizes, objects, unmanaged: Vec::new(), unread })
 }
 
-async fn blind_to(blind: &Blind, api: &dyn LiveApi, name: Option<&ClusterName>, args: &Args) -> Failure {
+async fn unreadable_cluster(
+    problem: &SurveyError,
+    api: &dyn LiveApi,
+    name: Option<&ClusterName>,
+    args: &Args,
+) -> Failure {
     let Some(name) = name else { return Diagnostic::error(Code::Unreadable, "nothing could be read").into() };
-    if let Blind::NotThere(status) = blind {
+    if let SurveyError::NotRunning(status) = problem {
         let what = format!("the GKE cluster {} cannot be read: its status is {status}", name.cluster);
         return Diagnostic::error(Code::NoSuchCluster, what).help("import it when it is running").into();
     }

@@ -12,7 +12,7 @@ use kinds::hosts::api;
 use kinds::kubernetes::object::gvk;
 use kinds::short_forms::host_names;
 use live::retry::Patience;
-use live::survey::{self, Blind, Survey};
+use live::survey::{self, Survey, SurveyError};
 use live::{LiveApi, record};
 use model::diag::{self, Code, Diagnostic};
 use model::record::{NAMESPACE, Record};
@@ -122,10 +122,10 @@ async fn look(
 ) -> Result<Survey, Failure> {
     let diagnose = |error| access::diagnose(error, target, &Sources::default(), Words::Few).into();
     match survey::survey(api, None, kinds, parallelism).await {
-        Ok(Survey { unread, .. }) if !unread.is_empty() => Err(diagnose(&unread[0].1)),
+        Ok(Survey { unlisted, .. }) if !unlisted.is_empty() => Err(diagnose(&unlisted[0].1)),
         Ok(survey) => Ok(survey),
-        Err(Blind::Unreadable(error)) => Err(diagnose(&error)),
-        Err(Blind::NoCluster | Blind::NotThere(_)) => {
+        Err(SurveyError::Unreadable(error)) => Err(diagnose(&error)),
+        Err(SurveyError::NoCluster | SurveyError::NotRunning(_)) => {
             Err(Diagnostic::error(Code::Unreadable, "nothing could be read").into())
         }
     }

@@ -98,10 +98,10 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         block_on(async {
             let link = session.connect(settings)?;
             let api = link.api();
-            api.tolerate();
+            api.skip_unreachable_hosts();
             let reading = Reading { api, session: &session, args, places, is_check, ends };
             let exit = reading.show(settings).await?;
-            reporter.diagnostics(&session.missed(&link), session.sources());
+            reporter.diagnostics(&session.skipped_hosts(&link), session.sources());
             link.close().await?;
             Ok(exit)
         })
@@ -267,7 +267,7 @@ impl Reading<'_> {
         for (given, parameter) in [(self.args.previous, "&previous=true"), (follow, "&follow=true")] {
             path.push_str(if given { parameter } else { "" });
         }
-        self.api.follow(Request::get(Api::Kubernetes, path)).await.map(split)
+        self.api.stream(Request::get(Api::Kubernetes, path)).await.map(split)
     }
 
     /// Everything as it comes, until Ctrl-C; of what runs to an end, until it has ended.
@@ -335,7 +335,7 @@ type LinesOf = futures::stream::BoxStream<'static, Result<String, String>>;
 const LONGEST_LINE: usize = 1024 * 1024;
 
 /// Bytes as lines; what comes after the last end of a line is one, too.
-fn split(bytes: live::kube::BytesAsTheyCome) -> LinesOf {
+fn split(bytes: live::kube::ByteStream) -> LinesOf {
     let state = (bytes, Vec::<u8>::new(), 0, false);
     futures::stream::unfold(state, |(mut bytes, mut rest, mut looked, mut ended)| async move {
         loop {

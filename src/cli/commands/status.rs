@@ -18,7 +18,7 @@ use kinds::kind::Found;
 use kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
 use kinds::kubernetes::{check, machines};
 use kinds::status::StatusLine;
-use live::{LiveApi, look as ask};
+use live::{LiveApi, probe};
 use model::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
 
 /// Shown below the options.
@@ -74,9 +74,9 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
             }
             let mut before = String::new();
             loop {
-                link.api().tolerate();
+                link.api().skip_unreachable_hosts();
                 let status = look(&session, &link, &found, args.parallelism).await?;
-                reporter.diagnostics(&session.missed(&link), session.sources());
+                reporter.diagnostics(&session.skipped_hosts(&link), session.sources());
                 let text = shown(settings, args, &status);
                 if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_settled()
                 {
@@ -85,7 +85,7 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
                 before = text;
                 tokio::time::sleep(WATCH).await;
             }
-            let exit = if session.missed(&link).is_empty() { Exit::Done } else { Exit::Error };
+            let exit = if session.skipped_hosts(&link).is_empty() { Exit::Done } else { Exit::Error };
             link.close().await?;
             Ok(exit)
         })
@@ -99,12 +99,12 @@ async fn follow(
     (session, link): (&Session, Link),
     found: &[Identity],
 ) -> Result<Exit, Failure> {
-    link.api().tolerate();
+    link.api().skip_unreachable_hosts();
     let mut status = look(session, &link, found, args.parallelism).await?;
     let mut printed = settings.print(&shown(settings, args, &status));
     while printed == Exit::Done && !status.is_over() {
         tokio::time::sleep(FOLLOW).await;
-        link.api().tolerate();
+        link.api().skip_unreachable_hosts();
         let Ok(now) = look(session, &link, found, args.parallelism).await else { continue };
         let moment = jiff::Timestamp::now();
         let lines: String =
@@ -260,7 +260,7 @@ fn passed(resource: &Resource, world: &World) -> State {
 async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, StatusLine) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
-    match futures::future::try_join_all(queries.all().map(|(_, query)| ask(api, query))).await {
+    match futures::future::try_join_all(queries.all().map(|(_, query)| probe(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
         Ok(found) => {
             let found = Found::answers(&queries, &found);
@@ -311,7 +311,7 @@ async fn ask_events(api: &dyn LiveApi, rows: &mut [Row]) {
         {
             if !events.contains_key(&pending.namespace) {
                 let path = format!("/api/v1/namespaces/{}/events", pending.namespace);
-                let found = ask(api, &Query { api: Api::Kubernetes, path }).await;
+                let found = probe(api, &Query { api: Api::Kubernetes, path }).await;
                 // Without rights to read events the pods stay without a reason.
                 events.insert(pending.namespace.clone(), found.unwrap_or_default());
             }

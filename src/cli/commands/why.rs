@@ -20,7 +20,7 @@ use kinds::kubernetes::pods::selected;
 use kinds::kubernetes::why as judge;
 use kinds::kubernetes::why::{PodContext, Pool};
 use kinds::scale::Number;
-use live::{LiveApi, look as ask};
+use live::{LiveApi, probe};
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{Api, Effect, FieldChange, Identity, KindId, Query, Resource, World, manager_text};
@@ -60,9 +60,9 @@ pub fn why(settings: &Settings, args: &Args) -> Exit {
         let found: Vec<Resource> = session.find(&args.address)?.into_iter().cloned().collect();
         let answer = block_on(async {
             let link = session.connect(settings)?;
-            link.api().tolerate();
+            link.api().skip_unreachable_hosts();
             let answer = look(settings, &session, &link, &found, args.parallelism).await?;
-            reporter.diagnostics(&session.missed(&link), session.sources());
+            reporter.diagnostics(&session.skipped_hosts(&link), session.sources());
             link.close().await?;
             Ok(answer)
         })?;
@@ -102,7 +102,7 @@ async fn look(
     }
     let mut answer = looking.answer;
     let ask = Ask { parallelism, ..Ask::of(Mode::Apply) };
-    if !api.missed().is_empty() {
+    if !api.skipped_hosts().is_empty() {
         answer.notes.push("no plan can be made without all hosts".to_owned());
         return Ok(answer);
     }
@@ -185,7 +185,7 @@ impl Looking<'_> {
         let named = named.filter(|_| resource.kind != KindId::Environment);
         let Some(query) = selected(&live).or(named) else { return };
         // What may not be read says nothing; the state has said that something waits.
-        let answer = ask(self.api, &query).await.unwrap_or_default();
+        let answer = probe(self.api, &query).await.unwrap_or_default();
         let pods: Vec<Value> = dask::why::own_pods(resource, &answer).into_iter().cloned().collect();
         self.pools.iter_mut().for_each(|pool| pool.needs(&pods));
         for pod in &pods {
@@ -244,7 +244,7 @@ impl Looking<'_> {
             let query =
                 Query { api: Api::Kubernetes, path: format!("/api/v1/namespaces/{namespace}/events") };
             // Without rights to read events the pod's own words must do.
-            let found = ask(self.api, &query).await.unwrap_or_default();
+            let found = probe(self.api, &query).await.unwrap_or_default();
             let list = found["items"].as_array().cloned().unwrap_or_default();
             self.events.insert(namespace.to_owned(), list);
         }
@@ -265,7 +265,7 @@ impl Looking<'_> {
             pod.name(),
             container.name()
         );
-        let log = ask(self.api, &Query { api: Api::Kubernetes, path }).await.ok()?;
+        let log = probe(self.api, &Query { api: Api::Kubernetes, path }).await.ok()?;
         let lines: Vec<&str> = log.as_str()?.lines().collect();
         Some(lines[lines.len().saturating_sub(TAIL)..].join("\n"))
     }

@@ -63,7 +63,7 @@ impl Agent {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut requests = child.stdin.take().unwrap();
-        requests.write_all(live::hosts::sent(&source).as_bytes()).unwrap();
+        requests.write_all(live::hosts::start_input(&source).as_bytes()).unwrap();
         let mut answers = BufReader::new(child.stdout.take().unwrap());
         let mut hello = String::new();
         answers.read_line(&mut hello).unwrap();

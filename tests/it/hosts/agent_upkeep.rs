@@ -437,7 +437,7 @@ fn a_python_that_is_too_old_is_named() {
         let load = text.split_once('\n').unwrap().1;
         format!("{program}{load}")
     };
-    let sent = live::hosts::sent(live::hosts::AGENT);
+    let sent = live::hosts::start_input(live::hosts::AGENT);
     let load: String = sent.split_once("SOURCE = sys.stdin").unwrap().0.to_owned();
     let run = Command::new("python3").args(["-c", &old(&load)]).output().unwrap();
     let hello: Value = serde_json::from_slice(&run.stdout).unwrap();

@@ -172,7 +172,7 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
         cluster,
         kubernetes: None,
         hosts: Vec::new(),
-        gone: Vec::new(),
+        removed_hosts: Vec::new(),
         in_process_kubernetes: Some(in_process),
     })
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 
 use super::*;
-use live::kube::BytesAsTheyCome;
+use live::kube::ByteStream;
 
 /// Faults of the watches of an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,11 +160,11 @@ impl LiveApi for Live {
         .boxed()
     }
 
-    fn can_follow(&self) -> bool {
+    fn can_stream(&self) -> bool {
         true
     }
 
-    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
         self.state.lock().unwrap().asked.push(request.clone());
         let from = request.path.split("resourceVersion=").nth(1).unwrap();
         let from: u64 = from.split('&').next().unwrap().parse().unwrap();

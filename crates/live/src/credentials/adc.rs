@@ -12,21 +12,21 @@ use crate::environment::Env;
 
 /// Results of a search for application default credentials on this machine, without a network.
 #[derive(Debug)]
-pub enum Found {
+pub enum AdcSearch {
     File(File),
     /// A file that should have them and cannot be used, and why.
-    Broken {
+    Unusable {
         path: PathBuf,
         why: String,
     },
     /// No file. On Google Cloud the metadata server still may have some.
-    Nothing,
+    NoFile,
 }
 
 /// A file with credentials.
 pub struct File {
     pub path: PathBuf,
-    pub kind: Kind,
+    pub kind: CredentialKind,
     /// The account's address when the file has it, which is no secret.
     pub account: Option<String>,
     /// The project that is charged for requests, when the file names one.
@@ -43,9 +43,9 @@ impl fmt::Debug for File {
     }
 }
 
-/// How a token is had for a file.
+/// Ways to get a token for a file.
 pub(super) enum Content {
-    /// From a token server, by us.
+    /// By exchanging it at a token server ourselves.
     Exchange(Login),
     /// By Google's library.
     Library(Value),
@@ -53,7 +53,7 @@ pub(super) enum Content {
 
 /// The `type` of a file with credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CredentialKind {
     User,
     Key,
     Impersonated,
@@ -63,7 +63,7 @@ pub enum Kind {
     Workforce,
 }
 
-impl Kind {
+impl CredentialKind {
     const ALL: [Self; 5] = [Self::User, Self::Key, Self::Impersonated, Self::External, Self::Workforce];
 
     /// As the file has it.
@@ -78,7 +78,7 @@ impl Kind {
     }
 
     /// The fields without which Google's library cannot use such a file.
-    fn needs(self) -> &'static [&'static str] {
+    fn required_fields(self) -> &'static [&'static str] {
         match self {
             Self::User => &["client_id", "client_secret", "refresh_token"],
             Self::Impersonated => &["service_account_impersonation_url", "source_credentials"],
@@ -90,13 +90,13 @@ impl Kind {
 }
 
 /// Looks where Google's libraries look, in their order.
-pub fn find(env: Env<'_>) -> Found {
+pub fn find(env: Env<'_>) -> AdcSearch {
     if let Some(path) = env("GOOGLE_APPLICATION_CREDENTIALS") {
-        return look(Path::new(&path));
+        return open(Path::new(&path));
     }
     match folder(env).map(|folder| folder.join("application_default_credentials.json")) {
-        Some(path) if path.exists() => look(&path),
-        Some(_) | None => Found::Nothing,
+        Some(path) if path.exists() => open(&path),
+        Some(_) | None => AdcSearch::NoFile,
     }
 }
 
@@ -107,18 +107,18 @@ pub fn folder(env: Env<'_>) -> Option<PathBuf> {
 }
 
 /// The project that is charged for requests: the environment's, else the file's.
-pub fn quota_project(env: Env<'_>, found: &Found) -> Option<String> {
+pub fn quota_project(env: Env<'_>, found: &AdcSearch) -> Option<String> {
     let of_file = || match found {
-        Found::File(file) => file.quota_project.clone(),
-        Found::Broken { .. } | Found::Nothing => None,
+        AdcSearch::File(file) => file.quota_project.clone(),
+        AdcSearch::Unusable { .. } | AdcSearch::NoFile => None,
     };
     env("GOOGLE_CLOUD_QUOTA_PROJECT").or_else(of_file)
 }
 
-fn look(path: &Path) -> Found {
+fn open(path: &Path) -> AdcSearch {
     match read(path) {
-        Ok(file) => Found::File(file),
-        Err(why) => Found::Broken { path: path.to_owned(), why },
+        Ok(file) => AdcSearch::File(file),
+        Err(why) => AdcSearch::Unusable { path: path.to_owned(), why },
     }
 }
 
@@ -133,29 +133,31 @@ fn read(path: &Path) -> Result<File, String> {
     Ok(File { path: path.to_owned(), kind, account, quota_project, content })
 }
 
-fn kind(value: &Value) -> Result<Kind, String> {
+fn kind(value: &Value) -> Result<CredentialKind, String> {
     let word = value["type"].as_str().ok_or("it has no `type`, so it holds no credentials")?;
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == word);
+    let kind = CredentialKind::ALL.into_iter().find(|kind| kind.name() == word);
     kind.ok_or_else(|| match word {
         "gdch_service_account" => "credentials of Distributed Cloud are not supported".to_owned(),
         _ => "its `type` is not one of Google's credentials".to_owned(),
     })
 }
 
-fn content(kind: Kind, value: Value) -> Result<Content, String> {
-    if let Some(missing) = kind.needs().iter().find(|field| value[**field].is_null()) {
+fn content(kind: CredentialKind, value: Value) -> Result<Content, String> {
+    if let Some(missing) = kind.required_fields().iter().find(|field| value[**field].is_null()) {
         return Err(format!("it has no `{missing}`"));
     }
     match kind {
-        Kind::Key => Key::of(&value).map(|key| Content::Exchange(Login::Key(key))),
-        Kind::Workforce => Refresh::of(&value).map(|refresh| Content::Exchange(Login::Refresh(refresh))),
-        Kind::Impersonated => {
+        CredentialKind::Key => Key::from_file(&value).map(|key| Content::Exchange(Login::Key(key))),
+        CredentialKind::Workforce => {
+            Refresh::from_file(&value).map(|refresh| Content::Exchange(Login::Refresh(refresh)))
+        }
+        CredentialKind::Impersonated => {
             let source = &value["source_credentials"];
             let of_source = |why| format!("in its `source_credentials`: {why}");
             content(self::kind(source).map_err(of_source)?, source.clone()).map_err(of_source)?;
             Ok(Content::Library(value))
         }
-        Kind::User | Kind::External => Ok(Content::Library(value)),
+        CredentialKind::User | CredentialKind::External => Ok(Content::Library(value)),
     }
 }
 
@@ -184,21 +186,21 @@ mod tests {
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let user = json!({ "type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r" });
         let mut pairs = BTreeMap::from([("HOME", home.path().display().to_string())]);
-        assert!(matches!(find(&env(&pairs)), Found::Nothing));
+        assert!(matches!(find(&env(&pairs)), AdcSearch::NoFile));
         let folder = home.path().join(".config/gcloud");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("application_default_credentials.json"), user.to_string()).unwrap();
-        let path = |found: Found| match found {
-            Found::File(file) => file.path,
-            found @ (Found::Broken { .. } | Found::Nothing) => panic!("{found:?}"),
+        let path = |found: AdcSearch| match found {
+            AdcSearch::File(file) => file.path,
+            found @ (AdcSearch::Unusable { .. } | AdcSearch::NoFile) => panic!("{found:?}"),
         };
         assert!(path(find(&env(&pairs))).starts_with(home.path()));
         pairs.insert("CLOUDSDK_CONFIG", other.path().display().to_string());
-        assert!(matches!(find(&env(&pairs)), Found::Nothing), "gcloud writes elsewhere now");
+        assert!(matches!(find(&env(&pairs)), AdcSearch::NoFile), "gcloud writes elsewhere now");
         fs::write(other.path().join("application_default_credentials.json"), user.to_string()).unwrap();
         assert!(path(find(&env(&pairs))).starts_with(other.path()));
         pairs.insert("GOOGLE_APPLICATION_CREDENTIALS", other.path().join("none").display().to_string());
-        assert!(matches!(find(&env(&pairs)), Found::Broken { .. }));
+        assert!(matches!(find(&env(&pairs)), AdcSearch::Unusable { .. }));
     }
 
     #[test]
@@ -241,14 +243,14 @@ mod tests {
             assert!(!found.contains("CANARY") && !found.contains("PRIVATE KEY"), "{found}");
         }
         fs::remove_file(&path).unwrap();
-        assert!(matches!(find(&env(&pairs)), Found::Broken { .. }));
+        assert!(matches!(find(&env(&pairs)), AdcSearch::Unusable { .. }));
     }
 
     #[test]
     fn the_environment_names_who_is_charged_before_the_file() {
         let mut pairs = BTreeMap::from([("HOME", "/none".to_owned())]);
-        assert_eq!(quota_project(&env(&pairs), &Found::Nothing), None);
+        assert_eq!(quota_project(&env(&pairs), &AdcSearch::NoFile), None);
         pairs.insert("GOOGLE_CLOUD_QUOTA_PROJECT", "billing".to_owned());
-        assert_eq!(quota_project(&env(&pairs), &Found::Nothing).as_deref(), Some("billing"));
+        assert_eq!(quota_project(&env(&pairs), &AdcSearch::NoFile).as_deref(), Some("billing"));
     }
 }

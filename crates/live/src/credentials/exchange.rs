@@ -17,8 +17,8 @@ use rustls::sign::SigningKey;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::Refused;
-use crate::proxy::of_environment;
+use super::TokenError;
+use crate::proxy::with_environment_proxy;
 use crate::transport::{USER_AGENT, causes};
 
 /// Scopes that a GKE cluster needs, too. Without the second one, it knows an account by a number, and bindings by e-mail do
@@ -29,44 +29,44 @@ pub const SCOPES: [&str; 2] =
 const TOKEN_SERVER: &str = "https://oauth2.googleapis.com/token";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// How long a signed assertion is good for: the longest that the token server takes.
-const ASSERTED: SignedDuration = SignedDuration::from_secs(3600);
+const ASSERTION_LIFETIME: SignedDuration = SignedDuration::from_secs(3600);
 /// How far this machine's clock may be ahead of the token server's.
 const SKEW: SignedDuration = SignedDuration::from_secs(10);
 /// How long before its end a token is renewed, when it lasts long enough.
-const EARLY: i64 = 300;
+const RENEW_BEFORE: i64 = 300;
 /// Pauses before the token server is asked again.
-const AGAIN: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1000)];
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1000)];
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 pub struct Key {
     email: String,
     id: Option<String>,
-    signs: Arc<dyn SigningKey>,
+    signing_key: Arc<dyn SigningKey>,
     server: String,
 }
 
 impl Key {
-    /// Of a file of `type` `service_account`.
+    /// Reads a file of `type` `service_account`.
     ///
     /// # Errors
     /// A field of the file is missing or not valid.
-    pub fn of(file: &Value) -> Result<Self, String> {
+    pub fn from_file(file: &Value) -> Result<Self, String> {
         let unsigned = || "its `private_key` is not an RSA key in PEM".to_owned();
         let pem = PrivateKeyDer::from_pem_slice(field(file, "private_key")?.as_bytes());
-        let signs = rustls::crypto::ring::sign::any_supported_type(&pem.map_err(|_| unsigned())?);
-        let signs = signs.map_err(|_| unsigned())?;
-        signs.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]).ok_or_else(unsigned)?;
+        let signing_key = rustls::crypto::ring::sign::any_supported_type(&pem.map_err(|_| unsigned())?);
+        let signing_key = signing_key.map_err(|_| unsigned())?;
+        signing_key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]).ok_or_else(unsigned)?;
         let server = file["token_uri"].as_str().filter(|uri| !uri.is_empty()).unwrap_or(TOKEN_SERVER);
         Ok(Self {
             email: field(file, "client_email")?.to_owned(),
             id: file["private_key_id"].as_str().map(str::to_owned),
-            signs,
-            server: private(server, "token_uri")?,
+            signing_key,
+            server: secure_url(server, "token_uri")?,
         })
     }
 
     /// Returns the signed assertion of the account's identity.
-    fn assertion(&self, now: Timestamp) -> Result<String, Refused> {
+    fn assertion(&self, now: Timestamp) -> Result<String, TokenError> {
         let issued = now - SKEW;
         let mut header = json!({ "alg": "RS256", "typ": "JWT" });
         if let Some(id) = &self.id {
@@ -77,14 +77,15 @@ impl Key {
             "scope": SCOPES.join(" "),
             "aud": self.server,
             "iat": issued.as_second(),
-            "exp": (issued + ASSERTED).as_second(),
+            "exp": (issued + ASSERTION_LIFETIME).as_second(),
         });
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let said = format!("{}.{}", part(&header), part(&claims));
-        let unsigned = || Refused::file("its `private_key` does not sign");
-        let signer = self.signs.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]).ok_or_else(unsigned)?;
-        let signature = signer.sign(said.as_bytes()).map_err(|_| unsigned())?;
-        Ok(format!("{said}.{}", URL_SAFE_NO_PAD.encode(signature)))
+        let signed = format!("{}.{}", part(&header), part(&claims));
+        let unsigned = || TokenError::file("its `private_key` does not sign");
+        let signer =
+            self.signing_key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]).ok_or_else(unsigned)?;
+        let signature = signer.sign(signed.as_bytes()).map_err(|_| unsigned())?;
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
 
@@ -98,16 +99,16 @@ pub struct Refresh {
 }
 
 impl Refresh {
-    /// Of a file of `type` `external_account_authorized_user`.
+    /// Reads a file of `type` `external_account_authorized_user`.
     ///
     /// # Errors
     /// A field of the file is missing or not valid.
-    pub fn of(file: &Value) -> Result<Self, String> {
+    pub fn from_file(file: &Value) -> Result<Self, String> {
         let client = format!("{}:{}", field(file, "client_id")?, field(file, "client_secret")?);
         Ok(Self {
             client: format!("Basic {}", STANDARD.encode(client)),
             token: Mutex::new(field(file, "refresh_token")?.to_owned()),
-            server: private(field(file, "token_url")?, "token_url")?,
+            server: secure_url(field(file, "token_url")?, "token_url")?,
         })
     }
 }
@@ -117,8 +118,8 @@ fn field<'a>(file: &'a Value, name: &str) -> Result<&'a str, String> {
     value.ok_or_else(|| format!("it has no `{name}`"))
 }
 
-/// The address of a token server that nobody can listen to.
-fn private(url: &str, name: &str) -> Result<String, String> {
+/// Returns the URL of a token server if nobody can listen to it.
+fn secure_url(url: &str, name: &str) -> Result<String, String> {
     let uri: http::Uri = url.parse().map_err(|_| format!("its `{name}` is not a URL"))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -135,7 +136,7 @@ pub enum Login {
 }
 
 /// A request to the token server.
-struct Asked {
+struct TokenRequest {
     form: Vec<(&'static str, String)>,
     client: Option<String>,
 }
@@ -148,16 +149,16 @@ impl Login {
         }
     }
 
-    async fn asks(&self) -> Result<Asked, Refused> {
+    async fn token_request(&self) -> Result<TokenRequest, TokenError> {
         Ok(match self {
-            Self::Key(key) => Asked {
+            Self::Key(key) => TokenRequest {
                 form: vec![
                     ("grant_type", JWT_BEARER.to_owned()),
                     ("assertion", key.assertion(Timestamp::now())?),
                 ],
                 client: None,
             },
-            Self::Refresh(refresh) => Asked {
+            Self::Refresh(refresh) => TokenRequest {
                 form: vec![
                     ("grant_type", "refresh_token".to_owned()),
                     ("refresh_token", refresh.token.lock().await.clone()),
@@ -167,8 +168,8 @@ impl Login {
         })
     }
 
-    /// Keeps what the next request needs of an answer.
-    async fn keeps(&self, answer: &Value) {
+    /// Updates the refresh token from an answer.
+    async fn update(&self, answer: &Value) {
         match (self, answer["refresh_token"].as_str()) {
             (Self::Refresh(refresh), Some(token)) => token.clone_into(&mut *refresh.token.lock().await),
             (Self::Refresh(_), None) | (Self::Key(_), _) => {}
@@ -183,10 +184,10 @@ struct Token {
 }
 
 impl Token {
-    fn of(answer: &Value, now: Timestamp) -> Option<Self> {
+    fn from_answer(answer: &Value, now: Timestamp) -> Option<Self> {
         let text = answer["access_token"].as_str().filter(|text| !text.is_empty())?;
         let lasts = answer["expires_in"].as_i64().unwrap_or(3600).clamp(0, 24 * 3600);
-        let renew = (lasts - EARLY).max(lasts / 2);
+        let renew = (lasts - RENEW_BEFORE).max(lasts / 2);
         let after = |seconds| now + SignedDuration::from_secs(seconds);
         Some(Self { text: text.to_owned(), renew: after(renew), end: after(lasts) })
     }
@@ -214,7 +215,7 @@ impl Exchange {
     ///
     /// # Errors
     /// The token server gives none.
-    pub async fn token(&self) -> Result<String, Refused> {
+    pub async fn token(&self) -> Result<String, TokenError> {
         // Held while asking, so that many first requests ask once.
         let mut last = self.last.lock().await;
         let now = Timestamp::now();
@@ -228,7 +229,7 @@ impl Exchange {
                 Ok(text)
             }
             // It was early; the old one is still good.
-            Err(Refused::Away { .. }) if last.as_ref().is_some_and(|token| now < token.end) => {
+            Err(TokenError::Unreachable { .. }) if last.as_ref().is_some_and(|token| now < token.end) => {
                 Ok(last.as_ref().map(|token| token.text.clone()).unwrap_or_default())
             }
             Err(refused) => Err(refused),
@@ -242,21 +243,21 @@ impl Exchange {
         last.as_ref().is_none_or(|token| token.text != refused)
     }
 
-    async fn ask(&self) -> Result<Token, Refused> {
-        let mut pauses = AGAIN.into_iter();
+    async fn ask(&self) -> Result<Token, TokenError> {
+        let mut pauses = RETRY_PAUSES.into_iter();
         loop {
             match (self.ask_once().await, pauses.next()) {
-                (Err(Refused::Away { .. }), Some(pause)) => tokio::time::sleep(pause).await,
+                (Err(TokenError::Unreachable { .. }), Some(pause)) => tokio::time::sleep(pause).await,
                 (result, _) => return result,
             }
         }
     }
 
-    async fn ask_once(&self) -> Result<Token, Refused> {
-        let Asked { form, client } = self.login.asks().await?;
+    async fn ask_once(&self) -> Result<Token, TokenError> {
+        let TokenRequest { form, client } = self.login.token_request().await?;
         let server = self.login.server();
         let sent: Vec<&str> = form.iter().map(|(_, value)| value.as_str()).chain(client.as_deref()).collect();
-        let away = |why: String| Refused::Away { server: host(server), why };
+        let away = |why: String| TokenError::Unreachable { server: host(server), why };
         let http = self.http.get_or_try_init(|| async { client_of(server) }).await;
         let mut request = http.map_err(|error| away(causes(&error)))?.post(server);
         if let Some(client) = &client {
@@ -272,12 +273,12 @@ impl Exchange {
         if status.is_server_error() || status == http::StatusCode::TOO_MANY_REQUESTS {
             return Err(away(format!("it answered {}", status.as_u16())));
         }
-        match Token::of(&answer, Timestamp::now()).filter(|_| status.is_success()) {
+        match Token::from_answer(&answer, Timestamp::now()).filter(|_| status.is_success()) {
             Some(token) => {
-                self.login.keeps(&answer).await;
+                self.login.update(&answer).await;
                 Ok(token)
             }
-            None => Err(Refused::server(server, status.as_u16(), &answer, &text, &sent)),
+            None => Err(TokenError::server(server, status.as_u16(), &answer, &text, &sent)),
         }
     }
 }
@@ -289,7 +290,11 @@ fn client_of(server: &str) -> Result<reqwest::Client, reqwest::Error> {
         .user_agent(USER_AGENT)
         .redirect(reqwest::redirect::Policy::none());
     // A token server without TLS is one of this machine's.
-    if server.starts_with("http://") { builder.no_proxy().build() } else { of_environment(builder).build() }
+    if server.starts_with("http://") {
+        builder.no_proxy().build()
+    } else {
+        with_environment_proxy(builder).build()
+    }
 }
 
 /// The host of a token server, as messages name it.
@@ -306,8 +311,8 @@ mod tests {
 
     fn exchange(file: &Value) -> Exchange {
         let login = match file["type"].as_str() {
-            Some("service_account") => Login::Key(Key::of(file).unwrap()),
-            _ => Login::Refresh(Refresh::of(file).unwrap()),
+            Some("service_account") => Login::Key(Key::from_file(file).unwrap()),
+            _ => Login::Refresh(Refresh::from_file(file).unwrap()),
         };
         let _ = rustls::crypto::ring::default_provider().install_default();
         Exchange::new(login)
@@ -361,10 +366,11 @@ mod tests {
     fn tokens_are_renewed_early() {
         let now = Timestamp::UNIX_EPOCH;
         for (lasts, renewed) in [(3600, 3300), (600, 300), (100, 50), (0, 0)] {
-            let token = Token::of(&json!({ "access_token": "t", "expires_in": lasts }), now).unwrap();
+            let token =
+                Token::from_answer(&json!({ "access_token": "t", "expires_in": lasts }), now).unwrap();
             assert_eq!((token.renew.as_second(), token.end.as_second()), (renewed, lasts));
         }
-        assert!(Token::of(&json!({ "id_token": "t" }), now).is_none());
+        assert!(Token::from_answer(&json!({ "id_token": "t" }), now).is_none());
     }
 
     #[tokio::test]
@@ -374,7 +380,10 @@ mod tests {
         assert_eq!(exchange(&key_file("ci@p", &server.url)).token().await.unwrap(), "t");
         let server = Server::answering(vec![(503, json!({}))]).await;
         let refused = exchange(&key_file("ci@p", &server.url)).token().await.unwrap_err();
-        assert!(matches!(&refused, Refused::Away { why, .. } if why == "it answered 503"), "{refused:?}");
+        assert!(
+            matches!(&refused, TokenError::Unreachable { why, .. } if why == "it answered 503"),
+            "{refused:?}"
+        );
         assert_eq!(server.asked().len(), 3);
     }
 

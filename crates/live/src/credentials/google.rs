@@ -7,32 +7,34 @@ use google_cloud_auth::credentials::{
 use google_cloud_auth::errors::CredentialsError;
 use serde_json::Value;
 
-use super::Refused;
-use super::adc::Kind;
+use super::TokenError;
+use super::adc::CredentialKind;
 use super::exchange::{Exchange, Login, Refresh, SCOPES};
 use crate::transport::causes;
 
 #[derive(Debug)]
-pub struct Library(AccessTokenCredentials);
+pub struct GoogleLibrary(AccessTokenCredentials);
 
-impl Library {
-    /// Of the metadata server of a machine on Google Cloud.
+impl GoogleLibrary {
+    /// Uses the metadata server of a machine on Google Cloud.
     pub fn metadata() -> Result<Self, String> {
         let built = mds::Builder::default().with_scopes(SCOPES).build_access_token_credentials();
         built.map(Self).map_err(|error| causes(&error))
     }
 
-    /// Of a file's content. A login of a person has its scopes from when it was made.
-    pub fn of(kind: Kind, content: Value) -> Result<Self, String> {
+    /// Uses the content of a file. A person's login keeps the scopes that it was created with.
+    pub fn from_file(kind: CredentialKind, content: Value) -> Result<Self, String> {
         let built = match kind {
-            Kind::User => user_account::Builder::new(content).build_access_token_credentials(),
-            Kind::Impersonated => {
+            CredentialKind::User => user_account::Builder::new(content).build_access_token_credentials(),
+            CredentialKind::Impersonated => {
                 impersonated_by(content)?.with_scopes(SCOPES).build_access_token_credentials()
             }
-            Kind::External => {
+            CredentialKind::External => {
                 external_account::Builder::new(content).with_scopes(SCOPES).build_access_token_credentials()
             }
-            Kind::Key | Kind::Workforce => return Err("it is exchanged without the library".to_owned()),
+            CredentialKind::Key | CredentialKind::Workforce => {
+                return Err("it is exchanged without the library".to_owned());
+            }
         };
         built.map(Self).map_err(|error| causes(&error))
     }
@@ -41,19 +43,19 @@ impl Library {
     ///
     /// # Errors
     /// In the library's own words.
-    pub async fn token(&self) -> Result<String, Refused> {
+    pub async fn token(&self) -> Result<String, TokenError> {
         let token = self.0.access_token().await;
-        token.map(|token| token.token).map_err(|error| Refused::Library(causes(&error)))
+        token.map(|token| token.token).map_err(|error| TokenError::Library(causes(&error)))
     }
 }
 
 /// The library does not know logins of workforce identity federation, also not as what impersonates.
 fn impersonated_by(content: Value) -> Result<impersonated::Builder, String> {
     let source = &content["source_credentials"];
-    if source["type"] != Kind::Workforce.name() {
+    if source["type"] != CredentialKind::Workforce.name() {
         return Ok(impersonated::Builder::new(content));
     }
-    let source = Exchanged(Exchange::new(Login::Refresh(Refresh::of(source)?)));
+    let source = ExchangedCredentials(Exchange::new(Login::Refresh(Refresh::from_file(source)?)));
     let url = content["service_account_impersonation_url"].as_str().unwrap_or_default();
     let principal = url.rsplit_once("/serviceAccounts/").and_then(|(_, rest)| rest.split(':').next());
     let principal = principal.ok_or("its `service_account_impersonation_url` names no service account")?;
@@ -65,15 +67,15 @@ fn impersonated_by(content: Value) -> Result<impersonated::Builder, String> {
 
 /// The source credentials of an impersonation, as the library takes them.
 #[derive(Debug)]
-struct Exchanged(Exchange);
+struct ExchangedCredentials(Exchange);
 
-impl CredentialsProvider for Exchanged {
+impl CredentialsProvider for ExchangedCredentials {
     async fn headers(
         &self,
         _: http::Extensions,
     ) -> Result<CacheableResource<http::HeaderMap>, CredentialsError> {
-        let failed = |refused: &Refused| {
-            CredentialsError::from_msg(matches!(refused, Refused::Away { .. }), refused.to_string())
+        let failed = |refused: &TokenError| {
+            CredentialsError::from_msg(matches!(refused, TokenError::Unreachable { .. }), refused.to_string())
         };
         let token = self.0.token().await.map_err(|refused| failed(&refused))?;
         let value = http::HeaderValue::try_from(format!("Bearer {token}"));

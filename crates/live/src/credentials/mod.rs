@@ -3,27 +3,27 @@
 pub mod adc;
 mod exchange;
 mod google;
-mod refused;
 #[cfg(test)]
 mod testing;
+mod token_error;
 
 use std::path::PathBuf;
 
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use self::adc::{Content, Found};
+use self::adc::{AdcSearch, Content};
 use self::exchange::Exchange;
-use self::google::Library;
-pub(crate) use self::refused::Refused;
-use self::refused::{Whose, explained};
+use self::google::GoogleLibrary;
+pub(crate) use self::token_error::TokenError;
+use self::token_error::{CredentialSource, explain};
 use crate::environment::environment;
 use crate::transport::TOKEN_TIMEOUT;
 use crate::{ApiError, Request};
 use model::secrets::{self, Secrets};
 
 /// The remedy for missing or expired credentials.
-pub const CURE: &str = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to \
+pub const CREDENTIALS_REMEDY: &str = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to \
      a key or workload identity file";
 
 /// The header that names the project that is charged for a request.
@@ -36,65 +36,67 @@ pub struct Credentials(OnceCell<Source>);
 /// Where tokens come from.
 #[derive(Debug)]
 struct Source {
-    whose: Whose,
-    way: Way,
+    origin: CredentialSource,
+    token_source: TokenSource,
     quota_project: Option<http::HeaderValue>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum TokenSource {
     Exchange(Exchange),
-    Library(Library),
+    Library(GoogleLibrary),
     /// There is none.
-    Broken(Refused),
+    Unusable(TokenError),
 }
 
 impl Source {
     fn find() -> Self {
         let found = adc::find(&environment);
         let quota_project = adc::quota_project(&environment, &found);
-        Self::of(found, quota_project)
+        Self::new(found, quota_project)
     }
 
-    fn of(found: Found, quota_project: Option<String>) -> Self {
+    fn new(found: AdcSearch, quota_project: Option<String>) -> Self {
         let quota_project = quota_project.and_then(|project| http::HeaderValue::try_from(project).ok());
-        let by = |library: Result<Library, String>| match library {
-            Ok(library) => Way::Library(library),
-            Err(why) => Way::Broken(Refused::Library(why)),
+        let by = |library: Result<GoogleLibrary, String>| match library {
+            Ok(library) => TokenSource::Library(library),
+            Err(why) => TokenSource::Unusable(TokenError::Library(why)),
         };
-        let (whose, way) = match found {
-            Found::Nothing => (Whose::Machine, by(Library::metadata())),
-            Found::Broken { path, why } => {
+        let (origin, token_source) = match found {
+            AdcSearch::NoFile => (CredentialSource::MetadataServer, by(GoogleLibrary::metadata())),
+            AdcSearch::Unusable { path, why } => {
                 let what = format!("the Google credentials in {} cannot be used: {why}", path.display());
-                (Whose::Machine, Way::Broken(Refused::File(what)))
+                (CredentialSource::MetadataServer, TokenSource::Unusable(TokenError::File(what)))
             }
-            Found::File(adc::File { path, kind, account, quota_project: _, content }) => {
-                let whose = Whose::File { path: path.display().to_string(), kind, account };
+            AdcSearch::File(adc::File { path, kind, account, quota_project: _, content }) => {
+                let origin = CredentialSource::File { path: path.display().to_string(), kind, account };
                 match content {
-                    Content::Exchange(login) => (whose, Way::Exchange(Exchange::new(login))),
-                    Content::Library(value) => (whose, by(Library::of(kind, value))),
+                    Content::Exchange(login) => (origin, TokenSource::Exchange(Exchange::new(login))),
+                    Content::Library(value) => (origin, by(GoogleLibrary::from_file(kind, value))),
                 }
             }
         };
-        Self { whose, way, quota_project }
+        Self { origin, token_source, quota_project }
     }
 
-    async fn token(&self) -> Result<String, Refused> {
+    async fn token(&self) -> Result<String, TokenError> {
         let token = async {
-            match &self.way {
-                Way::Exchange(exchange) => exchange.token().await,
-                Way::Library(library) => library.token().await,
-                Way::Broken(refused) => Err(refused.clone()),
+            match &self.token_source {
+                TokenSource::Exchange(exchange) => exchange.token().await,
+                TokenSource::Library(library) => library.token().await,
+                TokenSource::Unusable(refused) => Err(refused.clone()),
             }
         };
-        tokio::time::timeout(TOKEN_TIMEOUT, token).await.unwrap_or_else(|_| Err(self.late()))
+        tokio::time::timeout(TOKEN_TIMEOUT, token).await.unwrap_or_else(|_| Err(self.timeout()))
     }
 
     /// The metadata server is asked when there is no file, and outside of Google Cloud it is not there.
-    fn late(&self) -> Refused {
-        match self.whose {
-            Whose::Machine => Refused::Library("no application default credentials were found".to_owned()),
-            Whose::File { .. } => Refused::Away {
+    fn timeout(&self) -> TokenError {
+        match self.origin {
+            CredentialSource::MetadataServer => {
+                TokenError::Library("no application default credentials were found".to_owned())
+            }
+            CredentialSource::File { .. } => TokenError::Unreachable {
                 server: "Google's token server".to_owned(),
                 why: format!("no answer within {} s", TOKEN_TIMEOUT.as_secs()),
             },
@@ -104,8 +106,8 @@ impl Source {
 
 impl Credentials {
     #[cfg(test)]
-    fn of(found: Found, quota_project: Option<String>) -> Self {
-        Self(OnceCell::new_with(Some(Source::of(found, quota_project))))
+    fn new(found: AdcSearch, quota_project: Option<String>) -> Self {
+        Self(OnceCell::new_with(Some(Source::new(found, quota_project))))
     }
 
     async fn source(&self) -> &Source {
@@ -129,51 +131,51 @@ impl Credentials {
     /// As [`Self::headers`].
     pub async fn bearer(&self, request: &Request) -> Result<http::HeaderValue, ApiError> {
         let source = self.source().await;
-        let token = source.token().await.map_err(|refused| no_token(request, &refused, &source.whose))?;
+        let token = source.token().await.map_err(|refused| no_token(request, &refused, &source.origin))?;
         let mut value = http::HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| no_token(request, &Refused::file("the token is not text"), &source.whose))?;
+            .map_err(|_| no_token(request, &TokenError::file("the token is not text"), &source.origin))?;
         value.set_sensitive(true);
         Ok(value)
     }
 
-    /// A server has refused this bearer: whether there will be another one.
-    pub async fn refused(&self, bearer: &http::HeaderValue) -> bool {
+    /// Discards a bearer that a server has refused. Returns true if the next request has another one.
+    pub async fn discard(&self, bearer: &http::HeaderValue) -> bool {
         let token = bearer.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
-        match (&self.source().await.way, token) {
-            (Way::Exchange(exchange), Some(token)) => exchange.forget(token).await,
-            (Way::Exchange(_) | Way::Library(_) | Way::Broken(_), _) => false,
+        match (&self.source().await.token_source, token) {
+            (TokenSource::Exchange(exchange), Some(token)) => exchange.forget(token).await,
+            (TokenSource::Exchange(_) | TokenSource::Library(_) | TokenSource::Unusable(_), _) => false,
         }
     }
 }
 
-fn no_token(request: &Request, refused: &Refused, whose: &Whose) -> ApiError {
-    let refused::Words { class, message, remedy } = explained(refused, whose);
+fn no_token(request: &Request, refused: &TokenError, origin: &CredentialSource) -> ApiError {
+    let token_error::Explanation { class, message, remedy } = explain(refused, origin);
     let mut error = request.failed(class, message);
     // The library's own words fill a screen; who wants them asks for them. An endpoint may have sent back what it was sent.
     let detail = match refused {
-        Refused::Library(words) => Some(without(words, &own_secrets(whose))),
-        Refused::File(_) | Refused::Away { .. } | Refused::Server { .. } => None,
+        TokenError::Library(words) => Some(redacted(words, &file_secrets(origin))),
+        TokenError::File(_) | TokenError::Unreachable { .. } | TokenError::Server { .. } => None,
     };
     error.body = Some(json!({ "detail": detail, "remedy": remedy }));
     error
 }
 
-/// A text without what is a secret by its name, its shape, or by being in the file with the credentials.
-fn without(text: &str, own: &Secrets) -> String {
+/// Hides secrets in a text: those with the name or shape of one, and those in the file with the credentials.
+fn redacted(text: &str, own: &Secrets) -> String {
     secrets::redacted(&own.out_of(text))
 }
 
 /// Returns the secrets in the file that the credentials come from.
-fn own_secrets(whose: &Whose) -> Secrets {
-    let file = match whose {
-        Whose::File { path, .. } => Some(PathBuf::from(path)),
-        Whose::Machine => None,
+fn file_secrets(origin: &CredentialSource) -> Secrets {
+    let file = match origin {
+        CredentialSource::File { path, .. } => Some(PathBuf::from(path)),
+        CredentialSource::MetadataServer => None,
     };
     let text = file.and_then(|file| std::fs::read_to_string(file).ok());
-    text.map(|text| secrets_of(&text)).unwrap_or_default()
+    text.map(|text| secrets_in(&text)).unwrap_or_default()
 }
 
-fn secrets_of(file: &str) -> Secrets {
+fn secrets_in(file: &str) -> Secrets {
     let mut own = Secrets::default();
     let values = serde_json::from_str::<serde_json::Value>(file).unwrap_or_default();
     for found in secrets::found_in(&values) {
@@ -207,7 +209,7 @@ mod tests {
         std::fs::write(file.path(), content.to_string()).unwrap();
         let path = file.path().display().to_string();
         let found = adc::find(&|name| (name == "GOOGLE_APPLICATION_CREDENTIALS").then(|| path.clone()));
-        (Credentials::of(found, quota_project.map(str::to_owned)), file)
+        (Credentials::new(found, quota_project.map(str::to_owned)), file)
     }
 
     fn request() -> Request {
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(headers["authorization"], "Bearer ya29.x");
         assert_eq!(headers["x-goog-user-project"], "billing");
         assert!(!format!("{headers:?} {credentials:?}").contains("ya29"), "{headers:?}");
-        assert!(credentials.refused(&headers["authorization"]).await, "there will be another token");
+        assert!(credentials.discard(&headers["authorization"]).await, "there will be another token");
         let bearer = credentials.bearer(&request()).await.unwrap();
         assert_eq!((bearer.to_str().unwrap(), server.asked().len()), ("Bearer ya29.x", 2));
     }
@@ -280,14 +282,14 @@ mod tests {
         let content = json!({ "type": "impersonated_service_account", "service_account_impersonation_url": url,
             "source_credentials": source });
         let (credentials, _file) = of(&content, None);
-        assert!(matches!(credentials.source().await.way, Way::Library(_)));
+        assert!(matches!(credentials.source().await.token_source, TokenSource::Library(_)));
     }
 
     #[test]
     fn what_an_endpoint_sends_back_is_hidden_by_name_and_by_value() {
         let file = r#"{ "type": "authorized_user", "client_id": "a.apps", "client_secret": "GOC-canary1/x",
             "refresh_token": "1//0canary2", "quota_project_id": "p" }"#;
-        let own = secrets_of(file);
+        let own = secrets_in(file);
         for echo in [
             "400: client_id=a.apps&client_secret=GOC-canary1%2Fx&refresh_token=1%2F%2F0canary2",
             r#"body: {"client_secret": "GOC-canary1/x", "refresh_token": "1//0canary2"}"#,
@@ -295,13 +297,13 @@ mod tests {
             "you said GOC-canary1%2Fx and 1%2F%2F0canary2",
             r#"{"assertion": "x", "access_token": "ya29.canary3"}"#,
         ] {
-            let said = without(echo, &own);
+            let said = redacted(echo, &own);
             assert!(!said.contains("canary"), "{said}");
         }
         assert_eq!(
-            without("invalid_grant: Token has been revoked", &own),
+            redacted("invalid_grant: Token has been revoked", &own),
             "invalid_grant: Token has been revoked"
         );
-        assert_eq!(secrets_of("no JSON"), Secrets::default());
+        assert_eq!(secrets_in("no JSON"), Secrets::default());
     }
 }

@@ -16,12 +16,12 @@ use rcgen::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::shape::Place;
+use crate::shape::ApiPath;
 use crate::{Request, private_files};
 use model::resource::{Host, Method, Reach};
 
 /// Days until certificates end. Plans warn when a twelfth of that, two months, is left.
-const LIFE: i64 = 730;
+const VALID_DAYS: i64 = 730;
 
 /// The protocol of a scheduler that has certificates.
 pub(super) const TLS: &str = "tls";
@@ -29,11 +29,11 @@ pub(super) const TLS: &str = "tls";
 /// The subresource with the certificates of a Dask cluster.
 pub const CERTIFICATES: &str = "certificates";
 
-/// The certificates that a host is to have, by the plural and the name of their object: those of the scheduler's host, for the others.
+/// Certificates to write to a host, by the plural and the name of their object: those of the scheduler's host, for the others.
 #[derive(Default)]
-pub(super) struct Given(Mutex<BTreeMap<(String, String), Value>>);
+pub(super) struct HostCertificates(Mutex<BTreeMap<(String, String), Value>>);
 
-impl Given {
+impl HostCertificates {
     fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Value>> {
         // Nothing that holds it can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,36 +45,37 @@ impl Given {
 
     /// Certificates that go along with a request: those of the Dask cluster that it writes, or new ones. The agent keeps those that it
     /// has.
-    pub(super) fn with(&self, request: &Request) -> Option<Value> {
-        let place = written(request)?;
+    pub(super) fn for_request(&self, request: &Request) -> Option<Value> {
+        let place = tls_cluster(request)?;
         let known = self.all().get(&place).cloned();
         // Others than those of the scheduler would be of no use to a host without it.
         let spec = &request.body.as_ref()?["spec"];
         let on = &spec["scheduler"]["on"];
         let leads = spec["host"].is_null() || on.is_null() || *on == spec["host"];
-        known.or_else(|| if leads { made(Timestamp::now()) } else { None })
+        known.or_else(|| if leads { new_certificates(Timestamp::now()) } else { None })
     }
 }
 
 /// The plural and the name of the Dask cluster that a request writes, if it speaks TLS.
-pub(super) fn written(request: &Request) -> Option<(String, String)> {
+pub(super) fn tls_cluster(request: &Request) -> Option<(String, String)> {
     let body = request.body.as_ref().filter(|_| request.method == Method::Patch)?;
     if body["spec"]["scheduler"]["protocol"] != TLS {
         return None;
     }
-    let place = Place::of_path(request.path.split('?').next().unwrap_or_default())?;
+    let place = ApiPath::parse(request.path.split('?').next().unwrap_or_default())?;
     Some((place.plural.to_owned(), place.name?.to_owned()))
 }
 
-/// An authority, and a certificate of it for scheduler, workers and clients. Where none can be made, the agent says that none came.
-fn made(now: Timestamp) -> Option<Value> {
+/// Creates an authority and its certificate for scheduler, workers and clients. Without one, the agent reports that none came.
+fn new_certificates(now: Timestamp) -> Option<Value> {
     let day = |timestamp: Timestamp| {
         let date = timestamp.to_zoned(TimeZone::UTC).date();
         let (year, month, day) = (date.year(), date.month().unsigned_abs(), date.day().unsigned_abs());
         (date_time_ymd(year.into(), month, day), format!("{date}T00:00:00Z"))
     };
     // Clocks of hosts may be behind.
-    let (begins, ends) = (now.checked_sub(24.hours()).ok()?, now.checked_add((24 * LIFE).hours()).ok()?);
+    let (begins, ends) =
+        (now.checked_sub(24.hours()).ok()?, now.checked_add((24 * VALID_DAYS).hours()).ok()?);
     let ((not_before, begins), (not_after, ends)) = (day(begins), day(ends));
     let params = |name: &str| -> Result<CertificateParams, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
@@ -105,7 +106,7 @@ fn made(now: Timestamp) -> Option<Value> {
 }
 
 /// The files of a client by the options of Dask's `Security`.
-const OF_CLIENTS: [(&str, &str, &str); 3] = [
+const CLIENT_FILES: [(&str, &str, &str); 3] = [
     ("tls_ca_file", "ca.pem", "authority"),
     ("tls_client_cert", "cert.pem", "certificate"),
     ("tls_client_key", "key.pem", "key"),
@@ -144,14 +145,14 @@ pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Val
             private_files::parent(&base)?;
             private_files::folder(&clients)?;
             let folder = private_files::folder(&folder)?;
-            for (_, name, field) in OF_CLIENTS {
+            for (_, name, field) in CLIENT_FILES {
                 let pem = text(field).ok_or("the host did not send them")?;
                 write(&folder, name, pem).map_err(|error| error.to_string())?;
             }
             folder
         }
     };
-    let paths = OF_CLIENTS.map(|(option, name, _)| (option.to_owned(), json!(folder.join(name))));
+    let paths = CLIENT_FILES.map(|(option, name, _)| (option.to_owned(), json!(folder.join(name))));
     let mut options: Map<String, Value> = paths.into_iter().collect();
     options.insert("require_encryption".to_owned(), json!(true));
     Ok(Value::Object(options))
@@ -189,26 +190,26 @@ mod tests {
             path: "/apis/hosts.dask-infra.dev/v1/clusters/c?fieldManager=x".to_owned(),
             body: Some(json!({ "spec": { "scheduler": { "protocol": protocol } } })),
         };
-        let given = Given::default();
-        assert_eq!(given.with(&write("tcp")), None);
-        assert_eq!(given.with(&Request::get(Api::Kubernetes, write(TLS).path)), None);
-        let made = given.with(&write(TLS)).unwrap();
+        let given = HostCertificates::default();
+        assert_eq!(given.for_request(&write("tcp")), None);
+        assert_eq!(given.for_request(&Request::get(Api::Kubernetes, write(TLS).path)), None);
+        let made = given.for_request(&write(TLS)).unwrap();
         assert!(made["key"].as_str().unwrap().starts_with("-----BEGIN PRIVATE KEY-----"));
-        assert_ne!(given.with(&write(TLS)).unwrap()["authority"], made["authority"]);
+        assert_ne!(given.for_request(&write(TLS)).unwrap()["authority"], made["authority"]);
         let mut elsewhere = write(TLS);
         elsewhere.body = elsewhere.body.map(|mut body| {
             body["spec"]["host"] = json!("n2");
             body["spec"]["scheduler"]["on"] = json!("n1");
             body
         });
-        assert_eq!(given.with(&elsewhere), None);
+        assert_eq!(given.for_request(&elsewhere), None);
         given.keep("clusters", "c", json!({ "key": "of the scheduler's host" }));
-        assert_eq!(given.with(&write(TLS)).unwrap()["key"], "of the scheduler's host");
+        assert_eq!(given.for_request(&write(TLS)).unwrap()["key"], "of the scheduler's host");
     }
 
     #[test]
     fn certificates_hold_for_two_years() {
-        let made = made("2026-11-28T10:00:00Z".parse().unwrap()).unwrap();
+        let made = new_certificates("2026-11-28T10:00:00Z".parse().unwrap()).unwrap();
         assert_eq!(
             (&made["begins"], &made["ends"]),
             (&json!("2026-11-27T00:00:00Z"), &json!("2028-11-27T00:00:00Z"))

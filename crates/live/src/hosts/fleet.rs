@@ -12,9 +12,9 @@ use super::parts::{
     share, told_by, uid_on, without,
 };
 use super::turns::{self, Turns};
-use super::{Agent, CERTIFICATES, Places, certificates};
-use crate::kube::BytesAsTheyCome;
-use crate::shape::Place;
+use super::{Agent, CERTIFICATES, FolderOwners, certificates};
+use crate::kube::ByteStream;
+use crate::shape::ApiPath;
 use crate::{ApiError, Class, MANAGER, Request};
 use model::resource::{Host, Method, Reach};
 
@@ -36,7 +36,7 @@ pub struct Fleet {
     former: Mutex<Vec<(String, Arc<Agent>)>>,
     /// Names of those that are not looked for.
     gone: Vec<String>,
-    places: Places,
+    places: FolderOwners,
     /// Of objects on several hosts, by kind and name.
     identities: Mutex<BTreeMap<Key, Identity>>,
     turns: Turns,
@@ -145,8 +145,8 @@ impl Fleet {
     pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
         let is_local = hosts.first().is_some_and(|host| host.reach == Reach::Here || host.slurm);
         hosts.first()?;
-        let places = Places::default();
-        let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));
+        let places = FolderOwners::default();
+        let agent = |host: &Host| Arc::new(Agent::new(host.clone(), Arc::clone(&places)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
         Some(Self {
             agents,
@@ -168,7 +168,8 @@ impl Fleet {
         for host in hosts.iter().filter(|host| !self.is_local && !self.gone.contains(&host.name)) {
             let mut known = agents.iter().chain(former.iter());
             if !known.any(|(name, _)| *name == host.name) {
-                former.push((host.name.clone(), Arc::new(Agent::of(host.clone(), Arc::clone(&self.places)))));
+                former
+                    .push((host.name.clone(), Arc::new(Agent::new(host.clone(), Arc::clone(&self.places)))));
             }
         }
         former.len() > before
@@ -210,8 +211,8 @@ impl Fleet {
     /// As [`Agent::send`], with the name of the host.
     pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default();
-        let place = Place::of_path(path);
-        if let Some(Place { plural: "clusters" | "jobs", name: Some(name), .. }) = place
+        let place = ApiPath::parse(path);
+        if let Some(ApiPath { plural: "clusters" | "jobs", name: Some(name), .. }) = place
             && request.method == Method::Delete
             && !request.path.contains("dryRun=")
         {
@@ -442,7 +443,7 @@ impl Fleet {
             // Groups may be on hosts that are not among those of the Dask cluster.
             if self.all().len() > 1
                 && !write.words.contains("dryRun=")
-                && let Some((plural, name)) = certificates::written(request)
+                && let Some((plural, name)) = certificates::tls_cluster(request)
             {
                 self.certified(request, Some(first.as_str()), (&plural, &name)).await?;
             }
@@ -608,9 +609,9 @@ impl Fleet {
     ///
     /// # Errors
     /// As [`Agent::follow`].
-    pub async fn follow(&self, request: Request) -> Result<BytesAsTheyCome, ApiError> {
+    pub async fn follow(&self, request: Request) -> Result<ByteStream, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
-        let place = Place::of_path(&path).filter(|_| !self.is_local);
+        let place = ApiPath::parse(&path).filter(|_| !self.is_local);
         let host = match place.as_ref().and_then(|place| Some((place.name?, place.subresource))) {
             Some((name, below)) => {
                 self.host_of(&request, name, below).await?.ok_or_else(|| absent(&request))?
@@ -687,7 +688,7 @@ mod tests {
             agents: Vec::new(),
             former: Mutex::default(),
             gone: Vec::new(),
-            places: Places::default(),
+            places: FolderOwners::default(),
             identities: Mutex::default(),
             turns: Turns::default(),
             missed: Mutex::default(),

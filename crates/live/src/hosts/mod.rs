@@ -27,7 +27,7 @@ pub use self::certificates::{CERTIFICATES, keep_for_clients};
 pub use self::fleet::Fleet;
 
 use crate::answer::{Answer, LARGEST};
-use crate::kube::BytesAsTheyCome;
+use crate::kube::ByteStream;
 use crate::shape::Media;
 use crate::{ApiError, Class, Request};
 use model::resource::{Host, Reach};
@@ -74,7 +74,7 @@ const LOAD: &str = concat!(
 pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
 
 /// Returns the input of [`START`] for the text of an agent.
-pub fn sent(agent: &str) -> String {
+pub fn start_input(agent: &str) -> String {
     [LOAD, agent].map(|text| format!("{}\n{text}", text.chars().count())).concat()
 }
 
@@ -82,17 +82,17 @@ pub fn sent(agent: &str) -> String {
 const PYTHON: &str = "DASK_INFRA_PYTHON";
 
 /// How long the agent may take to be there, on a machine that does other things.
-const HELLO: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a request may take: the agent waits 10 s for its files and 3 s for schedulers, on a machine that does other
 /// things, and a program that was ended with SIGKILL may take seconds to go.
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two looks at a log that is followed.
-const PACE: Duration = Duration::from_millis(500);
+const LOG_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Bytes of its complaints that are read: the last words of an end are within them.
-const COMPLAINT: u64 = 1024 * 1024;
+/// Bytes of its standard error that are read: the reason of its end is within them.
+const MAX_STDERR: u64 = 1024 * 1024;
 
 /// The remedy when the agent cannot run.
 const REMEDY: &str =
@@ -102,8 +102,8 @@ const REMEDY: &str =
 pub struct Agent {
     host: Host,
     slot: Mutex<Slot>,
-    places: Places,
-    certificates: certificates::Given,
+    folder_owners: FolderOwners,
+    certificates: certificates::HostCertificates,
 }
 
 #[derive(Default)]
@@ -113,21 +113,26 @@ struct Slot {
     failed: Option<(Instant, ApiError)>,
 }
 
-/// Which folder of which machine is whose: two names of one are no two hosts.
-type Places = Arc<std::sync::Mutex<BTreeMap<String, String>>>;
+/// The host names by machine and folder: two names of the same folder are not two hosts.
+type FolderOwners = Arc<std::sync::Mutex<BTreeMap<String, String>>>;
 
 struct Running {
     /// Ends with this value.
     _child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
-    complaints: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
     last: u64,
 }
 
 impl Agent {
-    fn of(host: Host, places: Places) -> Self {
-        Self { host, slot: Mutex::default(), places, certificates: certificates::Given::default() }
+    fn new(host: Host, folder_owners: FolderOwners) -> Self {
+        Self {
+            host,
+            slot: Mutex::default(),
+            folder_owners,
+            certificates: certificates::HostCertificates::default(),
+        }
     }
 
     /// Sends one request, once.
@@ -140,7 +145,7 @@ impl Agent {
             Value::String(text) => text.into_bytes(),
             mut other => {
                 if let Some(remedy) = other.get_mut("remedy").filter(|_| status >= 400) {
-                    *remedy = remedies::known(remedy);
+                    *remedy = remedies::checked(remedy);
                 }
                 other.to_string().into_bytes()
             }
@@ -153,7 +158,7 @@ impl Agent {
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let (agent, asked, place) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();
-        task.spawn(async move { agent.exchanged(&asked, &place).await });
+        task.spawn(async move { agent.exchange_locked(&asked, &place).await });
         match task.join_next().await {
             Some(Ok(answer)) => self.checked(request, path, answer?),
             Some(Err(error)) => Err(request.unanswered(error.to_string())),
@@ -175,7 +180,7 @@ impl Agent {
     }
 
     /// One after the other: the agent looks at files and processes, which takes no time that would be worth sharing.
-    async fn exchanged(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
+    async fn exchange_locked(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let asked = Instant::now();
         let mut slot = self.slot.lock().await;
         let mut running = match (slot.running.take(), &slot.failed) {
@@ -197,14 +202,15 @@ impl Agent {
         let mut line = json!({
             "id": id, "method": request.method.as_str(), "path": path, "body": request.body, "slurm": self.host.slurm,
         });
-        if let Some(certificates) = self.certificates.with(request) {
+        if let Some(certificates) = self.certificates.for_request(request) {
             line["certificates"] = certificates;
         }
         // An answer that was given up by a command that ended leaves the slot empty: the next request starts anew.
         // One that is given up ends with its agent: whatever it waited for, it is not done later.
-        let answer = tokio::time::timeout(ANSWER, running.ask(&format!("{line}\n"))).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, running.ask(&format!("{line}\n"))).await;
         let Ok(answer) = answer else {
-            let message = format!("the agent on {} did not answer within {} s", self.host, ANSWER.as_secs());
+            let message =
+                format!("the agent on {} did not answer within {} s", self.host, ANSWER_TIMEOUT.as_secs());
             return Err(request.unanswered(message));
         };
         match answer {
@@ -213,7 +219,7 @@ impl Agent {
                 slot.running = Some(running);
                 Ok((status.unwrap_or(500), answer["body"].clone()))
             }
-            Ok(_) => Err(request.unanswered(running.complaint(&self.host).await)),
+            Ok(_) => Err(request.unanswered(running.end_reason(&self.host).await)),
             Err(error) => Err(request.unanswered(format!("the agent on {} ended: {error}", self.host))),
         }
     }
@@ -245,17 +251,17 @@ impl Agent {
         let mut child =
             command.spawn().map_err(|error| cannot(format!("{program} cannot be started: {error}")))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(requests), Some(answers), Some(complaints)) = pipes else {
+        let (Some(requests), Some(answers), Some(stderr)) = pipes else {
             return Err(cannot("the agent has no pipes".to_owned()));
         };
         let answers = BufReader::new(answers);
-        let complaints = BufReader::new(complaints);
-        let mut running = Running { _child: child, requests, answers, complaints, last: 0 };
-        let source = sent(AGENT);
-        let hello = tokio::time::timeout(HELLO, running.hello(&source, &nonce)).await;
+        let stderr = BufReader::new(stderr);
+        let mut running = Running { _child: child, requests, answers, stderr, last: 0 };
+        let source = start_input(AGENT);
+        let hello = tokio::time::timeout(START_TIMEOUT, running.first_answer(&source, &nonce)).await;
         match hello {
             Ok(Ok(Some(hello))) => match hello["error"].as_str() {
-                None => match self.is_twice(&hello) {
+                None => match self.duplicate_of(&hello) {
                     None => Ok(running),
                     Some(other) => {
                         let why = format!("{other} and {} are the same machine and the same user", self.host);
@@ -264,7 +270,7 @@ impl Agent {
                     }
                 },
                 Some(why) => Err(ApiError {
-                    body: Some(json!({ "remedy": remedies::known(&hello["remedy"]) })),
+                    body: Some(json!({ "remedy": remedies::checked(&hello["remedy"]) })),
                     // Between backquotes stand our own commands.
                     ..request.failed(Class::Other, why.replace('`', "'"))
                 }),
@@ -273,19 +279,19 @@ impl Agent {
                 Err(cannot(format!("the agent on {} ended: {error}", self.host)))
             }
             Ok(Ok(None) | Err(_)) if self.host.reach != Reach::Here => {
-                Err(ssh::failed(request, &self.host, &running.said().await))
+                Err(ssh::failed(request, &self.host, &running.read_stderr().await))
             }
-            Ok(Ok(None) | Err(_)) => Err(cannot(running.complaint(&self.host).await)),
-            Err(_) => Err(cannot(format!("{program} did not answer within {} s", HELLO.as_secs()))),
+            Ok(Ok(None) | Err(_)) => Err(cannot(running.end_reason(&self.host).await)),
+            Err(_) => Err(cannot(format!("{program} did not answer within {} s", START_TIMEOUT.as_secs()))),
         }
     }
 
-    /// Another name of the same folder on the same machine.
-    fn is_twice(&self, hello: &Value) -> Option<String> {
+    /// Returns the other name of the host if its folder on this machine is known already.
+    fn duplicate_of(&self, hello: &Value) -> Option<String> {
         let place = format!("{} {}", hello["machine"], hello["folder"]);
         // Nothing that holds it can panic half way.
-        let mut places = self.places.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let name = places.entry(place).or_insert_with(|| self.host.name.clone());
+        let mut folder_owners = self.folder_owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let name = folder_owners.entry(place).or_insert_with(|| self.host.name.clone());
         (*name != self.host.name).then(|| name.clone())
     }
 
@@ -293,7 +299,7 @@ impl Agent {
     ///
     /// # Errors
     /// As [`send`](Self::send), up to the first byte.
-    pub async fn follow(self: Arc<Self>, request: Request) -> Result<BytesAsTheyCome, ApiError> {
+    pub async fn follow(self: Arc<Self>, request: Request) -> Result<ByteStream, ApiError> {
         let first = self.send(&request).await?;
         let first = bytes::Bytes::from(first.as_str().unwrap_or_default().to_owned());
         if !request.path.contains("follow=true") {
@@ -306,7 +312,7 @@ impl Agent {
         let rest = futures::stream::unfold((self, request, offset), move |(agent, request, offset)| {
             let place = place.clone();
             async move {
-                tokio::time::sleep(PACE).await;
+                tokio::time::sleep(LOG_INTERVAL).await;
                 let path = format!("{place}?offset={offset}");
                 match agent.exchange(&request, &path).await {
                     Ok((200, more)) => {
@@ -348,8 +354,8 @@ impl Running {
         Ok((!line.is_empty()).then_some(line))
     }
 
-    /// The first words of the agent, after whatever a shell says before it.
-    async fn hello(&mut self, source: &str, nonce: &str) -> std::io::Result<Option<Value>> {
+    /// Reads the first answer of the agent, after whatever a shell prints before it.
+    async fn first_answer(&mut self, source: &str, nonce: &str) -> std::io::Result<Option<Value>> {
         self.requests.write_all(source.as_bytes()).await?;
         self.requests.flush().await?;
         while let Some(line) = self.line().await? {
@@ -361,20 +367,20 @@ impl Running {
         Ok(None)
     }
 
-    /// Why it ended, in its own last words.
-    async fn complaint(self, host: &Host) -> String {
-        let said = self.said().await;
+    /// Returns why it ended: the last line of its standard error.
+    async fn end_reason(self, host: &Host) -> String {
+        let said = self.read_stderr().await;
         let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
         format!("the agent on {host} ended: {}", last.unwrap_or("it said nothing"))
     }
 
     /// Closes the agent's input, and returns what it wrote to its standard error.
-    async fn said(self) -> String {
+    async fn read_stderr(self) -> String {
         let mut said = Vec::new();
         // Its end closes the pipe; what it started has pipes of its own.
         drop(self.requests);
-        let mut complaints = self.complaints.take(COMPLAINT);
-        let read = complaints.read_to_end(&mut said);
+        let mut stderr = self.stderr.take(MAX_STDERR);
+        let read = stderr.read_to_end(&mut said);
         let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
         String::from_utf8_lossy(&said).into_owned()
     }

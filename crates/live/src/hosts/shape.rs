@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::CERTIFICATES;
-use crate::shape::Place;
+use crate::shape::ApiPath;
 
 /// Bytes of the longest message: the agent sends 20 lines of a log at most.
 const LONGEST: usize = 64 * 1024;
@@ -38,16 +38,16 @@ macro_rules! texts {
     )*};
 }
 
-fn is_of(text: &str, longest: usize, signs: &str) -> bool {
+fn has_only(text: &str, longest: usize, signs: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || signs.contains(c);
     (1..=longest).contains(&text.len()) && text.chars().all(fits)
 }
 
 texts! {
     /// Of an object, a package, a host.
-    Name, "a name", |text| is_of(text, 253, "._-");
+    Name, "a name", |text| has_only(text, 253, "._-");
     /// Of a package. Source: PEP 440; packages that are not installed as such have words of their own.
-    Version, "a version", |text| is_of(text, 128, "._-+!*");
+    Version, "a version", |text| has_only(text, 128, "._-+!*");
     /// A state, a reason, a time, a uid, an address.
     Word, "a word", |text| text.len() <= 512 && !text.contains(char::is_control);
     /// A message, a command, the end of a log.
@@ -114,7 +114,7 @@ struct Environment {
 /// The status of a cluster, a group of workers or a job.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Staffed {
+struct DaskStatus {
     unknown: Option<Text>,
     converging: Option<bool>,
     installs: Option<bool>,
@@ -204,9 +204,9 @@ struct Pod {
     slurm: Option<BTreeMap<Name, Word>>,
 }
 
-/// A process of Dask that no stack knows.
+/// A process of Dask that belongs to no stack.
 #[derive(Deserialize)]
-struct Stranger {
+struct ForeignProcess {
     metadata: Metadata,
     role: Word,
     command: Text,
@@ -224,7 +224,7 @@ struct Stranger {
 
 /// A part of a log, and where the next one begins.
 #[derive(Deserialize)]
-struct Logged {
+struct LogPart {
     end: u64,
     text: String,
     alive: bool,
@@ -235,18 +235,18 @@ struct Logged {
 /// # Errors
 /// Why it is not what was asked for.
 pub fn check(path: &str, answer: &Value) -> Result<(), String> {
-    let Some(Place { plural, name, subresource, .. }) = Place::of_path(path) else { return Ok(()) };
+    let Some(ApiPath { plural, name, subresource, .. }) = ApiPath::parse(path) else { return Ok(()) };
     match subresource {
-        Some("log") if path.contains("offset=") => return is::<Logged>(answer),
-        Some(CERTIFICATES) => return is::<Certificates>(answer),
+        Some("log") if path.contains("offset=") => return has_shape::<LogPart>(answer),
+        Some(CERTIFICATES) => return has_shape::<Certificates>(answer),
         Some(_) => return Ok(()),
         None => {}
     }
     let one: fn(&Value) -> Result<(), String> = match plural {
-        "environments" => is::<Object<Environment>>,
-        "clusters" | "workergroups" | "jobs" => is::<Object<Staffed>>,
-        "pods" => is::<Object<Pod>>,
-        "strangers" => is::<Stranger>,
+        "environments" => has_shape::<Object<Environment>>,
+        "clusters" | "workergroups" | "jobs" => has_shape::<Object<DaskStatus>>,
+        "pods" => has_shape::<Object<Pod>>,
+        "strangers" => has_shape::<ForeignProcess>,
         _ => return Ok(()),
     };
     match (name, answer["items"].as_array()) {
@@ -258,11 +258,11 @@ pub fn check(path: &str, answer: &Value) -> Result<(), String> {
     }
 }
 
-/// Errors name the field and the type, and repeat nothing that the host said.
-fn is<T: DeserializeOwned>(answer: &Value) -> Result<(), String> {
+/// Checks an answer against a type. Errors name the field and the type, and repeat nothing from the host.
+fn has_shape<T: DeserializeOwned>(answer: &Value) -> Result<(), String> {
     let wrong = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
-        let path = if is_of(&path, 80, "._-[]") { path } else { "one of its fields".to_owned() };
+        let path = if has_only(&path, 80, "._-[]") { path } else { "one of its fields".to_owned() };
         let why = error.inner().to_string();
         format!(
             "`{path}` {}",

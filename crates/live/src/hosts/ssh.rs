@@ -114,7 +114,7 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
     // What bash, dash, zsh, tcsh and fish say of a program that is not there.
     let missing = ["not found", "No such file", "Unknown command", "unknown command"];
     let is_missing = |line: &&&str| line.contains(python) && missing.iter().any(|words| line.contains(words));
-    let (ssh, known_as) = by_hand(host);
+    let (ssh, known_as) = ssh_command_line(host);
     let (class, why, remedy) = if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
         let remedy = format!(
             "ask who runs the host whether its key changed; if so, remove the old one: `ssh-keygen -R {known_as}`"
@@ -164,7 +164,7 @@ pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the 
      python\"] }` in `[ssh]`";
 
 /// The command that connects by hand, and the name under which the host's key is known.
-fn by_hand(host: &Host) -> (ShellLine, String) {
+fn ssh_command_line(host: &Host) -> (ShellLine, String) {
     let mut line = ShellLine::of(&program());
     let Reach::Ssh { address, user, port, identity, .. } = &host.reach else {
         return (line.words([host.address()]), quoted(host.address()));
@@ -211,7 +211,7 @@ mod tests {
             (host(Some("me"), Some(2222), Some("~/.ssh/a")), "ssh -p 2222 -i ~/.ssh/a me@n1", "'[n1]:2222'"),
             (host(Some("$(id)"), None, Some("k; id #")), "ssh -i 'k; id #' '$(id)@n1'", "n1"),
         ] {
-            let (line, known) = by_hand(&host);
+            let (line, known) = ssh_command_line(&host);
             assert_eq!((line.to_string(), known), (ssh.to_owned(), known_as.to_owned()));
         }
     }

@@ -95,7 +95,7 @@ impl Notes {
     /// Why no folder can be used.
     pub fn open() -> Result<Self, String> {
         // In a shell of `su` the variable may name the folder of another user.
-        let session = private_files::named("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
+        let session = private_files::path_from_env("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
         let mut why = "neither XDG_RUNTIME_DIR nor HOME is set".to_owned();
         for base in [session, private_files::state()].into_iter().flatten() {
             let own = base.join("dask-infra");
@@ -215,7 +215,7 @@ pub fn go_on(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use live::forward::Local;
+    use live::forward::LocalPort;
 
     fn of(address: &str, target: &str) -> Connected {
         Connected { address: address.into(), target: target.into(), ..Connected::default() }
@@ -231,7 +231,7 @@ mod tests {
         let notes = Notes::at(folder.path());
         let (stack, one) = (folder.path().join("stack.toml"), of("dask_cluster.a/b", "t"));
         fs::write(&stack, "").unwrap();
-        let held = Local::take(0).await.unwrap();
+        let held = LocalPort::bind(0).await.unwrap();
         let ports = [held.port().unwrap()];
         let noted = notes.note(&one, &stack, &ports);
         let found = notes.standing(&one, &stack).unwrap();
@@ -253,7 +253,7 @@ mod tests {
         let Some(this) = lock_holder::this().process else { return };
         let folder = tempfile::tempdir().unwrap();
         let (notes, one) = (Notes::at(folder.path()), of("dask_cluster.a", "t"));
-        let held = Local::take(0).await.unwrap();
+        let held = LocalPort::bind(0).await.unwrap();
         let noted = notes.note(&one, folder.path(), &[held.port().unwrap()]);
         let path = notes.place(&one, folder.path(), "json");
         let text = fs::read_to_string(&path).unwrap();
@@ -279,7 +279,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let (notes, one) = (Notes::at(folder.path()), of("dask_cluster.a", "t"));
-        let held = Local::take(0).await.unwrap();
+        let held = LocalPort::bind(0).await.unwrap();
         let noted = notes.note(&one, folder.path(), &[held.port().unwrap()]);
         let path = notes.place(&one, folder.path(), "json");
         let text = fs::read(&path).unwrap();

@@ -28,7 +28,7 @@ impl One<'_> {
         }
         crate::cli::commands::connect::block_on(async {
             let link = self.session.connect(self.settings)?;
-            link.api().tolerate();
+            link.api().skip_unreachable_hosts();
             let connected = self.listening(&link).await?;
             self.tell(&connected);
             link.close().await?;

@@ -16,7 +16,7 @@ use crate::report::connect::{Connected, News, Password};
 use kinds::kind::{Endpoint, EndpointKind};
 use kinds::kubernetes::endpoint::{self, PodFound, PodPort, PortRole};
 use live::connection::Connection;
-use live::forward::{Aim, Find, Heard, Local, Place, forward};
+use live::forward::{FindPod, ForwardEvent, ForwardTarget, LocalPort, TargetPod, forward};
 use live::{ApiError, Class, LiveApi as _, Request, dask};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
@@ -177,7 +177,7 @@ struct One<'a> {
 /// The other side of a connection, once it has answered.
 struct Reached {
     pod: PodFound,
-    aim: Aim,
+    target: ForwardTarget,
     uses: Vec<PortRole>,
     versions: Option<dask::Versions>,
 }
@@ -194,7 +194,7 @@ impl One<'_> {
         let found = tokio::time::timeout(ANSWER, self.found_again()).await.ok().flatten();
         let versions = match (self.endpoint.kind, note.ports.first()) {
             (EndpointKind::Scheduler, Some(port)) => {
-                tokio::time::timeout(ANSWER, dask::versions_here(*port)).await.ok().flatten()
+                tokio::time::timeout(ANSWER, dask::versions_on_port(*port)).await.ok().flatten()
             }
             _ => None,
         };
@@ -243,10 +243,10 @@ impl One<'_> {
 
     async fn hold(&self, link: &Link) -> Result<Exit, Failure> {
         let api = link.api();
-        if api.is_imitated() {
+        if api.is_simulated() {
             return Err(nothing_real(&self.address).into());
         }
-        let Reached { pod, aim, uses, versions } = self.reach(&api).await?;
+        let Reached { pod, target, uses, versions } = self.reach(&api).await?;
         let locals = self.locals(&uses).await?;
         let ports: Vec<u16> = locals.iter().filter_map(|local| local.port().ok()).collect();
         let mut connected = self.connected(Some(&pod), &uses, &ports, versions);
@@ -264,7 +264,7 @@ impl One<'_> {
             self.tell(&connected);
         }
         tokio::select! {
-            () = forward(api, aim, place(pod), locals, hear) => {}
+            () = forward(api, target, target_pod(pod), locals, hear) => {}
             () = self.tell_news(heard) => {}
             () = stops.wait() => {}
         }
@@ -301,10 +301,10 @@ impl One<'_> {
             let help = format!("`{} status` shows the state of the stack", self.settings.program());
             not_there(format!("{} cannot be connected to: {why}", self.address), help)
         })?;
-        let find: Find = Arc::new(move |list: &Value, current: Option<&str>| {
-            endpoint::choose(list, &wanted, current).map(place)
+        let find: FindPod = Arc::new(move |list: &Value, current: Option<&str>| {
+            endpoint::choose(list, &wanted, current).map(target_pod)
         });
-        Ok(Reached { pod, aim: Aim { pods: query.path, find }, uses, versions: None })
+        Ok(Reached { pod, target: ForwardTarget { pods: query.path, find }, uses, versions: None })
     }
 
     async fn service(&self, api: &Connection) -> Result<Value, Failure> {
@@ -348,7 +348,7 @@ impl One<'_> {
             Err(error) => return Err(self.not_forwarded(&error, &pod.namespace)),
         };
         let refused = async {
-            match (&mut tunnel.trouble).await {
+            match (&mut tunnel.error).await {
                 Some(why) => why,
                 None => std::future::pending().await,
             }
@@ -398,7 +398,7 @@ impl One<'_> {
         }
     }
 
-    async fn locals(&self, uses: &[PortRole]) -> Result<Vec<Local>, Failure> {
+    async fn locals(&self, uses: &[PortRole]) -> Result<Vec<LocalPort>, Failure> {
         let mut locals = Vec::with_capacity(uses.len());
         for one in uses {
             let (asked, option) = match one {
@@ -406,8 +406,8 @@ impl One<'_> {
                 PortRole::Dashboard => (self.args.dashboard_port, "--dashboard-port"),
             };
             let taken = match asked {
-                Some(port) => Local::take(port).await,
-                None => Local::take_like(one.usual()).await,
+                Some(port) => LocalPort::bind(port).await,
+                None => LocalPort::bind_or_any(one.usual()).await,
             };
             locals.push(taken.map_err(|error| {
                 let port = asked.map_or_else(|| "a free port".to_owned(), |port| format!("port {port}"));
@@ -456,15 +456,17 @@ impl One<'_> {
     }
 
     /// Says what happens; the same refusal again and again is said once.
-    async fn tell_news(&self, mut heard: mpsc::UnboundedReceiver<Heard>) {
+    async fn tell_news(&self, mut heard: mpsc::UnboundedReceiver<ForwardEvent>) {
         let mut last = None;
         while let Some(heard) = heard.recv().await {
             let news = match heard {
-                Heard::Gone(why) => News::Gone(why),
-                Heard::There(Place { namespace, pod, .. }) => News::There(format!("{namespace}/{pod}")),
-                Heard::Unreached(why) => News::Unreached(why),
-                Heard::Back => News::Back,
-                Heard::Refused(why) => News::Refused(why),
+                ForwardEvent::PodGone(why) => News::Gone(why),
+                ForwardEvent::PodFound(TargetPod { namespace, pod, .. }) => {
+                    News::There(format!("{namespace}/{pod}"))
+                }
+                ForwardEvent::ApiUnreachable(why) => News::Unreached(why),
+                ForwardEvent::ApiReachable => News::Back,
+                ForwardEvent::ConnectionFailed(why) => News::Refused(why),
             };
             if last.as_ref() != Some(&news) {
                 self.say(&news);
@@ -488,9 +490,9 @@ impl One<'_> {
 /// How long a scheduler may take to say its versions.
 const ANSWER: Duration = Duration::from_secs(5);
 
-fn place(pod: PodFound) -> Place {
+fn target_pod(pod: PodFound) -> TargetPod {
     let PodFound { namespace, name, uid, image: _, ports, password: _ } = pod;
-    Place { namespace, pod: name, uid, ports }
+    TargetPod { namespace, pod: name, uid, ports }
 }
 
 fn nothing_real(address: &Address) -> Diagnostic {

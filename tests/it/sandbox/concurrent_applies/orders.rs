@@ -314,8 +314,8 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
     let place = model::record::Record::object("s");
     let found = record::fetch(&plain, &place, live::retry::Patience::Reading).await.unwrap();
     let stored = match found {
-        record::Found::Nothing | record::Found::Lock => None,
-        record::Found::Record(stored) => Some(stored.record),
+        record::StoredRecord::Absent | record::StoredRecord::OnlyLock => None,
+        record::StoredRecord::Record(stored) => Some(stored.record),
     };
     let known: BTreeSet<String> = match stored {
         None => BTreeSet::new(),

@@ -243,11 +243,11 @@ pub fn kubeconfig(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = folder.join("k.yaml");
     fs::write(&path, bytes).unwrap();
     let access = KubeconfigAccess { path: Some(path.clone()), context: None }.pinned();
-    for doubt in access.doubts() {
+    for doubt in access.insecure_access() {
         says(&doubt.to_string())?;
     }
     // A program that a file names is not run here.
-    if access.leads_to().programs.is_empty() {
+    if access.references().programs.is_empty() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         if let Err(why) = runtime.block_on(Kubernetes::kubeconfig(&access)) {

@@ -7,9 +7,9 @@ use serde_json::Value;
 /// Projects of the clients that `gcloud` logs in with: charged when credentials of a person name no other.
 const CLIENTS: [&str; 2] = ["764086051850", "32555940559"];
 
-/// Why a project or credentials are refused.
+/// Reasons why Google's APIs refuse a project or credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum DenialCause {
     ApiDisabled {
         service: String,
         project: Option<String>,
@@ -33,9 +33,9 @@ pub enum Cause {
     },
 }
 
-impl Cause {
-    /// Of the body of an answer and its message.
-    pub fn of(body: Option<&Value>, message: &str) -> Option<Self> {
+impl DenialCause {
+    /// Returns the cause that an error's body and message name.
+    pub fn from_error(body: Option<&Value>, message: &str) -> Option<Self> {
         let words = message.to_ascii_lowercase();
         let details = body.and_then(|body| body.pointer("/error/details")).and_then(Value::as_array);
         let infos: Vec<&Value> = details.into_iter().flatten().collect();

@@ -1,11 +1,11 @@
-//! Why there is no token: the cause in one line, and what mends it. Pure.
+//! Errors of a request for a token: the cause in one line, and the remedy. Pure.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::CURE;
-use super::adc::Kind;
+use super::CREDENTIALS_REMEDY;
+use super::adc::CredentialKind;
 use super::exchange::host;
 use crate::Class;
 use model::secrets::{self, HIDDEN, Secrets};
@@ -14,12 +14,12 @@ use model::secrets::{self, HIDDEN, Secrets};
 const SHOWN: usize = 240;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum TokenError {
     /// The file with the credentials.
     File(String),
-    /// The token server cannot be asked, or breaks.
-    Away { server: String, why: String },
-    /// The token server says no.
+    /// The token server cannot be reached, or fails.
+    Unreachable { server: String, why: String },
+    /// The token server refuses.
     Server {
         server: String,
         status: u16,
@@ -32,7 +32,7 @@ pub enum Refused {
     Library(String),
 }
 
-impl Refused {
+impl TokenError {
     pub fn file(why: &str) -> Self {
         Self::File(why.to_owned())
     }
@@ -58,11 +58,11 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(why) | Self::Library(why) => f.write_str(why),
-            Self::Away { server, why } => write!(f, "no token from {server}: {why}"),
+            Self::Unreachable { server, why } => write!(f, "no token from {server}: {why}"),
             Self::Server { server, status, error, words } => {
                 write!(f, "the token server {server} answered {status}")?;
                 [error, words].into_iter().flatten().try_for_each(|word| write!(f, ": {word}"))
@@ -73,92 +73,95 @@ impl fmt::Display for Refused {
 
 /// Sources of credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum CredentialSource {
     File {
         path: String,
-        kind: Kind,
+        kind: CredentialKind,
         account: Option<String>,
     },
     /// The metadata server's.
-    Machine,
+    MetadataServer,
 }
 
 /// The explanation of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct Explanation {
     pub class: Class,
     pub message: String,
     pub remedy: String,
 }
 
 /// Explains why there is no token.
-pub fn explained(refused: &Refused, whose: &Whose) -> Words {
+pub fn explain(refused: &TokenError, origin: &CredentialSource) -> Explanation {
     let (class, cause) = match refused {
-        Refused::Away { .. } => (Class::Unavailable, refused.to_string()),
-        Refused::Library(words) => brief(words),
-        Refused::File(_) | Refused::Server { .. } => (Class::Unauthenticated, refused.to_string()),
+        TokenError::Unreachable { .. } => (Class::Unavailable, refused.to_string()),
+        TokenError::Library(words) => brief(words),
+        TokenError::File(_) | TokenError::Server { .. } => (Class::Unauthenticated, refused.to_string()),
     };
-    let Whose::File { path, kind, account } = whose else {
-        return Words { class, message: cause, remedy: CURE.to_owned() };
+    let CredentialSource::File { path, kind, account } = origin else {
+        return Explanation { class, message: cause, remedy: CREDENTIALS_REMEDY.to_owned() };
     };
     if class == Class::Unavailable {
         let remedy = "check the network; behind a proxy, set HTTPS_PROXY, and NO_PROXY for what bypasses it";
-        return Words { class, message: cause, remedy: remedy.to_owned() };
+        return Explanation { class, message: cause, remedy: remedy.to_owned() };
     }
     let of = account.as_ref().map(|account| format!(" of {account}")).unwrap_or_default();
     let message = match kind {
-        Kind::Key => format!("the service account key {path}{of} was rejected: {cause}"),
-        Kind::User | Kind::Impersonated | Kind::External | Kind::Workforce => {
+        CredentialKind::Key => format!("the service account key {path}{of} was rejected: {cause}"),
+        CredentialKind::User
+        | CredentialKind::Impersonated
+        | CredentialKind::External
+        | CredentialKind::Workforce => {
             format!("{cause} ({}{of} in {path})", kind.name())
         }
     };
-    Words { class, message, remedy: remedy(refused, *kind, account.as_deref()) }
+    Explanation { class, message, remedy: remedy(refused, *kind, account.as_deref()) }
 }
 
-fn remedy(refused: &Refused, kind: Kind, account: Option<&str>) -> String {
+fn remedy(refused: &TokenError, kind: CredentialKind, account: Option<&str>) -> String {
     match kind {
-        Kind::Key if is_about_time(refused) => {
+        CredentialKind::Key if is_about_time(refused) => {
             "set the clock of this machine: the token server takes only assertions of this minute".to_owned()
         }
-        Kind::Key => {
+        CredentialKind::Key => {
             let account = account.unwrap_or("ACCOUNT");
             format!(
                 "the key or its account was deleted or disabled: `gcloud iam service-accounts keys list --iam-account \
                  {account}` lists valid keys; set GOOGLE_APPLICATION_CREDENTIALS to the file of another one"
             )
         }
-        Kind::Workforce => {
+        CredentialKind::Workforce => {
             "log in again: `gcloud auth application-default login --login-config=FILE`, with the login \
                             configuration of your workforce pool"
                 .to_owned()
         }
-        Kind::Impersonated => {
+        CredentialKind::Impersonated => {
             let account = account.unwrap_or("ACCOUNT");
             format!(
                 "log in again: `gcloud auth application-default login --impersonate-service-account={account}`; whoever \
                  impersonates needs roles/iam.serviceAccountTokenCreator on that account"
             )
         }
-        Kind::External => {
+        CredentialKind::External => {
             "check the file's `credential_source`, where the token of the other provider comes from, and \
                            that its workload identity pool takes it (`audience`)"
                 .to_owned()
         }
-        Kind::User => CURE.to_owned(),
+        CredentialKind::User => CREDENTIALS_REMEDY.to_owned(),
     }
 }
 
 /// Source: the token server's `Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe`.
-fn is_about_time(refused: &Refused) -> bool {
+fn is_about_time(refused: &TokenError) -> bool {
     match refused {
-        Refused::Server { words: Some(words), .. } => {
+        TokenError::Server { words: Some(words), .. } => {
             let words = words.to_ascii_lowercase();
             ["short-lived", "timeframe", "iat and exp"].iter().any(|word| words.contains(word))
         }
-        Refused::Server { words: None, .. }
-        | Refused::File(_)
-        | Refused::Away { .. }
-        | Refused::Library(_) => false,
+        TokenError::Server { words: None, .. }
+        | TokenError::File(_)
+        | TokenError::Unreachable { .. }
+        | TokenError::Library(_) => false,
     }
 }
 
@@ -229,13 +232,13 @@ mod tests {
         }
     }
 
-    fn file(kind: Kind) -> Whose {
-        Whose::File { path: "/k.json".into(), kind, account: Some("ci@p".into()) }
+    fn file(kind: CredentialKind) -> CredentialSource {
+        CredentialSource::File { path: "/k.json".into(), kind, account: Some("ci@p".into()) }
     }
 
-    fn server(status: u16, answer: &Value, sent: &[&str]) -> Refused {
+    fn server(status: u16, answer: &Value, sent: &[&str]) -> TokenError {
         let url = "https://oauth2.googleapis.com/token";
-        Refused::server(url, status, answer, answer.to_string().as_bytes(), sent)
+        TokenError::server(url, status, answer, answer.to_string().as_bytes(), sent)
     }
 
     #[test]
@@ -244,7 +247,7 @@ mod tests {
         for (answer, kind, message, remedy) in [
             (
                 grant("Invalid JWT Signature."),
-                Kind::Key,
+                CredentialKind::Key,
                 "the service account key /k.json of ci@p was rejected: the token server oauth2.googleapis.com answered \
                  400: invalid_grant: Invalid JWT Signature.",
                 "keys list --iam-account ci@p",
@@ -253,24 +256,25 @@ mod tests {
                 grant(
                     "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe.",
                 ),
-                Kind::Key,
+                CredentialKind::Key,
                 "was rejected",
                 "clock",
             ),
             (
                 grant("Bad Request"),
-                Kind::Workforce,
+                CredentialKind::Workforce,
                 "(external_account_authorized_user of ci@p in /k.json)",
                 "--login-config",
             ),
-            (json!("<html>"), Kind::Key, "answered 400", "keys list"),
+            (json!("<html>"), CredentialKind::Key, "answered 400", "keys list"),
         ] {
-            let said = explained(&server(400, &answer, &[]), &file(kind));
+            let said = explain(&server(400, &answer, &[]), &file(kind));
             assert_eq!(said.class, Class::Unauthenticated);
             assert!(said.message.contains(message) && said.remedy.contains(remedy), "{said:?}");
         }
-        let away = Refused::Away { server: "oauth2.googleapis.com".into(), why: "it answered 503".into() };
-        let said = explained(&away, &file(Kind::Key));
+        let away =
+            TokenError::Unreachable { server: "oauth2.googleapis.com".into(), why: "it answered 503".into() };
+        let said = explain(&away, &file(CredentialKind::Key));
         assert_eq!(
             (said.class, said.message.as_str()),
             (Class::Unavailable, "no token from oauth2.googleapis.com: it answered 503")
