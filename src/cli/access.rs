@@ -2,7 +2,7 @@
 //! leads there, and the command that fixes it. Pure: an error in, a diagnostic out.
 
 use crate::cli::rights::{grant, role};
-use apply::failure::code_of;
+use apply::failure::denial_code;
 use live::denial::DenialCause;
 use live::{ApiError, CREDENTIALS_REMEDY, Class, SOMETHING_ELSE};
 use model::address::FieldPath;
@@ -143,7 +143,7 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
     }
     let project = &name.project;
     if let Some(cause) = DenialCause::from_error(error.body.as_ref(), &error.message) {
-        return (code_of(&cause), cause.what(project), cause.remedy(project));
+        return (denial_code(&cause), cause.what(project), cause.remedy(project));
     }
     match permission(&error.message) {
         Some(permission) => {

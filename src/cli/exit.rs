@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use apply::{Outcome, Stopped, Summary};
+use apply::{AbortCause, Outcome, Summary};
 use model::diag::{Code, Diagnostic, Severity};
 
 use crate::cli::signals::Signal;
@@ -91,9 +91,9 @@ impl Exit {
     /// The code for the end of an apply.
     pub fn of_summary(summary: &Summary, signal: Option<Signal>) -> Self {
         match (summary.stopped, signal) {
-            (Stopped::No, _) => {}
-            (Stopped::Unlocked, _) => return Self::Locked,
-            (Stopped::Interrupted, signal) => return Self::of_signal(signal),
+            (AbortCause::None, _) => {}
+            (AbortCause::LockLost, _) => return Self::Locked,
+            (AbortCause::Interrupted, signal) => return Self::of_signal(signal),
         }
         let any = |is: fn(&Outcome) -> bool| summary.outcomes.iter().any(|(_, outcome, _)| is(outcome));
         let locked =
@@ -152,17 +152,17 @@ mod tests {
         let waits = || Outcome::Waits { because: Address::new("x") };
         let skipped = || Outcome::Skipped { because: Address::new("x") };
         let table = [
-            (vec![Outcome::Done], Stopped::No, None, Exit::Done),
-            (vec![late(), skipped()], Stopped::No, None, Exit::NotReady),
-            (vec![late(), failed()], Stopped::No, None, Exit::Error),
-            (vec![queued(), waits(), Outcome::Done], Stopped::No, None, Exit::Queued),
-            (vec![queued(), late()], Stopped::No, None, Exit::NotReady),
-            (vec![queued(), failed()], Stopped::No, None, Exit::Error),
-            (vec![queued()], Stopped::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
-            (vec![Outcome::Done], Stopped::Interrupted, Some(Signal::Terminate), Exit::Terminated),
-            (vec![failed()], Stopped::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
-            (vec![Outcome::NotStarted], Stopped::Unlocked, None, Exit::Locked),
-            (vec![Outcome::Done], Stopped::Unlocked, Some(Signal::Interrupt), Exit::Locked),
+            (vec![Outcome::Done], AbortCause::None, None, Exit::Done),
+            (vec![late(), skipped()], AbortCause::None, None, Exit::NotReady),
+            (vec![late(), failed()], AbortCause::None, None, Exit::Error),
+            (vec![queued(), waits(), Outcome::Done], AbortCause::None, None, Exit::Queued),
+            (vec![queued(), late()], AbortCause::None, None, Exit::NotReady),
+            (vec![queued(), failed()], AbortCause::None, None, Exit::Error),
+            (vec![queued()], AbortCause::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
+            (vec![Outcome::Done], AbortCause::Interrupted, Some(Signal::Terminate), Exit::Terminated),
+            (vec![failed()], AbortCause::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
+            (vec![Outcome::NotStarted], AbortCause::LockLost, None, Exit::Locked),
+            (vec![Outcome::Done], AbortCause::LockLost, Some(Signal::Interrupt), Exit::Locked),
         ];
         for (outcomes, stopped, signal, exit) in table {
             let outcomes = outcomes.into_iter().map(|outcome| (0, outcome, Duration::ZERO)).collect();

@@ -11,7 +11,7 @@ use super::event::{
 };
 use super::human::plan_text::{consent_text, counts_text};
 use super::{Reporter, Screen, View, brief, words};
-use apply::{Event, Outcome, Stopped, Summary};
+use apply::{AbortCause, Event, Outcome, Summary};
 use model::address::Address;
 use model::diag::{Diagnostic, Severity};
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
@@ -162,7 +162,7 @@ impl Reporter for Json {
             consents: Vec::new(),
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
-            interrupted: Some(*stopped == Stopped::Interrupted),
+            interrupted: Some(*stopped == AbortCause::Interrupted),
             left_out: left_out(plan),
         };
         self.line(level, format!("{operation} {word} after {}", brief(*took)), body);

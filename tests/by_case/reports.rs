@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use apply::{Event, Outcome, Stopped, Summary};
+use apply::{AbortCause, Event, Outcome, Summary};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Json, Next, Reporter as _, View};
 use model::source::Sources;
@@ -60,7 +60,7 @@ impl From<End> for Summary {
     fn from(End { outcomes, took, interrupted }: End) -> Self {
         let outcomes =
             outcomes.into_iter().map(|(change, outcome, took)| (change, outcome, Duration::from_secs(took)));
-        let stopped = if interrupted { Stopped::Interrupted } else { Stopped::No };
+        let stopped = if interrupted { AbortCause::Interrupted } else { AbortCause::None };
         Self { outcomes: outcomes.collect(), took: Duration::from_secs(took), stopped }
     }
 }

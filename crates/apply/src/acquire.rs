@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::lock::{Lock, Missing, Unlocked};
+use crate::lock::{IfMissing, Lock, LockError};
 use crate::record::{cluster_change, keeps_record};
 use crate::{interrupted, signals};
 use live::LiveApi;
 use live::read::is_api_ready;
 use plan::{Action, Plan};
 
-/// How long a lock may take to be given back when nothing was done under it and somebody wants the program to end.
-const GIVE_BACK: Duration = Duration::from_millis(500);
+/// How long the release of a lock may take when nothing was done under it and a signal asks for the end.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Why nothing was begun.
+/// Errors before the first change of an apply.
 #[derive(Debug)]
-pub enum NotBegun<E> {
-    /// There is no lock.
-    Unlocked(Unlocked),
+pub enum AcquireError<E> {
+    /// The lock was not taken.
+    Lock(LockError),
     /// Ctrl-C while the lock was waited for, or while the plan was made again.
     Interrupted,
     /// The plan could not be made again.
@@ -29,42 +29,42 @@ pub enum NotBegun<E> {
 /// Takes the lock where there is a cluster that it can stand in, and has the plan made again while it is held and renewed.
 ///
 /// # Errors
-/// Nothing was done, and the lock was given back.
-pub async fn begin<E>(
+/// Nothing was done, and the lock was released.
+pub async fn acquire<E>(
     plan: &Plan,
     api: &dyn LiveApi,
     lock: &Lock,
     interrupt: &watch::Receiver<u8>,
     again: impl Future<Output = Result<Plan, E>>,
-) -> Result<Plan, NotBegun<E>> {
+) -> Result<Plan, AcquireError<E>> {
     let under_lock = async {
-        lock_for(plan, api, lock).await.map_err(NotBegun::Unlocked)?;
+        lock_for(plan, api, lock).await.map_err(AcquireError::Lock)?;
         tokio::select! {
-            now = again => now.map_err(NotBegun::Failed),
-            who = lock.renew() => Err(NotBegun::Unlocked(Unlocked::Held(who))),
+            now = again => now.map_err(AcquireError::Failed),
+            who = lock.renew() => Err(AcquireError::Lock(LockError::HeldByOther(who))),
         }
     };
-    let begun = tokio::select! {
+    let acquired = tokio::select! {
         biased;
-        () = interrupted(interrupt.clone()) => Err(NotBegun::Interrupted),
-        begun = under_lock => begun,
+        () = interrupted(interrupt.clone()) => Err(AcquireError::Interrupted),
+        acquired = under_lock => acquired,
     };
-    if begun.is_err() {
-        give_back(lock, interrupt).await;
+    if acquired.is_err() {
+        release(lock, interrupt).await;
     }
-    begun
+    acquired
 }
 
-/// Gives the lock back; soon, when somebody wants the program to end.
-pub async fn give_back(lock: &Lock, interrupt: &watch::Receiver<u8>) {
+/// Releases the lock; soon, when a signal asks for the end.
+pub async fn release(lock: &Lock, interrupt: &watch::Receiver<u8>) {
     tokio::select! {
         () = lock.release() => {}
-        () = async { interrupted(interrupt.clone()).await; tokio::time::sleep(GIVE_BACK).await } => {}
+        () = async { interrupted(interrupt.clone()).await; tokio::time::sleep(RELEASE_TIMEOUT).await } => {}
         () = signals(interrupt.clone(), 2) => {}
     }
 }
 
-async fn lock_for(plan: &Plan, api: &dyn LiveApi, lock: &Lock) -> Result<(), Unlocked> {
+async fn lock_for(plan: &Plan, api: &dyn LiveApi, lock: &Lock) -> Result<(), LockError> {
     // Where nobody can look there is nowhere to lock; GKE runs one deletion of a cluster.
     if plan.deletes_unseen() {
         return Ok(());
@@ -72,12 +72,12 @@ async fn lock_for(plan: &Plan, api: &dyn LiveApi, lock: &Lock) -> Result<(), Unl
     if let Some(name) = &plan.target.gke {
         let inside = is_api_ready(api, name).await;
         // The first write inside takes it.
-        if !inside.map_err(|error| Unlocked::Cannot(error.with_remedy()))? {
+        if !inside.map_err(|error| LockError::Failed(error.with_remedy()))? {
             return Ok(());
         }
     }
     let goes = cluster_change(plan)
         .is_some_and(|(_, change)| matches!(change.action, Action::Delete | Action::Replace));
-    let missing = if keeps_record(plan) && !goes { Missing::Make } else { Missing::Leave };
+    let missing = if keeps_record(plan) && !goes { IfMissing::Create } else { IfMissing::Skip };
     lock.take(missing).await
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::control_plane_down::{self, Since};
-use crate::failure::{brief, failed, of_operation, of_request};
-use crate::gke_errors::Told;
-use crate::operations::{self, OPERATION, Places, running_operation};
-use crate::program::{Pause, Run};
+use crate::control_plane_down::{self, Stopwatch};
+use crate::failure::{brief, failed, operation_failure, request_failure};
+use crate::gke_errors::GkeError;
+use crate::operations::{self, OPERATION, OperationPath, running_operation};
+use crate::program::{ChangeRun, Pause};
 use crate::watch_events::Reply;
-use crate::{Outcome, Stopped};
+use crate::{AbortCause, Outcome};
 use kinds::json::is_terminating;
 use kinds::kubernetes::marks;
 use kinds::kubernetes::requests::ABSENT;
@@ -26,28 +26,28 @@ use model::diag::Code;
 use model::resource::{Action, Api, Call, Identity, JsonText, LABEL_ID, Late, Method};
 use plan::observe::recheck::{Recheck, recheck};
 
-/// How often what has moved is looked at again before one change of it.
-const LOOKS: usize = 3;
+/// How often an object that has changed is read again before one change of it.
+const MAX_REREADS: usize = 3;
 /// How long a running operation is still watched after Ctrl-C.
-const LAST_LOOK: Duration = Duration::from_secs(5);
+const OPERATION_GRACE: Duration = Duration::from_secs(5);
 
-/// Findings from the tries of a call.
+/// The state of a call between its tries.
 #[derive(Default)]
-struct Seen {
+struct CallState {
     tried: bool,
     /// A reply was lost: its request may have been carried out.
     lost: bool,
-    /// The uid of what an earlier try made.
+    /// The uid of the object that an earlier try created.
     made_by_us: Option<String>,
-    /// The version of what has moved since it was read.
+    /// The version of an object that has changed since it was read.
     newer: Option<Value>,
-    /// How often it was looked at for that.
-    looks: usize,
-    away: Since,
+    /// How often the object was read again for that.
+    rereads: usize,
+    blocked: Stopwatch,
 }
 
-impl Seen {
-    fn put_into(&self, mut request: Request) -> Request {
+impl CallState {
+    fn add_to(&self, mut request: Request) -> Request {
         if let Some(version) = &self.newer {
             put_version(&mut request, version);
         }
@@ -58,106 +58,106 @@ impl Seen {
     }
 }
 
-/// Causes of an error.
-enum Behind {
+/// Ways to go on after an error.
+enum Recovery {
     /// The requested state is reached.
     Done,
-    /// Something that the next request must say.
-    Changed,
-    Trouble(ApiError),
+    /// The request is sent again, with what was read.
+    Resend,
+    Failed(ApiError),
 }
 
-impl Run<'_> {
+impl ChangeRun<'_> {
     pub(crate) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut tries = Tries::new(Patience::Writing);
-        let mut seen = Seen::default();
+        let mut state = CallState::default();
         loop {
-            let request = seen.put_into(self.fill(call).await?);
+            let request = state.add_to(self.fill(call).await?);
             let error = match self.shared.api.send(request.clone()).await {
                 Ok(reply) => {
                     self.wrote |= request.writes();
                     self.remember_deleted(&request, &reply);
                     self.remember_reply(&request, &reply);
-                    return self.follow(&request, reply).await;
+                    return self.await_operation(&request, reply).await;
                 }
                 Err(error) => error,
             };
-            if self.stopped() == Stopped::Unlocked {
+            if self.abort_cause() == AbortCause::LockLost {
                 return Err(self.interrupted_call(&request, &error));
             }
             self.wrote |= error.class == Class::Lost;
-            let error = match self.look_behind(&request, error, &mut seen).await? {
-                Behind::Done => return Ok(()),
-                Behind::Changed => continue,
-                Behind::Trouble(error) => error,
+            let error = match self.recover(&request, error, &mut state).await? {
+                Recovery::Done => return Ok(()),
+                Recovery::Resend => continue,
+                Recovery::Failed(error) => error,
             };
-            seen.lost |= error.class == Class::Lost;
-            seen.tried = true;
+            state.lost |= error.class == Class::Lost;
+            state.tried = true;
             let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
             let verdict = tries.after(&request, &error, remade, start.elapsed());
-            if verdict == Verdict::GiveUp && self.waits_for_gke(&request, &error, &mut seen.away).await? {
+            if verdict == Verdict::GiveUp && self.wait_for_gke(&request, &error, &mut state.blocked).await? {
                 continue;
             }
-            self.heed(verdict, &request, &error, seen.lost).await?;
+            self.follow_verdict(verdict, &request, &error, state.lost).await?;
         }
     }
 
-    /// Returns the cause of an error. The thing to delete is gone, the thing to create exists, or the thing to change has
-    /// moved without a difference to the plan.
-    async fn look_behind(
+    /// Finds out how to go on after an error: the thing to delete may be gone, the thing to create may exist, or the thing to
+    /// change may have a new version without a difference to the plan.
+    async fn recover(
         &mut self,
         request: &Request,
         mut error: ApiError,
-        seen: &mut Seen,
-    ) -> Result<Behind, Outcome> {
-        if request.method == Method::Delete && is_gone(&error, seen.lost) {
+        state: &mut CallState,
+    ) -> Result<Recovery, Outcome> {
+        if request.method == Method::Delete && is_deleted(&error, state.lost) {
             // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
             let is_unserved = || served_kinds::is_unserved(self.shared.api, &error, &request.path);
             if !error.is_unknown_path() || is_unserved().await.unwrap_or(false) {
                 self.remember_deleted(request, &Value::Null);
                 self.reply = Some((request.path.clone(), Reply::Gone));
-                return Ok(Behind::Done);
+                return Ok(Recovery::Done);
             }
         }
-        if creates(request) && is_there(&error) {
-            match self.there(request).await? {
-                Some((path, live)) => match self.take_ours(request, &path, &live, seen.tried).await? {
-                    Existing::Whole => return Ok(Behind::Done),
-                    Existing::Under(uid) => {
-                        seen.made_by_us = Some(uid);
-                        return Ok(Behind::Changed);
+        if creates(request) && already_exists(&error) {
+            match self.read_existing(request).await? {
+                Some((path, live)) => match self.take_over(request, &path, &live, state.tried).await? {
+                    Existing::Complete => return Ok(Recovery::Done),
+                    Existing::Apply(uid) => {
+                        state.made_by_us = Some(uid);
+                        return Ok(Recovery::Resend);
                     }
-                    Existing::Going(why) => error = request.failed(Class::Busy, why),
+                    Existing::Terminating(why) => error = request.failed(Class::Busy, why),
                 },
                 // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
                 None => error.class = Class::Unavailable,
             }
         }
-        if request.method == Method::Merge && is_there(&error) && seen.looks < LOOKS {
+        if request.method == Method::Merge && already_exists(&error) && state.rereads < MAX_REREADS {
             // It is filled again, with the entries and the version of now. Another object has another uid.
-            seen.looks += 1;
-            return Ok(Behind::Changed);
+            state.rereads += 1;
+            return Ok(Recovery::Resend);
         }
-        if is_versioned(request) && is_there(&error) && seen.looks < LOOKS {
+        if is_versioned(request) && already_exists(&error) && state.rereads < MAX_REREADS {
             // A status moves the version, too, and so does this very request when its reply was lost.
-            seen.looks += 1;
-            let live = self.look(Request::get(request.api, object_path(request))).await;
-            let live = live.map_err(|error| of_request(&error))?;
+            state.rereads += 1;
+            let live = self.read_live(Request::get(request.api, object_path(request))).await;
+            let live = live.map_err(|error| request_failure(&error))?;
             return match self.recheck(request, &live) {
-                Recheck::ReadSet => Ok(Behind::Done),
+                Recheck::ReadSet => Ok(Recovery::Done),
                 Recheck::Planned => {
-                    seen.newer = Some(live["metadata"]["resourceVersion"].clone());
-                    Ok(Behind::Changed)
+                    state.newer = Some(live["metadata"]["resourceVersion"].clone());
+                    Ok(Recovery::Resend)
                 }
-                Recheck::Moved => Err(of_request(&error)),
+                Recheck::Moved => Err(request_failure(&error)),
             };
         }
-        Ok(Behind::Trouble(error))
+        Ok(Recovery::Failed(error))
     }
 
     /// Waits until the next try, or ends the call.
-    async fn heed(
+    async fn follow_verdict(
         &mut self,
         verdict: Verdict,
         request: &Request,
@@ -165,39 +165,40 @@ impl Run<'_> {
         lost: bool,
     ) -> Result<(), Outcome> {
         match verdict {
-            Verdict::GiveUp if lost && is_no_answer(error) => {
+            Verdict::GiveUp if lost && is_unanswered(error) => {
                 Err(Outcome::InDoubt { message: format!("{error}; the request may have succeeded") })
             }
             Verdict::GiveUp => {
-                let told = Told::of(error.message.as_str()).with(error.body.as_ref().unwrap_or(&Value::Null));
-                self.short = told.lacks_machines().then_some(told.text);
-                Err(self.refused(error).await)
+                let gke_error = GkeError::from_text(error.message.as_str())
+                    .with_codes_of(error.body.as_ref().unwrap_or(&Value::Null));
+                self.no_capacity = gke_error.lacks_machines().then_some(gke_error.text);
+                Err(self.refusal(error).await)
             }
             Verdict::Again { reason, after, lasted, at_most } => {
-                self.say_trouble(request, error, reason, after, lasted, at_most).await;
+                self.report_retry(request, error, reason, after, lasted, at_most).await;
                 match self.pause(after).await {
                     Pause::Interrupted => Err(self.interrupted_call(request, error)),
-                    Pause::Over => Ok(()),
+                    Pause::Elapsed => Ok(()),
                 }
             }
         }
     }
 
     /// Waits a while if GKE's work on the cluster is in the way. Returns false if none is, or if it has been for too long.
-    async fn waits_for_gke(
+    async fn wait_for_gke(
         &mut self,
         request: &Request,
         error: &ApiError,
-        away: &mut Since,
+        blocked: &mut Stopwatch,
     ) -> Result<bool, Outcome> {
-        let Some(work) = self.work_in_the_way(request.api, error).await else { return Ok(false) };
-        let waited = away.elapsed();
+        let Some(work) = self.blocking_work(request.api, error).await else { return Ok(false) };
+        let waited = blocked.elapsed();
         if waited > work.at_most {
             return Ok(false);
         }
-        self.waits_on(work.operation.as_deref(), &work.message, waited, work.at_most);
-        match self.pause(control_plane_down::AGAIN).await {
-            Pause::Over => Ok(true),
+        self.report_operation_wait(work.operation.as_deref(), &work.message, waited, work.at_most);
+        match self.pause(control_plane_down::RETRY_INTERVAL).await {
+            Pause::Elapsed => Ok(true),
             Pause::Interrupted => Err(self.interrupted_call(request, error)),
         }
     }
@@ -224,7 +225,7 @@ impl Run<'_> {
         }
     }
 
-    async fn say_trouble(
+    async fn report_retry(
         &mut self,
         request: &Request,
         error: &ApiError,
@@ -235,27 +236,27 @@ impl Run<'_> {
     ) {
         if reason != RetryReason::Busy {
             let message = error.to_string();
-            self.tell(crate::Event::Retrying { change: self.place, message, after });
+            self.report(crate::Event::Retrying { change: self.index, message, after });
             return;
         }
         if request.api == Api::Kubernetes {
-            self.waits(&error.message, lasted, at_most);
+            self.report_wait(&error.message, lasted, at_most);
             return;
         }
         let message = match self.blocker(request).await {
             Some((name, work)) => {
                 let message = format!("another operation on the cluster is running: GKE is {work}");
-                return self.waits_on(Some(&name), &message, lasted, at_most);
+                return self.report_operation_wait(Some(&name), &message, lasted, at_most);
             }
             None => format!("too many operations are running: {}", error.message),
         };
-        self.waits(&message, lasted, at_most);
+        self.report_wait(&message, lasted, at_most);
     }
 
     /// The operation that keeps others from starting, and what it does.
     async fn blocker(&self, request: &Request) -> Option<(String, String)> {
         let operation = running_operation(self.shared.api, &request.path, None).await?;
-        Some((operation["name"].as_str()?.to_owned(), operations::work(&operation)))
+        Some((operation["name"].as_str()?.to_owned(), operations::describe(&operation)))
     }
 
     /// Fills the holes of a call with what is live now.
@@ -271,7 +272,7 @@ impl Run<'_> {
         for (place, late) in late {
             if let (Late::Marks { .. } | Late::Version, None) = (late, &object) {
                 let read = Request::get(request.api, object_path(&request));
-                object = Some(self.look(read).await.map_err(|error| of_request(&error))?);
+                object = Some(self.read_live(read).await.map_err(|error| request_failure(&error))?);
             }
             let live = object.as_ref().unwrap_or(&Value::Null);
             let value = match late {
@@ -279,8 +280,10 @@ impl Run<'_> {
                 Late::Version => live["metadata"]["resourceVersion"].clone(),
                 Late::LabelFingerprint => {
                     let cluster = cluster_of(path);
-                    let cluster =
-                        self.look(Request::get(Api::Gke, cluster)).await.map_err(|e| of_request(&e))?;
+                    let cluster = self
+                        .read_live(Request::get(Api::Gke, cluster))
+                        .await
+                        .map_err(|e| request_failure(&e))?;
                     let print = cluster.get("labelFingerprint").cloned();
                     let missing = "the cluster has no label fingerprint";
                     print.ok_or_else(|| failed(Code::Missing, missing, Some("plan again, then apply")))?
@@ -306,8 +309,8 @@ impl Run<'_> {
             return;
         }
         let asked = request.body.as_ref().and_then(|body| body.pointer("/preconditions/uid"));
-        let told = || reply.pointer("/metadata/uid").or_else(|| reply.pointer("/details/uid"));
-        if let Some(uid) = asked.or_else(told).and_then(Value::as_str) {
+        let gke_error = || reply.pointer("/metadata/uid").or_else(|| reply.pointer("/details/uid"));
+        if let Some(uid) = asked.or_else(gke_error).and_then(Value::as_str) {
             self.deleted.insert(request.path.clone(), uid.to_owned());
         }
     }
@@ -316,16 +319,16 @@ impl Run<'_> {
     fn remember_reply(&mut self, request: &Request, reply: &Value) {
         self.reply = match (request.api, request.method) {
             (Api::Kubernetes, Method::Patch | Method::Post) => {
-                made_path(request).map(|path| (path, Reply::Written(reply.clone())))
+                created_path(request).map(|path| (path, Reply::Written(reply.clone())))
             }
-            (Api::Kubernetes, Method::Delete) => Some((request.path.clone(), deleted(reply))),
+            (Api::Kubernetes, Method::Delete) => Some((request.path.clone(), deletion_reply(reply))),
             _ => None,
         };
     }
 
     /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
-    async fn refused(&self, error: &ApiError) -> Outcome {
-        let outcome = of_request(error);
+    async fn refusal(&self, error: &ApiError) -> Outcome {
+        let outcome = request_failure(error);
         let Some(admission) = Admission::from_message(&error.message) else { return outcome };
         let mut live = Vec::new();
         for gvk in admission::configurations().iter().filter(|_| admission.webhook().is_some()) {
@@ -344,23 +347,23 @@ impl Run<'_> {
     }
 
     /// Returns the live thing where a request creates one, with its path; `None` where nothing is.
-    async fn there(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
-        let Some(path) = made_path(request) else { return Ok(None) };
+    async fn read_existing(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
+        let Some(path) = created_path(request) else { return Ok(None) };
         let read = Request::get(request.api, path.clone());
-        let live = self.look(read).await.map_err(|error| of_request(&error))?;
+        let live = self.read_live(read).await.map_err(|error| request_failure(&error))?;
         Ok(if live.is_null() { None } else { Some((path, live)) })
     }
 
-    /// Something is there where we wanted to make ours. After a lost reply it may be what we made; without one, another
-    /// apply of the stack made it after the plan.
-    async fn take_ours(
+    /// Decides about a thing that exists where one was to be created. After a lost reply it may be the one that this call
+    /// created; without one, another apply of the stack created it after the plan.
+    async fn take_over(
         &mut self,
         request: &Request,
         path: &str,
         live: &Value,
         tried: bool,
     ) -> Result<Existing, Outcome> {
-        if !is_ours(live, self.shared.owner) {
+        if !is_owned(live, self.shared.owner) {
             let message = format!(
                 "{} already exists and does not belong to this stack",
                 path.trim_start_matches("/v1/")
@@ -371,19 +374,19 @@ impl Run<'_> {
         let name = path.trim_start_matches("/v1/");
         let going = is_terminating(live);
         if going {
-            return Ok(Existing::Going(format!("{name} is still being deleted")));
+            return Ok(Existing::Terminating(format!("{name} is still being deleted")));
         }
         if request.api == Api::Kubernetes {
             self.wrote = true;
             // The name of a check's pod has the digest of its text, so its text is known; and as hardly a field of a pod may
             // change, an apply that takes back what admission added (a toleration, a selector) would be refused.
             if self.change.action == Action::Run || self.recheck(request, live) == Recheck::ReadSet {
-                return Ok(Existing::Whole);
+                return Ok(Existing::Complete);
             }
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
             let applies = request.method == Method::Patch;
             // It says something else, so what is wanted is said again.
-            return Ok(uid.filter(|_| applies).map_or(Existing::Whole, Existing::Under));
+            return Ok(uid.filter(|_| applies).map_or(Existing::Complete, Existing::Apply));
         }
         if !tried {
             let message =
@@ -393,13 +396,13 @@ impl Run<'_> {
         self.wrote = true;
         let target = path.rsplit("/clusters/").next().map(|rest| format!("/clusters/{rest}"));
         if let Some(operation) = running_operation(self.shared.api, &request.path, target.as_deref()).await {
-            self.follow(request, operation).await?;
+            self.await_operation(request, operation).await?;
         }
-        Ok(Existing::Whole)
+        Ok(Existing::Complete)
     }
 
     /// Follows a reply that is a GKE operation to its end.
-    async fn follow(&mut self, request: &Request, reply: Value) -> Result<(), Outcome> {
+    async fn await_operation(&mut self, request: &Request, reply: Value) -> Result<(), Outcome> {
         let Some((name, path)) = operation(request, &reply) else { return Ok(()) };
         let start = Instant::now();
         let mut interrupted: Option<Instant> = None;
@@ -411,14 +414,14 @@ impl Run<'_> {
             if status == "DONE" {
                 return match operation_error(&operation) {
                     Some(why) => {
-                        let told = self.with_conditions(request, why).await.with(&operation);
-                        self.short = told.lacks_machines().then(|| told.text.clone());
-                        Err(of_operation(&name, &kind, &told, project_of(&request.path)))
+                        let gke_error = self.with_conditions(request, why).await.with_codes_of(&operation);
+                        self.no_capacity = gke_error.lacks_machines().then(|| gke_error.text.clone());
+                        Err(operation_failure(&name, &kind, &gke_error, project_of(&request.path)))
                     }
                     None => Ok(()),
                 };
             }
-            self.waits_on(Some(&name), &operations::stage(&status), start.elapsed(), OPERATION);
+            self.report_operation_wait(Some(&name), &operations::stage(&status), start.elapsed(), OPERATION);
             if start.elapsed() > OPERATION {
                 let message = format!("{name} ({kind}) is still running after {}", brief(OPERATION));
                 return Err(Outcome::TimedOut { message });
@@ -426,14 +429,14 @@ impl Run<'_> {
             match interrupted {
                 None if self.pause(delay).await == Pause::Interrupted => interrupted = Some(Instant::now()),
                 None => {}
-                Some(since) if since.elapsed() >= LAST_LOOK => {
+                Some(since) if since.elapsed() >= OPERATION_GRACE => {
                     let message = format!("{name} ({kind}) continues in GKE");
                     return Err(Outcome::InDoubt { message });
                 }
                 Some(_) => tokio::time::sleep(delay.min(Duration::from_secs(1))).await,
             }
             delay = delay.mul_f64(1.5).min(Duration::from_secs(5));
-            operation = match self.look(Request::get(Api::Gke, path.clone())).await {
+            operation = match self.read_live(Request::get(Api::Gke, path.clone())).await {
                 Ok(Value::Null) => {
                     let message = format!("GKE no longer knows {name} ({kind})");
                     return Err(Outcome::InDoubt { message });
@@ -449,39 +452,40 @@ impl Run<'_> {
     }
 
     /// An operation's error and what the pool says about it: the operation alone often says less.
-    async fn with_conditions(&self, request: &Request, why: String) -> Told {
-        let path = match (request.method, made_path(request)) {
+    async fn with_conditions(&self, request: &Request, why: String) -> GkeError {
+        let path = match (request.method, created_path(request)) {
             (Method::Post, Some(path)) => path,
             _ => request.path.split([':', '?']).next().unwrap_or_default().to_owned(),
         };
         let live = self.shared.api.send(Request::get(Api::Gke, path)).await.unwrap_or(Value::Null);
         let conditions = live["conditions"].as_array().into_iter().flatten();
-        let mut told: Vec<&str> = conditions.filter_map(|condition| condition["message"].as_str()).collect();
-        told.extend(live["statusMessage"].as_str());
+        let mut gke_error: Vec<&str> =
+            conditions.filter_map(|condition| condition["message"].as_str()).collect();
+        gke_error.extend(live["statusMessage"].as_str());
         let mut text = why;
-        for message in told {
+        for message in gke_error {
             if !message.is_empty() && !text.contains(message) {
                 text = format!("{text}; {message}");
             }
         }
-        Told::of(text).with(&live)
+        GkeError::from_text(text).with_codes_of(&live)
     }
 }
 
 /// Outcomes of a create when a thing of this stack exists.
 enum Existing {
-    /// It is what was wanted.
-    Whole,
+    /// It is as desired.
+    Complete,
     /// The desired fields are still to be applied, to the object with this uid.
-    Under(String),
-    /// It is on its way out, and what was wanted can be made after it.
-    Going(String),
+    Apply(String),
+    /// It is terminating; the desired one can be created after it.
+    Terminating(String),
 }
 
 /// The path of the cluster in a path of something of it.
 fn cluster_of(path: &str) -> String {
-    match Places::of(path) {
-        Some(Places { parent, cluster: Some(cluster) }) => format!("/v1/{parent}/clusters/{cluster}"),
+    match OperationPath::parse(path) {
+        Some(OperationPath { parent, cluster: Some(cluster) }) => format!("/v1/{parent}/clusters/{cluster}"),
         _ => path.to_owned(),
     }
 }
@@ -492,7 +496,7 @@ fn operation(request: &Request, reply: &Value) -> Option<(String, String)> {
         return None;
     }
     let name = reply["name"].as_str().filter(|name| name.starts_with("operation-"))?;
-    let Places { parent, .. } = Places::of(&request.path)?;
+    let OperationPath { parent, .. } = OperationPath::parse(&request.path)?;
     Some((name.to_owned(), format!("/v1/{parent}/operations/{name}")))
 }
 
@@ -546,8 +550,8 @@ fn object_path(request: &Request) -> String {
     request.path.split('?').next().unwrap_or_default().to_owned()
 }
 
-/// Where the thing is that a request makes.
-fn made_path(request: &Request) -> Option<String> {
+/// The path of the thing that a request creates.
+fn created_path(request: &Request) -> Option<String> {
     let body = request.body.as_ref()?;
     let path = request.path.split('?').next()?;
     let name = match (request.api, request.method) {
@@ -561,7 +565,7 @@ fn made_path(request: &Request) -> Option<String> {
 }
 
 /// Returns true if a create was refused because something exists.
-fn is_there(error: &ApiError) -> bool {
+fn already_exists(error: &ApiError) -> bool {
     match error.class {
         Class::AlreadyExists => true,
         Class::Conflict => error.conflicts().is_empty(),
@@ -571,7 +575,7 @@ fn is_there(error: &ApiError) -> bool {
 
 /// Returns true if a delete has nothing left to do. After a lost reply a conflict means that the stack's object is gone and
 /// another has its name.
-fn is_gone(error: &ApiError, lost: bool) -> bool {
+fn is_deleted(error: &ApiError, lost: bool) -> bool {
     error.class == Class::NotFound || (lost && error.class == Class::Conflict)
 }
 
@@ -579,14 +583,14 @@ fn is_gone(error: &ApiError, lost: bool) -> bool {
 /// is returned as it is. So are Pods, which alone may be terminating before they are deleted. Source: apiserver,
 /// `registry/generic/registry/store.go`, `finalizeDelete`: it "enables clients to verify that the object was actually deleted
 /// and not waiting for finalizers".
-fn deleted(reply: &Value) -> Reply {
+fn deletion_reply(reply: &Value) -> Reply {
     let is_gone =
         reply["kind"] == "Status" && reply["status"] == "Success" && reply["details"]["uid"].is_string();
     if is_gone { Reply::Gone } else { Reply::Deleted(reply.clone()) }
 }
 
 /// Returns true if an error says nothing of what was asked.
-fn is_no_answer(error: &ApiError) -> bool {
+fn is_unanswered(error: &ApiError) -> bool {
     match error.class {
         Class::Busy
         | Class::Throttled
@@ -608,7 +612,7 @@ fn is_no_answer(error: &ApiError) -> bool {
 }
 
 /// Returns true if the stack owns a live thing: GKE things by their label, objects by who applied them.
-fn is_ours(live: &Value, owner: &model::resource::Owner) -> bool {
+fn is_owned(live: &Value, owner: &model::resource::Owner) -> bool {
     let manager = owner.field_manager();
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let applied = entries
@@ -674,7 +678,7 @@ mod tests {
             (Value::Null, false),
         ];
         for (live, ours) in rows {
-            assert_eq!(is_ours(&live, &owner), ours, "{live}");
+            assert_eq!(is_owned(&live, &owner), ours, "{live}");
         }
     }
 
@@ -691,7 +695,7 @@ mod tests {
             body: Some(json!({"cluster": {"name": "c"}})),
         };
         assert!(creates(&make));
-        assert_eq!(made_path(&make).as_deref(), Some("/v1/projects/p/locations/l/clusters/c"));
+        assert_eq!(created_path(&make).as_deref(), Some("/v1/projects/p/locations/l/clusters/c"));
         let (name, path) = operation(&make, &json!({"name": "operation-1", "status": "RUNNING"})).unwrap();
         assert_eq!(
             (name.as_str(), path.as_str()),

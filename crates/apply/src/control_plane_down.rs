@@ -12,26 +12,26 @@ use live::{ApiError, Class, LiveApi, Request};
 use model::resource::{Api, ClusterName};
 
 /// How long the control plane of a cluster may be away while GKE works on it.
-pub const CONTROL_PLANE: Duration = Duration::from_secs(15 * 60);
+pub const CONTROL_PLANE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How long after its creation a cluster may refuse tokens.
-const NEW: jiff::SignedDuration = jiff::SignedDuration::from_secs(10 * 60);
-/// Until it is asked again.
-pub const AGAIN: Duration = Duration::from_secs(10);
+const TOKEN_DELAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(10 * 60);
+/// The pause until it is asked again.
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Work of GKE that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct GkeWork {
     pub operation: Option<String>,
     pub message: String,
     /// How long it may last.
     pub at_most: Duration,
 }
 
-/// Since when a request has met something that may be GKE's work.
+/// The time since a request was first blocked by what may be GKE's work.
 #[derive(Debug, Default)]
-pub struct Since(Option<Instant>);
+pub struct Stopwatch(Option<Instant>);
 
-impl Since {
+impl Stopwatch {
     /// How long, counted from the first time that this is asked.
     pub fn elapsed(&mut self) -> Duration {
         self.0.get_or_insert_with(Instant::now).elapsed()
@@ -39,15 +39,15 @@ impl Since {
 }
 
 /// Returns GKE's work that makes a request fail so; `None` where waiting does not help.
-pub async fn work_in_the_way(
+pub async fn blocking_work(
     api: &dyn LiveApi,
     cluster: Option<&ClusterName>,
-    of: Api,
+    api_kind: Api,
     error: &ApiError,
-) -> Option<Work> {
+) -> Option<GkeWork> {
     let cluster = cluster?;
-    match symptom(of, error)? {
-        Symptom::Away => work_on(api, cluster).await,
+    match symptom(api_kind, error)? {
+        Symptom::Unreachable => work_on(api, cluster).await,
         Symptom::Refused => match work_on(api, cluster).await {
             Some(work) => Some(work),
             None => is_new(api, cluster).await,
@@ -55,7 +55,7 @@ pub async fn work_in_the_way(
         Symptom::Unnamed => {
             let (operation, work) = running(api, cluster).await?;
             let message = format!("GKE is {work}");
-            Some(Work { operation: Some(operation), message, at_most: OPERATION })
+            Some(GkeWork { operation: Some(operation), message, at_most: OPERATION })
         }
     }
 }
@@ -63,35 +63,35 @@ pub async fn work_in_the_way(
 /// The running operation on a cluster, and what it does.
 async fn running(api: &dyn LiveApi, cluster: &ClusterName) -> Option<(String, String)> {
     let operation = running_operation(api, &format!("/v1/{}", cluster.path()), None).await?;
-    Some((operation["name"].as_str()?.to_owned(), operations::work(&operation)))
+    Some((operation["name"].as_str()?.to_owned(), operations::describe(&operation)))
 }
 
 /// A running operation, or the cluster's own status.
-async fn work_on(api: &dyn LiveApi, cluster: &ClusterName) -> Option<Work> {
+async fn work_on(api: &dyn LiveApi, cluster: &ClusterName) -> Option<GkeWork> {
     if let Some((operation, work)) = running(api, cluster).await {
         let message = format!("the control plane does not answer while GKE is {work}");
-        return Some(Work { operation: Some(operation), message, at_most: CONTROL_PLANE });
+        return Some(GkeWork { operation: Some(operation), message, at_most: CONTROL_PLANE_TIMEOUT });
     }
     let live = api.send(Request::get(Api::Gke, format!("/v1/{}", cluster.path()))).await.ok()?;
     let status = live["status"].as_str().filter(|status| ["RECONCILING", "PROVISIONING"].contains(status))?;
     let message = format!("the control plane does not answer; the cluster's status is {status}");
-    Some(Work { operation: None, message, at_most: CONTROL_PLANE })
+    Some(GkeWork { operation: None, message, at_most: CONTROL_PLANE_TIMEOUT })
 }
 
 /// The authenticator of a new cluster comes up after its API.
-async fn is_new(api: &dyn LiveApi, cluster: &ClusterName) -> Option<Work> {
+async fn is_new(api: &dyn LiveApi, cluster: &ClusterName) -> Option<GkeWork> {
     let live = api.send(Request::get(Api::Gke, format!("/v1/{}", cluster.path()))).await.ok()?;
     let made: jiff::Timestamp = live["createTime"].as_str()?.parse().ok()?;
     let age = jiff::Timestamp::now().duration_since(made);
     let message = "the new cluster does not accept credentials yet".to_owned();
-    (age < NEW).then_some(Work { operation: None, message, at_most: CONTROL_PLANE })
+    (age < TOKEN_DELAY).then_some(GkeWork { operation: None, message, at_most: CONTROL_PLANE_TIMEOUT })
 }
 
 /// Kinds of errors that GKE's work may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Symptom {
     /// Nobody answers for the Kubernetes API.
-    Away,
+    Unreachable,
     /// It answers, and knows nobody.
     Refused,
     /// GKE says that the cluster is not in the state for this, and not why.
@@ -103,9 +103,9 @@ fn symptom(api: Api, error: &ApiError) -> Option<Symptom> {
     match (api, error.class) {
         _ if error.is_webhook() => None,
         // The lock is in the cluster.
-        (_, Class::LockUnsure) => Some(Symptom::Away),
+        (_, Class::LockUnsure) => Some(Symptom::Unreachable),
         (Api::Kubernetes, Class::Unavailable | Class::Lost) if error.status != Some(500) => {
-            Some(Symptom::Away)
+            Some(Symptom::Unreachable)
         }
         (Api::Kubernetes, Class::Unauthenticated) if error.status == Some(401) => Some(Symptom::Refused),
         (Api::Gke, Class::Invalid) if state == Some("FAILED_PRECONDITION") => Some(Symptom::Unnamed),
@@ -123,8 +123,8 @@ mod tests {
     fn only_what_work_on_the_cluster_can_cause_is_waited_for() {
         let precondition = json!({ "error": { "status": "FAILED_PRECONDITION" } });
         let rows = [
-            (Api::Kubernetes, Class::Unavailable, None, None, Some(Symptom::Away)),
-            (Api::Kubernetes, Class::Lost, Some(504), None, Some(Symptom::Away)),
+            (Api::Kubernetes, Class::Unavailable, None, None, Some(Symptom::Unreachable)),
+            (Api::Kubernetes, Class::Lost, Some(504), None, Some(Symptom::Unreachable)),
             (Api::Kubernetes, Class::Unavailable, Some(500), None, None),
             (Api::Kubernetes, Class::Unauthenticated, Some(401), None, Some(Symptom::Refused)),
             (Api::Kubernetes, Class::Unauthenticated, None, None, None),
@@ -133,7 +133,7 @@ mod tests {
             (Api::Gke, Class::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
             (Api::Gke, Class::Invalid, Some(400), None, None),
             (Api::Gke, Class::Unavailable, None, None, None),
-            (Api::Gke, Class::LockUnsure, None, None, Some(Symptom::Away)),
+            (Api::Gke, Class::LockUnsure, None, None, Some(Symptom::Unreachable)),
         ];
         for (api, class, status, body, expect) in rows {
             let request = Request::get(api, "/x");

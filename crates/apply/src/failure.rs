@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::gke_errors::{self, Told};
+use crate::gke_errors::{self, GkeError};
 use live::denial::{DenialCause, project_of};
 use live::{ApiError, Class, SOMETHING_ELSE};
 use model::diag::Code;
@@ -14,8 +14,8 @@ pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Out
     Outcome::Failed { code: code.as_str().to_owned(), message: message.into(), help: help.map(str::to_owned) }
 }
 
-/// A refused or lost request.
-pub fn of_request(error: &ApiError) -> Outcome {
+/// Returns the failure of a refused or lost request.
+pub fn request_failure(error: &ApiError) -> Outcome {
     let message = error.to_string();
     let again = Some("plan again to see what is live, then apply");
     match error.class {
@@ -27,7 +27,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::Untrusted => failed(Code::Interception, message, error.remedy()),
         Class::Denied => denied(error),
         Class::Quota => {
-            let help = in_the_way(error);
+            let help = gke_remedy(error);
             let plain = "request more quota, or use another region or machine type";
             failed(Code::Quota, message, Some(help.as_deref().unwrap_or(plain)))
         }
@@ -39,7 +39,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
             failed(Code::NoAnswer, message, again)
         }
         Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
-        Class::Invalid | Class::Other => failed(Code::Refused, message, in_the_way(error).as_deref()),
+        Class::Invalid | Class::Other => failed(Code::Refused, message, gke_remedy(error).as_deref()),
     }
 }
 
@@ -50,8 +50,8 @@ fn denied(error: &ApiError) -> Outcome {
         Some(cause) => {
             let what = format!("{}: {}", cause.what(project), error.request);
             let narrower =
-                matches!(cause, DenialCause::OrgPolicy { .. }).then(|| in_the_way(error)).flatten();
-            failed(code_of(&cause), what, Some(&narrower.unwrap_or_else(|| cause.remedy(project))))
+                matches!(cause, DenialCause::OrgPolicy { .. }).then(|| gke_remedy(error)).flatten();
+            failed(denial_code(&cause), what, Some(&narrower.unwrap_or_else(|| cause.remedy(project))))
         }
         None => {
             // Source: Kubernetes' words on RBAC, and GKE's on what its roles lack.
@@ -63,7 +63,7 @@ fn denied(error: &ApiError) -> Outcome {
                      stack needs"
                         .to_owned(),
                 ),
-                false => in_the_way(error),
+                false => gke_remedy(error),
             };
             let plain = "request the permission named in the message, then apply again";
             failed(Code::Denied, error.to_string(), Some(help.as_deref().unwrap_or(plain)))
@@ -72,7 +72,7 @@ fn denied(error: &ApiError) -> Outcome {
 }
 
 /// The code of what a project or credentials lack.
-pub fn code_of(cause: &DenialCause) -> Code {
+pub fn denial_code(cause: &DenialCause) -> Code {
     match cause {
         DenialCause::ApiDisabled { .. } => Code::ApiDisabled,
         DenialCause::NoQuotaProject { .. } | DenialCause::QuotaProject { .. } => Code::QuotaProject,
@@ -96,17 +96,20 @@ fn conflict(error: &ApiError) -> Outcome {
     failed(Code::ChangedByOthers, format!("{}: {}", error.request, owned.join("; ")), Some(help))
 }
 
-/// A GKE operation that ended with an error.
-pub fn of_operation(operation: &str, kind: &str, told: &Told, project: &str) -> Outcome {
-    let help = gke_errors::remedy(told, project);
+/// Returns the failure of a GKE operation that ended with an error.
+pub fn operation_failure(operation: &str, kind: &str, gke_error: &GkeError, project: &str) -> Outcome {
+    let help = gke_errors::remedy(gke_error, project);
     let help = help.as_deref().unwrap_or("plan again to see what it left behind, then apply");
-    failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", told.text), Some(help))
+    failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", gke_error.text), Some(help))
 }
 
 /// Returns the remedy for what keeps GKE from doing what a refused request asks for.
-fn in_the_way(error: &ApiError) -> Option<String> {
+fn gke_remedy(error: &ApiError) -> Option<String> {
     let body = error.body.as_ref().unwrap_or(&Value::Null);
-    gke_errors::remedy(&Told::of(error.message.as_str()).with(body), project_of(&error.request))
+    gke_errors::remedy(
+        &GkeError::from_text(error.message.as_str()).with_codes_of(body),
+        project_of(&error.request),
+    )
 }
 
 /// `90 s`, `30 min`: limits as people say them.

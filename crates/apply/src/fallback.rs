@@ -2,37 +2,39 @@
 //! those of the plan; what is decided here is only how many of its ways are gone.
 
 use crate::failure::failed;
-use crate::program::Run;
+use crate::program::ChangeRun;
 use crate::{Event, Outcome};
 use model::diag::Code;
 use model::record::Tried;
 use model::resource::{Fallback, Step};
 
-impl Run<'_> {
-    /// Goes on with the next way for as long as what fails is that there are no machines.
-    pub(crate) async fn climb(&mut self, climb: &Fallback, first: Outcome) -> Result<(), Outcome> {
+impl ChangeRun<'_> {
+    /// Tries the next capacity option for as long as a step fails for lack of machines.
+    pub(crate) async fn try_fallbacks(&mut self, climb: &Fallback, first: Outcome) -> Result<(), Outcome> {
         let thing = &self.change.identity;
         let (mut way, mut outcome) = (climb.first.as_str(), first);
         let mut tried: Vec<Tried> = Vec::new();
         for rung in &climb.then {
-            let Some(why) = self.lacks_machines(&outcome) else { return Err(told(&tried, outcome)) };
+            let Some(why) = self.take_capacity_failure(&outcome) else {
+                return Err(with_tried(&tried, outcome));
+            };
             let address = &self.change.address;
             let message = format!("{address}: no machines by {way}: {why}; trying {}", rung.option);
-            self.tell(Event::Warning { message });
+            self.report(Event::Warning { message });
             tried.push(Tried { option: way.to_owned(), why });
             way = &rung.option;
-            match self.all(&rung.steps).await {
+            match self.run_steps(&rung.steps).await {
                 Ok(()) => {
-                    self.shared.writer.bought(thing, way, tried).await;
+                    self.shared.writer.note_purchase(thing, way, tried).await;
                     return Ok(());
                 }
                 Err(next) => outcome = next,
             }
         }
-        let Some(why) = self.lacks_machines(&outcome) else { return Err(told(&tried, outcome)) };
+        let Some(why) = self.take_capacity_failure(&outcome) else { return Err(with_tried(&tried, outcome)) };
         tried.push(Tried { option: way.to_owned(), why });
-        if let Err(outcome) = self.all(&climb.cleanup).await {
-            return Err(told(&tried, outcome));
+        if let Err(outcome) = self.run_steps(&climb.cleanup).await {
+            return Err(with_tried(&tried, outcome));
         }
         let ways: Vec<String> =
             tried.iter().map(|Tried { option: way, why }| format!("{way}: {why}")).collect();
@@ -43,11 +45,11 @@ impl Run<'_> {
     }
 
     /// Takes GKE's message about machines that are not available, when a step failed because of that.
-    fn lacks_machines(&mut self, outcome: &Outcome) -> Option<String> {
-        self.short.take().filter(|_| matches!(outcome, Outcome::Failed { .. }))
+    fn take_capacity_failure(&mut self, outcome: &Outcome) -> Option<String> {
+        self.no_capacity.take().filter(|_| matches!(outcome, Outcome::Failed { .. }))
     }
 
-    async fn all(&mut self, steps: &[Step]) -> Result<(), Outcome> {
+    async fn run_steps(&mut self, steps: &[Step]) -> Result<(), Outcome> {
         for step in steps {
             self.step_unless_stopped(step, &mut None).await?;
         }
@@ -55,8 +57,8 @@ impl Run<'_> {
     }
 }
 
-/// An outcome with the ways before it.
-fn told(tried: &[Tried], outcome: Outcome) -> Outcome {
+/// Adds the capacity options tried before to an outcome.
+fn with_tried(tried: &[Tried], outcome: Outcome) -> Outcome {
     let before: Vec<&str> = tried.iter().map(|tried| tried.option.as_str()).collect();
     if before.is_empty() {
         return outcome;

@@ -208,14 +208,14 @@ const ROWS: &[Row] = &[
 
 /// GKE's message about something that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct GkeError {
     pub text: String,
     pub codes: Vec<String>,
 }
 
-impl Told {
+impl GkeError {
     /// A text with the codes that stand in it.
-    pub fn of(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
         let codes = bracketed(&text);
         Self { text, codes }
@@ -223,9 +223,9 @@ impl Told {
 
     /// Adds the codes of an operation, of an error's body, or of a cluster or pool.
     #[must_use]
-    pub fn with(mut self, told: &Value) -> Self {
-        let lists = ["conditions", "clusterConditions", "nodepoolConditions"].map(|list| &told[list]);
-        let details = [&told["details"], &told["error"]["details"]];
+    pub fn with_codes_of(mut self, gke_error: &Value) -> Self {
+        let lists = ["conditions", "clusterConditions", "nodepoolConditions"].map(|list| &gke_error[list]);
+        let details = [&gke_error["details"], &gke_error["error"]["details"]];
         let listed = |list: &Value, key: &str| -> Vec<String> {
             let entries = list.as_array().into_iter().flatten();
             entries.filter_map(|entry| entry[key].as_str()).map(str::to_owned).collect()
@@ -255,15 +255,15 @@ fn bracketed(text: &str) -> Vec<String> {
 }
 
 /// Cause and next command.
-pub fn remedy(told: &Told, project: &str) -> Option<String> {
-    let Row { what, next, .. } = find(told)?;
+pub fn remedy(gke_error: &GkeError, project: &str) -> Option<String> {
+    let Row { what, next, .. } = find(gke_error)?;
     Some(format!("{what}: {}", next.replace("PROJECT", project)))
 }
 
-fn find(told: &Told) -> Option<&'static Row> {
-    let text = told.text.to_ascii_lowercase();
+fn find(gke_error: &GkeError) -> Option<&'static Row> {
+    let text = gke_error.text.to_ascii_lowercase();
     let all = |words: &&&[&str]| words.iter().all(|word| text.contains(word));
-    let coded = |row: &&Row| row.codes.iter().any(|code| told.codes.iter().any(|found| found == code));
+    let coded = |row: &&Row| row.codes.iter().any(|code| gke_error.codes.iter().any(|found| found == code));
     // A narrower row stands above, so a code with the words of one comes before the code alone.
     let narrow =
         |row: &&Row| coded(row) && (row.words.is_empty() || row.words.iter().any(|words| all(&words)));
@@ -283,15 +283,15 @@ mod tests {
         let mut met = std::collections::BTreeSet::new();
         for row in &rows {
             let text = |key: &str| row[key].as_str().unwrap();
-            let told = Told::of(text("text")).with(&row["told"]);
-            let found = remedy(&told, "p-1").unwrap_or_default();
+            let gke_error = GkeError::from_text(text("text")).with_codes_of(&row["told"]);
+            let found = remedy(&gke_error, "p-1").unwrap_or_default();
             assert!(found.contains(text("what")), "{}: {found}", text("why"));
             assert!(found.contains(text("next")), "{}: {found}", text("why"));
-            met.extend(find(&told).map(|row| row.what));
+            met.extend(find(&gke_error).map(|row| row.what));
         }
         let without: Vec<&str> = ROWS.iter().map(|row| row.what).filter(|what| !met.contains(what)).collect();
         assert!(without.is_empty(), "rows without a case: {without:?}");
-        assert_eq!(remedy(&Told::of("Internal error."), "p"), None);
+        assert_eq!(remedy(&GkeError::from_text("Internal error."), "p"), None);
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             ("Internal error.", false),
         ];
         for (text, lacks) in cases {
-            assert_eq!(Told::of(text).lacks_machines(), lacks, "{text}");
+            assert_eq!(GkeError::from_text(text).lacks_machines(), lacks, "{text}");
         }
     }
 }

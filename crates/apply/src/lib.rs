@@ -39,13 +39,13 @@ mod write_guard;
 #[cfg(test)]
 mod tests;
 
-pub use acquire::{NotBegun, begin, give_back};
+pub use acquire::{AcquireError, acquire, release};
 
 use lock::Lock;
-use program::{Ended, Run, Shared};
-use record::{NotKept, RecordWriter};
+use program::{ChangeEnd, ChangeRun, Shared};
+use record::{RecordError, RecordWriter};
 use schedule::Scheduler;
-use write_guard::Fence;
+use write_guard::WriteGuard;
 
 /// How one change ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub enum Outcome {
     NotStarted,
 }
 
-/// Everything that happens during apply. `change` is the place in the plan's list.
+/// Everything that happens during apply. `change` is the index in the plan's list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A change began.
@@ -143,18 +143,18 @@ pub struct Summary {
     /// How long it all took.
     pub took: Duration,
     /// The event that ended it before all of it was started.
-    pub stopped: Stopped,
+    pub stopped: AbortCause,
 }
 
 /// Events that end an apply early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// Nothing did.
-    No,
+pub enum AbortCause {
+    /// Nothing ended it.
+    None,
     /// Ctrl-C, or another signal that asks for an end.
     Interrupted,
     /// Somebody took the lock of the stack.
-    Unlocked,
+    LockLost,
 }
 
 pub type Kinds = fn(KindId) -> &'static Kind;
@@ -206,14 +206,14 @@ pub async fn apply(
     mut events: impl FnMut(Event),
 ) -> Summary {
     let ApplyOptions { parallelism, now, interrupt, kinds, lock, given, capacity } = options;
-    let fence = Fence::new(api, lock.clone());
-    let writer = RecordWriter::new(plan, &fence, now, lock.clone());
-    let mut unlocked = Box::pin(renewed(lock.clone()).fuse());
-    let watches = Watches::new(&fence);
-    let mut listening = Box::pin(watches.run());
+    let guard = WriteGuard::new(api, lock.clone());
+    let writer = RecordWriter::new(plan, &guard, now, lock.clone());
+    let mut unlocked = Box::pin(keep_lock(lock.clone()).fuse());
+    let watches = Watches::new(&guard);
+    let mut watching = Box::pin(watches.run());
     let shared = Shared {
-        api: &fence,
-        fence: &fence,
+        api: &guard,
+        guard: &guard,
         owner: &plan.owner,
         cluster: plan.target.gke.as_ref(),
         desired: &plan.desired,
@@ -225,49 +225,49 @@ pub async fn apply(
         flex: plan.flex_pools(),
     };
     let mut state = ApplyState::new(plan, parallelism);
-    let (halt, stop) = watch::channel(Stopped::No);
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (abort, stop) = watch::channel(AbortCause::None);
+    let (report, mut reported) = mpsc::unbounded_channel();
     let mut ctrl_c = interrupt.clone();
     ctrl_c.mark_changed();
     let mut running = FuturesUnordered::new();
     while state.interrupts < 2 {
-        for place in state.start(&mut events) {
-            let run = Run::new(&shared, place, &plan.changes[place], tell.clone(), stop.clone());
-            running.push(async move { (place, run.finish().await) });
+        for index in state.start(&mut events) {
+            let run = ChangeRun::new(&shared, index, &plan.changes[index], report.clone(), stop.clone());
+            running.push(async move { (index, run.finish().await) });
         }
         if running.is_empty() {
             break;
         }
         tokio::select! {
             biased;
-            count = pressed(&mut ctrl_c) => state.interrupted(count, &mut events),
-            never = &mut listening => match never {},
-            Some(event) = told.recv() => events(event),
-            Some((place, ended)) = running.next() => {
-                while let Ok(event) = told.try_recv() {
+            count = next_interrupt(&mut ctrl_c) => state.interrupted(count, &mut events),
+            never = &mut watching => match never {},
+            Some(event) = reported.recv() => events(event),
+            Some((index, ended)) = running.next() => {
+                while let Ok(event) = reported.try_recv() {
                     events(event);
                 }
                 // A change may meet the lost lock before this loop hears of it, and ends because of it.
-                if fence.is_shut() {
+                if guard.is_closed() {
                     state.unlocked();
                 }
-                state.ended(place, ended, &mut events);
+                state.finish(index, ended, &mut events);
             }
             who = &mut unlocked, if !unlocked.is_terminated() => {
-                events(taken_by(&who));
+                events(lock_lost(&who));
                 state.unlocked();
             }
         }
-        halt.send_replace(state.stopped);
+        abort.send_replace(state.stopped);
     }
     drop(running);
     state.close(&mut events);
     // Who has the lock now has read the intent, which names all that may be there, and keeps the record from here.
     if state.interrupts < 2
-        && state.stopped != Stopped::Unlocked
-        && let Err(why) = outcome_kept(&writer, &state, &mut ctrl_c, &mut unlocked).await
+        && state.stopped != AbortCause::LockLost
+        && let Err(why) = write_outcome(&writer, &state, &mut ctrl_c, &mut unlocked).await
     {
-        if let NotKept::Lost(_) = &why {
+        if let RecordError::LockLost(_) = &why {
             state.unlocked();
         }
         let message = format!(
@@ -279,37 +279,37 @@ pub async fn apply(
     drop(unlocked);
     // After a second signal it is left to lapse: nobody waits for an answer any more.
     if let Some(lock) = lock.filter(|_| *interrupt.borrow() < 2) {
-        give_back(&lock, &interrupt).await;
+        release(&lock, &interrupt).await;
     }
     state.summary()
 }
 
 /// Writes what became of all changes. The lock is renewed meanwhile, too, until it is `lost`: after a change that took all of an
 /// API's time nothing may be written before that.
-async fn outcome_kept(
+async fn write_outcome(
     writer: &RecordWriter<'_>,
     state: &ApplyState<'_>,
     ctrl_c: &mut watch::Receiver<u8>,
     lost: impl Future<Output = String>,
-) -> Result<(), NotKept> {
-    let stopped = async { while pressed(ctrl_c).await < 2 {} };
+) -> Result<(), RecordError> {
+    let stopped = async { while next_interrupt(ctrl_c).await < 2 {} };
     tokio::select! {
         biased;
         written = writer.outcome(&state.outcomes, &state.passes) => written,
-        () = stopped => Err(NotKept::Failed("it was interrupted".to_owned())),
-        who = lost => Err(NotKept::Lost(who)),
+        () = stopped => Err(RecordError::Failed("it was interrupted".to_owned())),
+        who = lost => Err(RecordError::LockLost(who)),
     }
 }
 
-fn taken_by(who: &str) -> Event {
+fn lock_lost(who: &str) -> Event {
     let message = format!(
         "{who} took the stack's lock: no more requests are sent; plan again when that apply has finished"
     );
     Event::Warning { message }
 }
 
-/// Ends when the lock is lost.
-async fn renewed(lock: Option<Arc<Lock>>) -> String {
+/// Renews the lock; ends when it is lost.
+async fn keep_lock(lock: Option<Arc<Lock>>) -> String {
     match lock {
         Some(lock) => lock.renew().await,
         None => std::future::pending().await,
@@ -330,7 +330,7 @@ async fn signals(mut interrupt: watch::Receiver<u8>, least: u8) {
 }
 
 /// Waits for the next Ctrl-C, and returns how many there have been; never returns once nobody can press it.
-async fn pressed(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
+async fn next_interrupt(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
     loop {
         if ctrl_c.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -351,7 +351,7 @@ struct ApplyState<'a> {
     outcomes: BTreeMap<usize, (Outcome, Duration)>,
     passes: Passes,
     interrupts: u8,
-    stopped: Stopped,
+    stopped: AbortCause,
 }
 
 impl<'a> ApplyState<'a> {
@@ -364,7 +364,7 @@ impl<'a> ApplyState<'a> {
             outcomes: BTreeMap::new(),
             passes: Passes::new(),
             interrupts: 0,
-            stopped: Stopped::No,
+            stopped: AbortCause::None,
         }
     }
 
@@ -373,20 +373,20 @@ impl<'a> ApplyState<'a> {
         if self.interrupts > 0 {
             return Vec::new();
         }
-        let places = self.scheduler.start();
-        for place in &places {
-            self.started.insert(*place, Instant::now());
-            events(Event::Started { change: *place });
+        let indices = self.scheduler.start();
+        for index in &indices {
+            self.started.insert(*index, Instant::now());
+            events(Event::Started { change: *index });
         }
-        places
+        indices
     }
 
     fn interrupted(&mut self, count: u8, events: &mut impl FnMut(Event)) {
         if self.interrupts == 0 {
             events(Event::Interrupted);
         }
-        if self.stopped == Stopped::No {
-            self.stopped = Stopped::Interrupted;
+        if self.stopped == AbortCause::None {
+            self.stopped = AbortCause::Interrupted;
         }
         self.interrupts = count;
     }
@@ -394,57 +394,57 @@ impl<'a> ApplyState<'a> {
     /// Ends the apply because the lock is lost: running changes send nothing more.
     fn unlocked(&mut self) {
         self.interrupts = self.interrupts.max(1);
-        self.stopped = Stopped::Unlocked;
+        self.stopped = AbortCause::LockLost;
     }
 
-    fn ended(&mut self, place: usize, ended: Ended, events: &mut impl FnMut(Event)) {
-        let Ended { outcome, pass } = ended;
-        let address = &self.plan.changes[place].address;
+    fn finish(&mut self, index: usize, ended: ChangeEnd, events: &mut impl FnMut(Event)) {
+        let ChangeEnd { outcome, pass } = ended;
+        let address = &self.plan.changes[index].address;
         let mut skipped = Vec::new();
         match &outcome {
-            Outcome::Done => self.scheduler.done(place),
+            Outcome::Done => self.scheduler.done(index),
             Outcome::Failed { .. }
             | Outcome::TimedOut { .. }
             | Outcome::Queued { .. }
             | Outcome::Waits { .. }
             | Outcome::Skipped { .. } => {
-                skipped = self.scheduler.failed(place);
+                skipped = self.scheduler.failed(index);
             }
             Outcome::InDoubt { .. } | Outcome::NotStarted if self.interrupts > 0 => {
-                self.scheduler.left(place);
+                self.scheduler.interrupted(index);
             }
             // In doubt without Ctrl-C: an operation that cannot be followed any more.
-            Outcome::InDoubt { .. } | Outcome::NotStarted => skipped = self.scheduler.failed(place),
+            Outcome::InDoubt { .. } | Outcome::NotStarted => skipped = self.scheduler.failed(index),
         }
         let because = match &outcome {
             Outcome::Skipped { because } | Outcome::Waits { because } => because.clone(),
             _ => address.clone(),
         };
         let waits = matches!(outcome, Outcome::Queued { .. } | Outcome::Waits { .. });
-        let thing = &self.plan.changes[place].identity;
+        let thing = &self.plan.changes[index].identity;
         self.passes.extend(pass.map(|digest| (thing.clone(), digest)));
-        self.close_one(place, outcome, events);
-        for place in skipped {
+        self.finish_one(index, outcome, events);
+        for index in skipped {
             let because = because.clone();
             let behind = if waits { Outcome::Waits { because } } else { Outcome::Skipped { because } };
-            self.close_one(place, behind, events);
+            self.finish_one(index, behind, events);
         }
     }
 
-    fn close_one(&mut self, place: usize, outcome: Outcome, events: &mut impl FnMut(Event)) {
-        let took = self.started.get(&place).map(Instant::elapsed).unwrap_or_default();
-        events(Event::Finished { change: place, outcome: outcome.clone(), took });
-        self.outcomes.insert(place, (outcome, took));
+    fn finish_one(&mut self, index: usize, outcome: Outcome, events: &mut impl FnMut(Event)) {
+        let took = self.started.get(&index).map(Instant::elapsed).unwrap_or_default();
+        events(Event::Finished { change: index, outcome: outcome.clone(), took });
+        self.outcomes.insert(index, (outcome, took));
     }
 
     /// Closes the changes that the end of the loop left: stopped in the middle, or never started.
     fn close(&mut self, events: &mut impl FnMut(Event)) {
-        for place in self.scheduler.running() {
-            self.scheduler.left(place);
+        for index in self.scheduler.running() {
+            self.scheduler.interrupted(index);
             let message = "stopped immediately; it may be incomplete".to_owned();
-            self.close_one(place, Outcome::InDoubt { message }, events);
+            self.finish_one(index, Outcome::InDoubt { message }, events);
         }
-        for place in self.scheduler.waiting() {
+        for index in self.scheduler.waiting() {
             let outcome = if self.interrupts > 0 {
                 Outcome::NotStarted
             } else {
@@ -454,13 +454,13 @@ impl<'a> ApplyState<'a> {
                     Some("plan again, then apply"),
                 )
             };
-            self.close_one(place, outcome, events);
+            self.finish_one(index, outcome, events);
         }
     }
 
     fn summary(self) -> Summary {
         let Self { began, outcomes, stopped, .. } = self;
-        let outcomes = outcomes.into_iter().map(|(place, (outcome, took))| (place, outcome, took)).collect();
+        let outcomes = outcomes.into_iter().map(|(index, (outcome, took))| (index, outcome, took)).collect();
         Summary { outcomes, took: began.elapsed(), stopped }
     }
 }

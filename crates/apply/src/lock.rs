@@ -27,18 +27,18 @@ const ANNOTATION: &str = "dask-infra.dev/lock";
 /// The field manager of the lock: the record has its own.
 const MANAGER: &str = "dask-infra-lock";
 /// How often it is renewed, and how long one renewal may take.
-const RENEW: Duration = Duration::from_secs(5);
+const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 /// How long after its last renewal it holds.
 const TTL: Duration = Duration::from_secs(15);
 /// How long after its last renewal was sent something else may be sent: others may take it from [`TTL`] on, and what is
 /// under way by then should have arrived.
 const TTL_SAFE: Duration = Duration::from_secs(10);
 /// How long a namespace that is being deleted is waited for.
-const NAMESPACE_GOES: Duration = Duration::from_secs(60);
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often somebody who wants it looks whether it is renewed, and how soon a renewal that failed is tried again.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a write is tried again because somebody wrote the ConfigMap in between.
-const RACES: usize = 5;
+const MAX_RACES: usize = 5;
 
 /// The process that applies, or wants to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ impl fmt::Display for Entry {
 }
 
 #[derive(Clone, Debug)]
-pub struct Locking {
+pub struct LockOptions {
     /// The process that wants it.
     pub holder: Holder,
     /// Finds out if the process of a holder still runs.
@@ -104,58 +104,58 @@ pub struct Locking {
     pub clock: fn() -> Duration,
 }
 
-/// Why there is no lock.
+/// Errors of taking the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unlocked {
+pub enum LockError {
     /// Another apply holds it; who and since when.
-    Held(String),
+    HeldByOther(String),
     /// It cannot be read or written.
-    Cannot(String),
+    Failed(String),
 }
 
 /// Reactions to a stack without a ConfigMap that a lock could stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// It is made.
-    Make,
-    /// There is no lock then.
-    Leave,
+pub enum IfMissing {
+    /// Create it.
+    Create,
+    /// Go on without a lock.
+    Skip,
 }
 
-/// Why nothing is sent.
+/// Reasons why no write may be sent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Barred {
+pub enum SendBlocked {
     /// The lock is lost; to whom.
-    Lost(String),
+    LockLost(String),
     /// It was last renewed so long ago that somebody else may take it, and why it could not be. Renewing goes on.
-    Unsure(Duration, Option<ApiError>),
+    LockUnsure(Duration, Option<ApiError>),
 }
 
-/// Why the record was not written.
+/// Errors of writing the record's first ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
-pub enum NotWritten {
+pub enum RecordWriteError {
     /// The lock is lost; to whom.
-    Lost(String),
+    LockLost(String),
     /// The request failed.
     Failed(ApiError),
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldLock {
     entry: Entry,
     version: Option<String>,
     uid: Option<String>,
     /// True if the ConfigMap holds the lock and no record.
-    bare: bool,
+    only_lock: bool,
 }
 
-/// States of the lock that are known without asking.
+/// States of the lock as last known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stand {
+enum LockState {
     /// Not taken.
-    Free,
-    /// Ours; what the clock said when the last renewal was sent.
-    Ours(Duration),
+    NotTaken,
+    /// Held by this apply; the time of the clock when the last renewal was sent.
+    Held(Duration),
     /// Another's.
     Lost(String),
 }
@@ -164,27 +164,27 @@ enum Stand {
 pub struct Lock {
     api: Arc<dyn LiveApi>,
     place: ObjectId,
-    locking: Locking,
-    held: Mutex<Option<Held>>,
-    stand: watch::Sender<Stand>,
+    options: LockOptions,
+    held: Mutex<Option<HeldLock>>,
+    state: watch::Sender<LockState>,
     /// The error of the last renewal; `None` after one that succeeded.
-    met: Mutex<Option<ApiError>>,
+    last_error: Mutex<Option<ApiError>>,
     /// True if the object that holds the lock may be deleted before the lock is released.
-    may_go: AtomicBool,
+    expect_deletion: AtomicBool,
 }
 
 impl Lock {
     /// Nothing is asked yet.
-    pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, locking: Locking) -> Self {
-        let (place, stand) = (Record::object(&owner.stack), watch::Sender::new(Stand::Free));
+    pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, options: LockOptions) -> Self {
+        let (place, state) = (Record::object(&owner.stack), watch::Sender::new(LockState::NotTaken));
         Self {
             api,
             place,
-            locking,
+            options,
             held: Mutex::default(),
-            stand,
-            met: Mutex::default(),
-            may_go: AtomicBool::default(),
+            state,
+            last_error: Mutex::default(),
+            expect_deletion: AtomicBool::default(),
         }
     }
 
@@ -192,49 +192,49 @@ impl Lock {
     ///
     /// # Errors
     /// Another apply holds it or took it from us, or it cannot be read or written.
-    pub async fn take(&self, missing: Missing) -> Result<(), Unlocked> {
-        if let Stand::Lost(who) = &*self.stand.borrow() {
-            return Err(Unlocked::Held(who.clone()));
+    pub async fn take(&self, missing: IfMissing) -> Result<(), LockError> {
+        if let LockState::Lost(who) = &*self.state.borrow() {
+            return Err(LockError::HeldByOther(who.clone()));
         }
         if self.is_held() {
             return Ok(());
         }
-        let cannot = |error: ApiError| Unlocked::Cannot(error.with_remedy());
+        let cannot = |error: ApiError| LockError::Failed(error.with_remedy());
         let mut live = self.read().await.map_err(cannot)?;
         let (mut tries, start, mut races) = (Tries::new(Patience::Writing), Instant::now(), 0);
         // Whoever comes first wins; the other one sees it at the next look.
-        while races < RACES {
+        while races < MAX_RACES {
             if let Some(other) = live.as_ref().and_then(entry_of) {
-                live = self.outlast(other).await?;
+                live = self.wait_for_release(other).await?;
             }
-            if live.is_none() && missing == Missing::Leave {
+            if live.is_none() && missing == IfMissing::Skip {
                 return Ok(());
             }
-            let Locking { holder, now, .. } = &self.locking;
+            let LockOptions { holder, now, .. } = &self.options;
             let (since, seconds) = (now().to_string(), TTL.as_secs());
             let entry = Entry { holder: holder.clone(), since, renewed: 0, seconds };
-            let bare = live.as_ref().is_none_or(|live| !holds_record(live));
+            let only_lock = live.as_ref().is_none_or(|live| !holds_record(live));
             let (version, uid) = match &live {
                 Some(live) => (version_of(live), uid_of(live)),
                 // The version that no live object has.
                 None => (Some("1".to_owned()), None),
             };
-            let mut mine = Held { entry, version, uid, bare };
-            let sent = (self.locking.clock)();
-            let error = match self.make(&mine).await {
+            let mut mine = HeldLock { entry, version, uid, only_lock };
+            let sent = (self.options.clock)();
+            let error = match self.create(&mine).await {
                 Ok(reply) => {
                     mine.version = version_of(&reply);
                     mine.uid = uid_of(&reply);
                     *self.held() = Some(mine);
-                    self.stand.send_replace(Stand::Ours(sent));
+                    self.state.send_replace(LockState::Held(sent));
                     return Ok(());
                 }
                 Err(error) => error,
             };
-            if raced(&error) {
+            if is_race(&error) {
                 races += 1;
             } else {
-                match tries.after(&self.written(&mine), &error, false, start.elapsed()) {
+                match tries.after(&self.write_request(&mine), &error, false, start.elapsed()) {
                     // It may have been done: then the next look finds our own entry.
                     Verdict::Again {
                         reason: RetryReason::Lost | RetryReason::Unavailable, after, ..
@@ -246,7 +246,7 @@ impl Lock {
             }
             live = self.read().await.map_err(cannot)?;
         }
-        Err(Unlocked::Cannot("other clients keep changing it".into()))
+        Err(LockError::Failed("other clients keep changing it".into()))
     }
 
     pub fn is_held(&self) -> bool {
@@ -255,9 +255,9 @@ impl Lock {
 
     /// To whom it was lost, when it was.
     pub fn lost(&self) -> Option<String> {
-        match &*self.stand.borrow() {
-            Stand::Lost(who) => Some(who.clone()),
-            Stand::Free | Stand::Ours(_) => None,
+        match &*self.state.borrow() {
+            LockState::Lost(who) => Some(who.clone()),
+            LockState::NotTaken | LockState::Held(_) => None,
         }
     }
 
@@ -265,23 +265,23 @@ impl Lock {
     ///
     /// # Errors
     /// Why not.
-    pub fn may_send(&self) -> Result<(), Barred> {
-        match &*self.stand.borrow() {
-            Stand::Free => Ok(()),
-            Stand::Lost(who) => Err(Barred::Lost(who.clone())),
-            Stand::Ours(renewed) => match (self.locking.clock)().saturating_sub(*renewed) {
-                since if since > TTL_SAFE => Err(Barred::Unsure(since, self.met().clone())),
+    pub fn may_send(&self) -> Result<(), SendBlocked> {
+        match &*self.state.borrow() {
+            LockState::NotTaken => Ok(()),
+            LockState::Lost(who) => Err(SendBlocked::LockLost(who.clone())),
+            LockState::Held(renewed) => match (self.options.clock)().saturating_sub(*renewed) {
+                since if since > TTL_SAFE => Err(SendBlocked::LockUnsure(since, self.last_error().clone())),
                 _ => Ok(()),
             },
         }
     }
 
-    /// Waits until another's lock is given back or holds no longer; what is there then.
-    async fn outlast(&self, other: Entry) -> Result<Option<Value>, Unlocked> {
-        let Locking { holder, liveness, force, .. } = &self.locking;
+    /// Waits until the lock of another holder is released or has expired. Returns the ConfigMap then.
+    async fn wait_for_release(&self, other: Entry) -> Result<Option<Value>, LockError> {
+        let LockOptions { holder, liveness, force, .. } = &self.options;
         let seen = Instant::now();
         loop {
-            let live = self.read().await.map_err(|error| Unlocked::Cannot(error.with_remedy()))?;
+            let live = self.read().await.map_err(|error| LockError::Failed(error.with_remedy()))?;
             let Some(entry) = live.as_ref().and_then(entry_of) else { return Ok(live) };
             let liveness = entry.liveness(*liveness);
             let over = seen.elapsed() >= Duration::from_secs(entry.seconds);
@@ -293,59 +293,59 @@ impl Lock {
                 return Ok(live);
             }
             if liveness == Liveness::Yes || entry != other {
-                return Err(Unlocked::Held(entry.to_string()));
+                return Err(LockError::HeldByOther(entry.to_string()));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Renews it until it is lost; says who has it then.
+    /// Renews the lock until it is lost; returns who has it then.
     pub async fn renew(&self) -> String {
-        let mut stand = self.stand.subscribe();
-        let mut pause = RENEW;
+        let mut state = self.state.subscribe();
+        let mut pause = RENEW_INTERVAL;
         loop {
-            let lost = stand.wait_for(|stand| matches!(stand, Stand::Lost(_)));
-            if let Ok(Ok(stand)) = tokio::time::timeout(pause, lost).await
-                && let Stand::Lost(who) = &*stand
+            let lost = state.wait_for(|state| matches!(state, LockState::Lost(_)));
+            if let Ok(Ok(state)) = tokio::time::timeout(pause, lost).await
+                && let LockState::Lost(who) = &*state
             {
                 return who.clone();
             }
-            pause = match self.renewed().await {
-                true => RENEW,
-                false => LOOK,
+            pause = match self.renew_once().await {
+                true => RENEW_INTERVAL,
+                false => POLL_INTERVAL,
             };
         }
     }
 
-    /// Renews it once; whether that is known to be done, or not to be needed.
-    async fn renewed(&self) -> bool {
-        for _ in 0..RACES {
-            let Some(mine) = self.once_more() else { return true };
-            let sent = (self.locking.clock)();
-            match tokio::time::timeout(RENEW, self.api.send(self.written(&mine))).await {
+    /// Renews the lock once. Returns true if that succeeded, or there is none to renew.
+    async fn renew_once(&self) -> bool {
+        for _ in 0..MAX_RACES {
+            let Some(mine) = self.next_entry() else { return true };
+            let sent = (self.options.clock)();
+            match tokio::time::timeout(RENEW_INTERVAL, self.api.send(self.write_request(&mine))).await {
                 Ok(Ok(reply)) => {
-                    self.moved(&mine, &reply);
-                    *self.met() = None;
-                    self.stand.send_if_modified(|stand| match stand {
-                        Stand::Ours(renewed) => {
+                    self.note_version(&mine, &reply);
+                    *self.last_error() = None;
+                    self.state.send_if_modified(|state| match state {
+                        LockState::Held(renewed) => {
                             *renewed = sent;
                             true
                         }
-                        Stand::Free | Stand::Lost(_) => false,
+                        LockState::NotTaken | LockState::Lost(_) => false,
                     });
                     return true;
                 }
-                Ok(Err(error)) if raced(&error) => match self.look(&mine).await {
-                    Mine::Still => {}
-                    Mine::Lost(_) | Mine::Unknown => return false,
+                Ok(Err(error)) if is_race(&error) => match self.check(&mine).await {
+                    LockCheck::Held => {}
+                    LockCheck::Lost(_) | LockCheck::Unknown => return false,
                 },
                 // Tried again soon: a short silence loses nothing.
                 Ok(Err(error)) => {
-                    *self.met() = Some(error);
+                    *self.last_error() = Some(error);
                     return false;
                 }
                 Err(_) => {
-                    *self.met() = None;
+                    *self.last_error() = None;
                     return false;
                 }
             }
@@ -353,12 +353,12 @@ impl Lock {
         false
     }
 
-    fn met(&self) -> MutexGuard<'_, Option<ApiError>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_error(&self) -> MutexGuard<'_, Option<ApiError>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Our entry as the next renewal writes it. Each try counts, as one that seems lost may be seen by others.
-    fn once_more(&self) -> Option<Held> {
+    fn next_entry(&self) -> Option<HeldLock> {
         let mut held = self.held();
         let mine = held.as_mut()?;
         mine.entry.renewed += 1;
@@ -369,8 +369,8 @@ impl Lock {
     ///
     /// # Errors
     /// The lock is lost, or the request failed.
-    pub async fn write(&self, config_map: &Value, patience: Patience) -> Result<(), NotWritten> {
-        self.bound(patience, |mine| {
+    pub async fn write(&self, config_map: &Value, patience: Patience) -> Result<(), RecordWriteError> {
+        self.send_if_held(patience, |mine| {
             let mut body = config_map.clone();
             bind(&mut body, mine);
             applied_by(self.place.path(), body, RECORDS)
@@ -378,7 +378,7 @@ impl Lock {
         .await
         .map(|()| {
             if let Some(mine) = self.held().as_mut() {
-                mine.bare = false;
+                mine.only_lock = false;
             }
         })
     }
@@ -387,9 +387,9 @@ impl Lock {
     ///
     /// # Errors
     /// The lock is lost, or the request failed.
-    pub async fn remove(&self) -> Result<(), NotWritten> {
-        match self.bound(Patience::Reading, |mine| self.deleted(mine)).await {
-            Err(NotWritten::Failed(error)) if error.class == Class::NotFound => {}
+    pub async fn remove(&self) -> Result<(), RecordWriteError> {
+        match self.send_if_held(Patience::Reading, |mine| self.delete_request(mine)).await {
+            Err(RecordWriteError::Failed(error)) if error.class == Class::NotFound => {}
             result => result?,
         }
         self.forget();
@@ -397,50 +397,54 @@ impl Lock {
     }
 
     /// Notes that this apply is about to delete the object that holds the lock: a renewal that finds nothing has not lost it.
-    pub fn may_go(&self) {
-        self.may_go.store(true, Ordering::Relaxed);
+    pub fn expect_deletion(&self) {
+        self.expect_deletion.store(true, Ordering::Relaxed);
     }
 
     /// Sends a write that holds only for the ConfigMap as it was last seen with our lock on it.
-    async fn bound(&self, patience: Patience, request: impl Fn(&Held) -> Request) -> Result<(), NotWritten> {
+    async fn send_if_held(
+        &self,
+        patience: Patience,
+        request: impl Fn(&HeldLock) -> Request,
+    ) -> Result<(), RecordWriteError> {
         let (mut tries, start, mut races) = (Tries::new(patience), Instant::now(), 0);
         loop {
             let mine = self.held().clone();
             let Some(mine) = mine else {
-                return Err(NotWritten::Lost(self.lost().unwrap_or_else(|| "nobody".to_owned())));
+                return Err(RecordWriteError::LockLost(self.lost().unwrap_or_else(|| "nobody".to_owned())));
             };
             let request = request(&mine);
             let error = match self.api.send(request.clone()).await {
                 Ok(reply) => {
-                    self.moved(&mine, &reply);
+                    self.note_version(&mine, &reply);
                     return Ok(());
                 }
                 Err(error) => error,
             };
-            if raced(&error) && races < RACES {
+            if is_race(&error) && races < MAX_RACES {
                 races += 1;
-                match self.look(&mine).await {
-                    Mine::Lost(who) => return Err(NotWritten::Lost(who)),
-                    Mine::Still => {}
-                    Mine::Unknown => tokio::time::sleep(LOOK).await,
+                match self.check(&mine).await {
+                    LockCheck::Lost(who) => return Err(RecordWriteError::LockLost(who)),
+                    LockCheck::Held => {}
+                    LockCheck::Unknown => tokio::time::sleep(POLL_INTERVAL).await,
                 }
                 continue;
             }
             match tries.after(&request, &error, false, start.elapsed()) {
                 Verdict::Again { after, .. } => tokio::time::sleep(after).await,
-                Verdict::GiveUp => return Err(NotWritten::Failed(error)),
+                Verdict::GiveUp => return Err(RecordWriteError::Failed(error)),
             }
         }
     }
 
-    /// Gives it back. What cannot be given back holds no longer soon.
+    /// Releases the lock. A lock that cannot be released expires soon.
     pub async fn release(&self) {
-        for _ in 0..RACES {
+        for _ in 0..MAX_RACES {
             let mine = self.held().clone();
             let Some(mine) = mine else { return };
-            let request = match mine.bare {
+            let request = match mine.only_lock {
                 // It was made for the lock alone.
-                true => self.deleted(&mine),
+                true => self.delete_request(&mine),
                 false => {
                     let mut body = self.body(json!({}));
                     bind(&mut body, &mine);
@@ -448,9 +452,9 @@ impl Lock {
                 }
             };
             match self.api.send(request).await {
-                Err(error) if raced(&error) => match self.look(&mine).await {
-                    Mine::Still => {}
-                    Mine::Lost(_) | Mine::Unknown => return,
+                Err(error) if is_race(&error) => match self.check(&mine).await {
+                    LockCheck::Held => {}
+                    LockCheck::Lost(_) | LockCheck::Unknown => return,
                 },
                 Ok(_) | Err(_) => break,
             }
@@ -458,47 +462,49 @@ impl Lock {
         self.forget();
     }
 
-    /// Lets go of it where it is, as its cluster is about to be deleted: it guards nothing any more, and is taken again in
+    /// Abandons the lock, as its cluster is about to be deleted: it guards nothing any more, and is taken again in
     /// the cluster that comes next.
     pub fn forget(&self) {
         *self.held() = None;
-        self.stand.send_if_modified(|stand| match stand {
-            Stand::Ours(_) => {
-                *stand = Stand::Free;
+        self.state.send_if_modified(|state| match state {
+            LockState::Held(_) => {
+                *state = LockState::NotTaken;
                 true
             }
-            Stand::Free | Stand::Lost(_) => false,
+            LockState::NotTaken | LockState::Lost(_) => false,
         });
     }
 
     /// Checks that the lock is still held although the ConfigMap was written: the record is written there too.
-    async fn look(&self, mine: &Held) -> Mine {
-        let Ok(live) = self.read_once().await else { return Mine::Unknown };
+    async fn check(&self, mine: &HeldLock) -> LockCheck {
+        let Ok(live) = self.read_once().await else { return LockCheck::Unknown };
         let who = match live.as_ref().and_then(entry_of) {
             Some(entry) if entry.holder == mine.entry.holder && entry.since == mine.entry.since => {
                 if let (Some(live), Some(held)) = (live.as_ref(), self.held().as_mut()) {
                     held.version = version_of(live);
                 }
-                return Mine::Still;
+                return LockCheck::Held;
             }
             Some(Entry { holder, .. }) => format!("{}, process {}", holder.who, holder.pid),
-            None if live.is_none() && self.may_go.load(Ordering::Relaxed) => return Mine::Unknown,
+            None if live.is_none() && self.expect_deletion.load(Ordering::Relaxed) => {
+                return LockCheck::Unknown;
+            }
             None => "nobody: the lock was broken".to_owned(),
         };
         // What was given back meanwhile is not lost.
         if self.held().take().is_some() {
-            self.stand.send_replace(Stand::Lost(who.clone()));
+            self.state.send_replace(LockState::Lost(who.clone()));
         }
-        Mine::Lost(who)
+        LockCheck::Lost(who)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+    fn held(&self) -> MutexGuard<'_, Option<HeldLock>> {
         // Nothing that holds it can panic half way.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the version that a write of ours led to.
-    fn moved(&self, mine: &Held, reply: &Value) {
+    fn note_version(&self, mine: &HeldLock, reply: &Value) {
         if let Some(held) = self.held().as_mut().filter(|held| held.version == mine.version) {
             held.version = version_of(reply);
         }
@@ -507,13 +513,13 @@ impl Lock {
     async fn read_once(&self) -> Result<Option<Value>, ApiError> {
         let request = Request::get(Api::Kubernetes, self.place.path());
         let read = self.api.send(request.clone());
-        let answer = tokio::time::timeout(RENEW, read).await;
-        found(answer.unwrap_or_else(|_| Err(request.unanswered("no answer in time"))))
+        let answer = tokio::time::timeout(RENEW_INTERVAL, read).await;
+        none_if_not_found(answer.unwrap_or_else(|_| Err(request.unanswered("no answer in time"))))
     }
 
     async fn read(&self) -> Result<Option<Value>, ApiError> {
         let request = Request::get(Api::Kubernetes, self.place.path());
-        found(retry::send(&*self.api, request, Patience::Writing).await)
+        none_if_not_found(retry::send(&*self.api, request, Patience::Writing).await)
     }
 
     fn body(&self, annotations: Value) -> Value {
@@ -525,14 +531,14 @@ impl Lock {
     }
 
     /// The write of our entry.
-    fn written(&self, mine: &Held) -> Request {
+    fn write_request(&self, mine: &HeldLock) -> Request {
         let text = serde_json::to_string(&mine.entry).unwrap_or_default();
         let mut body = self.body(json!({ ANNOTATION: text }));
         bind(&mut body, mine);
         applied_by(self.place.path(), body, MANAGER)
     }
 
-    fn deleted(&self, mine: &Held) -> Request {
+    fn delete_request(&self, mine: &HeldLock) -> Request {
         let body = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -543,35 +549,35 @@ impl Lock {
     }
 
     /// The first write of an entry, with the namespace when that is missing.
-    async fn make(&self, mine: &Held) -> Result<Value, ApiError> {
+    async fn create(&self, mine: &HeldLock) -> Result<Value, ApiError> {
         // Of the last destroy the namespace may still be on its way out.
-        let first = match self.api.send(self.written(mine)).await {
+        let first = match self.api.send(self.write_request(mine)).await {
             Err(error) if error.class == Class::Busy => {
-                let again = retry::send(&*self.api, self.written(mine), Patience::Writing);
-                tokio::time::timeout(NAMESPACE_GOES, again).await.unwrap_or(Err(error))
+                let again = retry::send(&*self.api, self.write_request(mine), Patience::Writing);
+                tokio::time::timeout(NAMESPACE_TIMEOUT, again).await.unwrap_or(Err(error))
             }
             result => result,
         };
         match first {
             Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
                 ensure_namespace(&*self.api, Patience::Writing).await?;
-                self.api.send(self.written(mine)).await
+                self.api.send(self.write_request(mine)).await
             }
             result => result,
         }
     }
 }
 
-/// States of this apply's lock after a look.
-enum Mine {
-    Still,
+/// Results of a check of this apply's lock.
+enum LockCheck {
+    Held,
     Lost(String),
     Unknown,
 }
 
 /// Makes a write fail unless the ConfigMap is the one that was last seen. Its uid keeps an apply of something that is gone
 /// from making it anew.
-fn bind(body: &mut Value, mine: &Held) {
+fn bind(body: &mut Value, mine: &HeldLock) {
     for (name, value) in [("resourceVersion", &mine.version), ("uid", &mine.uid)] {
         if let Some(value) = value {
             body["metadata"][name] = json!(value);
@@ -587,14 +593,14 @@ fn uid_of(live: &Value) -> Option<String> {
     live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
 }
 
-fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
+fn none_if_not_found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     match answer {
         Err(error) if error.class == Class::NotFound => Ok(None),
         result => result.map(Some),
     }
 }
 
-fn raced(error: &ApiError) -> bool {
+fn is_race(error: &ApiError) -> bool {
     matches!(error.class, Class::Conflict | Class::AlreadyExists)
 }
 
@@ -636,16 +642,16 @@ mod tests {
 
     /// One ConfigMap behind the API: what matters of it are its annotation and its version.
     #[derive(Default)]
-    struct Shelf(StdMutex<(Option<String>, u64)>);
+    struct StoredConfigMap(StdMutex<(Option<String>, u64)>);
 
-    impl Shelf {
+    impl StoredConfigMap {
         fn entry(&self) -> Option<Entry> {
             let held = self.0.lock().unwrap();
             held.0.as_deref().and_then(|text| serde_json::from_str(text).ok())
         }
     }
 
-    impl LiveApi for Shelf {
+    impl LiveApi for StoredConfigMap {
         fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
             let mut held = self.0.lock().unwrap();
             let answer = if request.method == Method::Get {
@@ -680,7 +686,7 @@ mod tests {
     }
 
     /// A shelf whose namespace is being deleted while so many writes are refused.
-    struct Leaving(Shelf, StdMutex<u32>);
+    struct Leaving(StoredConfigMap, StdMutex<u32>);
 
     impl LiveApi for Leaving {
         fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
@@ -699,42 +705,42 @@ mod tests {
         for (refusals, taken) in [(4, true), (u32::MAX, false)] {
             let holder = Holder { who: "ann".into(), pid: 7, process: None };
             let owner = Owner { stack: "s".into(), id: "s".into() };
-            let api = Arc::new(Leaving(Shelf::default(), StdMutex::new(refusals)));
+            let api = Arc::new(Leaving(StoredConfigMap::default(), StdMutex::new(refusals)));
             let now = || jiff::Timestamp::UNIX_EPOCH;
-            let locking =
-                Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock: paused };
+            let options =
+                LockOptions { holder, liveness: |_| Liveness::Unknown, force: false, now, clock: paused };
             let start = Instant::now();
-            assert_eq!(Lock::new(api, &owner, locking).take(Missing::Make).await.is_ok(), taken);
+            assert_eq!(Lock::new(api, &owner, options).take(IfMissing::Create).await.is_ok(), taken);
             assert!(start.elapsed() <= Duration::from_secs(60), "{:?}", start.elapsed());
         }
     }
 
-    fn lock(shelf: &Arc<Shelf>, who: &str, liveness: fn(&str) -> Liveness, force: bool) -> Lock {
+    fn lock(shelf: &Arc<StoredConfigMap>, who: &str, liveness: fn(&str) -> Liveness, force: bool) -> Lock {
         let holder = Holder { who: who.into(), pid: 7, process: Some(who.into()) };
         let now = || jiff::Timestamp::UNIX_EPOCH;
         let owner = Owner { stack: "s".into(), id: "s".into() };
-        let api: Arc<dyn LiveApi> = Arc::<Shelf>::clone(shelf);
-        Lock::new(api, &owner, Locking { holder, liveness, force, now, clock: paused })
+        let api: Arc<dyn LiveApi> = Arc::<StoredConfigMap>::clone(shelf);
+        Lock::new(api, &owner, LockOptions { holder, liveness, force, now, clock: paused })
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_is_renewed_keeps_others_out_until_it_is_given_back() {
-        let shelf = Arc::new(Shelf::default());
+        let shelf = Arc::new(StoredConfigMap::default());
         let ann = lock(&shelf, "ann", |_| Liveness::Unknown, false);
-        assert_eq!(ann.take(Missing::Leave).await, Ok(()), "without a record there is nothing to lock");
+        assert_eq!(ann.take(IfMissing::Skip).await, Ok(()), "without a record there is nothing to lock");
         assert_eq!(shelf.entry(), None);
-        ann.take(Missing::Make).await.unwrap();
+        ann.take(IfMissing::Create).await.unwrap();
         let bob = lock(&shelf, "bob", |_| Liveness::Unknown, false);
         let start = Instant::now();
         let refused = tokio::select! {
             _ = ann.renew() => panic!("ann lost it"),
-            taken = bob.take(Missing::Leave) => taken,
+            taken = bob.take(IfMissing::Skip) => taken,
         };
-        assert_eq!(refused, Err(Unlocked::Held("ann, process 7, since 1970-01-01T00:00:00Z".into())));
+        assert_eq!(refused, Err(LockError::HeldByOther("ann, process 7, since 1970-01-01T00:00:00Z".into())));
         assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
         ann.release().await;
         assert_eq!(shelf.entry(), None);
-        bob.take(Missing::Make).await.unwrap();
+        bob.take(IfMissing::Create).await.unwrap();
         assert_eq!(shelf.entry().unwrap().holder.who, "bob");
     }
 
@@ -749,10 +755,10 @@ mod tests {
             (|_| Liveness::Yes, true, 0),
         ];
         for (liveness, force, seconds) in rows {
-            let shelf = Arc::new(Shelf::default());
-            lock(&shelf, "ann", liveness, false).take(Missing::Make).await.unwrap();
+            let shelf = Arc::new(StoredConfigMap::default());
+            lock(&shelf, "ann", liveness, false).take(IfMissing::Create).await.unwrap();
             let start = Instant::now();
-            lock(&shelf, "bob", liveness, force).take(Missing::Make).await.unwrap();
+            lock(&shelf, "bob", liveness, force).take(IfMissing::Create).await.unwrap();
             assert_eq!(start.elapsed().as_secs(), seconds);
             assert_eq!(shelf.entry().unwrap().holder.who, "bob");
         }
@@ -760,25 +766,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_process_that_lives_on_this_machine_is_not_waited_for() {
-        let shelf = Arc::new(Shelf::default());
-        lock(&shelf, "ann", |_| Liveness::Yes, false).take(Missing::Make).await.unwrap();
+        let shelf = Arc::new(StoredConfigMap::default());
+        lock(&shelf, "ann", |_| Liveness::Yes, false).take(IfMissing::Create).await.unwrap();
         let start = Instant::now();
-        let refused = lock(&shelf, "bob", |_| Liveness::Yes, false).take(Missing::Make).await;
-        assert!(matches!(refused, Err(Unlocked::Held(_))), "{refused:?}");
+        let refused = lock(&shelf, "bob", |_| Liveness::Yes, false).take(IfMissing::Create).await;
+        assert!(matches!(refused, Err(LockError::HeldByOther(_))), "{refused:?}");
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_written_record_loses_no_lock_and_a_broken_lock_is_noticed() {
-        let shelf = Arc::new(Shelf::default());
+        let shelf = Arc::new(StoredConfigMap::default());
         let ann = lock(&shelf, "ann", |_| Liveness::Yes, false);
-        ann.take(Missing::Make).await.unwrap();
+        ann.take(IfMissing::Create).await.unwrap();
         // The record is written into the same ConfigMap.
         shelf.0.lock().unwrap().1 += 1;
         let renewed = tokio::time::timeout(Duration::from_secs(20), ann.renew()).await;
         assert!(renewed.is_err(), "{renewed:?}");
         assert!(shelf.entry().unwrap().renewed >= 3);
-        lock(&shelf, "bob", |_| Liveness::Yes, true).take(Missing::Make).await.unwrap();
+        lock(&shelf, "bob", |_| Liveness::Yes, true).take(IfMissing::Create).await.unwrap();
         assert_eq!(ann.renew().await, "bob, process 7");
         // What is another's is not given back.
         ann.release().await;

@@ -12,14 +12,14 @@ use model::resource::Api;
 pub const OPERATION: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Parts of a GKE path.
-pub struct Places<'p> {
+pub struct OperationPath<'p> {
     /// `projects/P/locations/L`.
     pub parent: String,
     pub cluster: Option<&'p str>,
 }
 
-impl<'p> Places<'p> {
-    pub fn of(path: &'p str) -> Option<Self> {
+impl<'p> OperationPath<'p> {
+    pub fn parse(path: &'p str) -> Option<Self> {
         let rest = path.strip_prefix("/v1/")?;
         // A project of a domain has a colon in its name: `example.com:team`.
         let (path, last) = rest.rsplit_once('/')?;
@@ -38,13 +38,13 @@ impl<'p> Places<'p> {
 
 /// A running operation on the cluster of a path, or on exactly the thing at `target`.
 pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&str>) -> Option<Value> {
-    let places = Places::of(path)?;
-    let list = Request::get(Api::Gke, format!("/v1/{}/operations", places.parent));
+    let place = OperationPath::parse(path)?;
+    let list = Request::get(Api::Gke, format!("/v1/{}/operations", place.parent));
     let reply = api.send(list).await.ok()?;
     let operations = reply.get("operations")?.as_array()?;
     let found = operations.iter().find(|operation| {
         let link = operation["targetLink"].as_str().unwrap_or_default();
-        let hits = match (target, &places.cluster) {
+        let hits = match (target, &place.cluster) {
             (Some(target), _) => link.ends_with(target),
             (None, Some(cluster)) => link.split('/').any(|part| part == *cluster),
             (None, None) => false,
@@ -56,7 +56,7 @@ pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&st
 
 /// Describes an operation as what GKE is doing: `creating a node pool`. A type that is not known here stands as it is.
 /// Source: `Operation.Type` of the API, container v1.
-pub fn work(operation: &Value) -> String {
+pub fn describe(operation: &Value) -> String {
     let known = match operation["operationType"].as_str().unwrap_or_default() {
         "CREATE_CLUSTER" => "creating the cluster",
         "DELETE_CLUSTER" => "deleting the cluster",

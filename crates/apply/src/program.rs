@@ -7,12 +7,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::control_plane_down::{self, Since, Work};
+use crate::control_plane_down::{self, GkeWork, Stopwatch};
 use crate::failure::failed;
 use crate::record::RecordWriter;
 use crate::watch_events::Reply;
-use crate::write_guard::Fence;
-use crate::{Event, Kinds, Outcome, Stopped};
+use crate::write_guard::WriteGuard;
+use crate::{AbortCause, Event, Kinds, Outcome};
 use kinds::kubernetes::job;
 use kinds::kubernetes::object::gvk;
 use kinds::kubernetes::requests::ABSENT;
@@ -26,21 +26,21 @@ use model::resource::{
 use model::secrets::env_values::Given;
 use plan::{Action, Change};
 
-/// How often a wait says that it still waits when nothing new is to be said.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// How often a wait is reported again while its message stays the same.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Lines of a failed check's log that the error quotes.
 const TAIL: usize = 20;
 /// Lines of a log that are passed on as an event.
 const LOG_LINES: usize = 200;
 /// How long a pod's container may take to have a log after its pod ran.
-const LOG_PATIENCE: Duration = Duration::from_secs(120);
+const LOG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// State that all changes of an apply share.
 pub struct Shared<'a> {
-    /// The outside, as far as the lock lets it be written.
+    /// The live API, which refuses writes that the lock does not allow.
     pub api: &'a dyn LiveApi,
-    /// The fence around `api`, to ask whether anything passes.
-    pub fence: &'a Fence,
+    /// The guard of `api`, which knows if the lock is lost.
+    pub guard: &'a WriteGuard,
     /// The owner of the things.
     pub owner: &'a Owner,
     /// The GKE cluster that the plan acts on.
@@ -62,31 +62,31 @@ pub struct Shared<'a> {
 }
 
 /// A change while it runs.
-pub struct Run<'a> {
+pub struct ChangeRun<'a> {
     /// State that all changes share.
     pub shared: &'a Shared<'a>,
-    /// Its place in the plan.
-    pub place: usize,
+    /// Its index in the plan.
+    pub index: usize,
     pub change: &'a Change,
     /// Where events go.
     pub events: mpsc::UnboundedSender<Event>,
     /// The event that ends the apply early, once there is one.
-    pub stop: watch::Receiver<Stopped>,
+    pub stop: watch::Receiver<AbortCause>,
     /// True if a request of it may have changed anything.
     pub wrote: bool,
     /// Objects that it asked to delete: path to uid.
     pub deleted: BTreeMap<String, String>,
     /// The reply to the last write of an object, with its path.
     pub reply: Option<(String, Reply)>,
-    /// Since when what a wait looks at has no work.
-    pub quiet: Option<Instant>,
-    /// The message of the last failure about machines or quota that are lacking.
-    pub short: Option<String>,
-    said: Option<(String, Instant)>,
+    /// Since when the object of a wait has had no work.
+    pub idle_since: Option<Instant>,
+    /// The message of the last failure for lack of machines or quota.
+    pub no_capacity: Option<String>,
+    last_report: Option<(String, Instant)>,
 }
 
 /// How a change ended.
-pub struct Ended {
+pub struct ChangeEnd {
     /// How.
     pub outcome: Outcome,
     /// Digest of the check that passed, or of what was made once.
@@ -96,44 +96,57 @@ pub struct Ended {
 /// How a pause ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// After its time.
-    Over,
-    /// By what ends the apply.
+    /// The time elapsed.
+    Elapsed,
+    /// The apply is to end.
     Interrupted,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ChangeRun<'a> {
     /// A change that is about to run.
     pub fn new(
         shared: &'a Shared<'a>,
-        place: usize,
+        index: usize,
         change: &'a Change,
         events: mpsc::UnboundedSender<Event>,
-        stop: watch::Receiver<Stopped>,
+        stop: watch::Receiver<AbortCause>,
     ) -> Self {
-        let (wrote, deleted, reply, quiet, short, said) = (false, BTreeMap::new(), None, None, None, None);
-        Self { shared, place, change, events, stop, wrote, deleted, reply, quiet, short, said }
+        let (wrote, deleted, reply, idle_since, no_capacity, last_report) =
+            (false, BTreeMap::new(), None, None, None, None);
+        Self {
+            shared,
+            index,
+            change,
+            events,
+            stop,
+            wrote,
+            deleted,
+            reply,
+            idle_since,
+            no_capacity,
+            last_report,
+        }
     }
 
     /// Runs the change to its end.
-    pub async fn finish(mut self) -> Ended {
+    pub async fn finish(mut self) -> ChangeEnd {
         let change = self.change;
         let mut pass = None;
         for (at, step) in change.steps.iter().enumerate() {
             let result = self.step_unless_stopped(step, &mut pass).await;
             if let Err(outcome) = result {
                 let outcome = match &change.fallback {
-                    Some(climb) => match self.climb(climb, outcome).await {
-                        Ok(()) => return Ended { outcome: Outcome::Done, pass },
+                    Some(climb) => match self.try_fallbacks(climb, outcome).await {
+                        Ok(()) => return ChangeEnd { outcome: Outcome::Done, pass },
                         Err(outcome) => outcome,
                     },
-                    None => self.give_up(at, outcome).await,
+                    None => self.clean_up(at, outcome).await,
                 };
                 // What was made once stays made, whatever the wait for it came to.
-                return Ended { outcome, pass };
+                return ChangeEnd { outcome, pass };
             }
         }
-        Ended { outcome: Outcome::Done, pass }
+        ChangeEnd { outcome: Outcome::Done, pass }
     }
 
     /// A step, unless the apply is to end.
@@ -142,7 +155,7 @@ impl<'a> Run<'a> {
         step: &Step,
         pass: &mut Option<String>,
     ) -> Result<(), Outcome> {
-        match self.stops_before(step) {
+        match self.abort_outcome(step) {
             Some(outcome) => Err(outcome),
             None => self.step(step, pass).await,
         }
@@ -152,9 +165,9 @@ impl<'a> Run<'a> {
         match step {
             Step::Call(call) => {
                 if call.method != Method::Get {
-                    self.prepare(step, call).await?;
+                    self.record_intent(step, call).await?;
                 }
-                if self.makes_once(call) { self.make_once(call).await } else { self.call(call).await }
+                if self.creates_once(call) { self.create_once(call).await } else { self.call(call).await }
             }
             Step::Await(wait) => self.wait(wait).await,
             Step::ReadLog { pod, expect: Some(expect) } => self.check_log(pod, expect).await,
@@ -168,7 +181,7 @@ impl<'a> Run<'a> {
     async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
         let Change { address, identity, .. } = &self.change;
         *pass = Some(digest.to_owned());
-        let recorded = self.shared.writer.passed(identity, digest).await;
+        let recorded = self.shared.writer.note_pass(identity, digest).await;
         recorded.map_err(|why| {
             let message = format!("{address} passed, but the pass could not be recorded: {why}");
             let help = "apply again when the API server accepts writes";
@@ -177,12 +190,12 @@ impl<'a> Run<'a> {
     }
 
     /// Records before a write that the write may come, where there is a cluster in which this can be read afterward.
-    async fn prepare(&mut self, step: &Step, call: &Call) -> Result<(), Outcome> {
+    async fn record_intent(&mut self, step: &Step, call: &Call) -> Result<(), Outcome> {
         let whole = matches!(self.change.identity, Identity::Cluster(_))
             && matches!(self.change.action, Action::Create | Action::Replace | Action::Delete);
         if whole {
             if call.method == Method::Delete {
-                self.shared.fence.leave_cluster();
+                self.shared.guard.abandon_lock();
                 self.shared.watches.forget();
             }
             return Ok(());
@@ -191,27 +204,27 @@ impl<'a> Run<'a> {
         let stopped = tokio::select! {
             biased;
             written = writer.intent(&self.change.address) => return written,
-            () = stopped(&mut self.stop) => self.stops_before(step),
+            () = aborted(&mut self.stop) => self.abort_outcome(step),
         };
         stopped.map_or(Ok(()), Err)
     }
 
     /// Returns the event that ends the apply early, once there is one.
-    pub fn stopped(&self) -> Stopped {
-        if self.shared.fence.is_shut() { Stopped::Unlocked } else { *self.stop.borrow() }
+    pub fn abort_cause(&self) -> AbortCause {
+        if self.shared.guard.is_closed() { AbortCause::LockLost } else { *self.stop.borrow() }
     }
 
     /// Returns true if a call creates what is created once.
-    fn makes_once(&self, call: &Call) -> bool {
+    fn creates_once(&self, call: &Call) -> bool {
         let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
         let makes = |body: &JsonText| body.value()["metadata"]["resourceVersion"] == ABSENT;
         let is_noted = self.change.action != Action::Run && self.change.steps.iter().any(noted);
         is_noted && call.body.as_ref().is_some_and(makes)
     }
 
-    async fn make_once(&mut self, call: &Call) -> Result<(), Outcome> {
+    async fn create_once(&mut self, call: &Call) -> Result<(), Outcome> {
         let (writer, thing) = (self.shared.writer, &self.change.identity);
-        if let Err(why) = writer.begins(thing).await {
+        if let Err(why) = writer.note_creation(thing).await {
             let message = format!("the creation of {} cannot be recorded: {why}", self.change.address);
             let help =
                 "it runs only once, so it is not created without a record; fix the cause, then apply again";
@@ -219,14 +232,14 @@ impl<'a> Run<'a> {
         }
         let made = self.call(call).await;
         if matches!(made, Err(Outcome::Failed { .. } | Outcome::NotStarted)) {
-            writer.begins_not(thing).await;
+            writer.drop_creation(thing).await;
         }
         made
     }
 
-    /// After Ctrl-C and without the lock nothing more is begun.
-    fn stops_before(&self, step: &Step) -> Option<Outcome> {
-        if self.stopped() == Stopped::No || matches!(step, Step::RecordPass { .. }) {
+    /// Returns the outcome of a step that is not started, after Ctrl-C or without the lock.
+    fn abort_outcome(&self, step: &Step) -> Option<Outcome> {
+        if self.abort_cause() == AbortCause::None || matches!(step, Step::RecordPass { .. }) {
             return None;
         }
         if !self.wrote {
@@ -241,8 +254,8 @@ impl<'a> Run<'a> {
         Some(Outcome::InDoubt { message })
     }
 
-    /// Does what is left when a step did not succeed: a check's pod must not stay behind.
-    async fn give_up(&mut self, at: usize, outcome: Outcome) -> Outcome {
+    /// Cleans up after a step that did not succeed: a check's pod must not stay behind.
+    async fn clean_up(&mut self, at: usize, outcome: Outcome) -> Outcome {
         let steps = &self.change.steps;
         if !self.wrote {
             return outcome;
@@ -259,7 +272,7 @@ impl<'a> Run<'a> {
         if self.change.action != Action::Run {
             return outcome;
         }
-        let interrupted = self.stopped() != Stopped::No;
+        let interrupted = self.abort_cause() != AbortCause::None;
         for step in rest {
             let cleaned = match step {
                 Step::Call(call) if call.method == Method::Delete => self.delete_once(call).await,
@@ -284,7 +297,7 @@ impl<'a> Run<'a> {
         };
         match retry::send(self.shared.api, request, Patience::Reading).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(crate::failure::of_request(&error)),
+            Err(error) => Err(crate::failure::request_failure(&error)),
         }
     }
 
@@ -294,7 +307,7 @@ impl<'a> Run<'a> {
         if lines.is_empty() {
             return outcome;
         }
-        self.tell_log(&lines);
+        self.report_log(&lines);
         let more = |message: String| format!("{message}\n{}", tail(pod, &lines));
         match outcome {
             Outcome::Failed { code, message, help } => Outcome::Failed { code, message: more(message), help },
@@ -305,8 +318,8 @@ impl<'a> Run<'a> {
 
     /// The end of a log, for people: that it cannot be read fails nothing.
     async fn show_log(&mut self, pod: &ObjectId) -> Result<(), Outcome> {
-        match self.log_when_there(pod).await {
-            Ok(lines) => self.tell_log(&lines[lines.len().saturating_sub(TAIL)..]),
+        match self.wait_for_log(pod).await {
+            Ok(lines) => self.report_log(&lines[lines.len().saturating_sub(TAIL)..]),
             Err(outcome @ Outcome::InDoubt { .. }) => return Err(outcome),
             Err(outcome) => {
                 let why = match outcome {
@@ -314,7 +327,7 @@ impl<'a> Run<'a> {
                     other => format!("{other:?}"),
                 };
                 let message = format!("the log of {pod} could not be read: {why}");
-                self.tell(Event::Warning { message });
+                self.report(Event::Warning { message });
             }
         }
         Ok(())
@@ -322,8 +335,8 @@ impl<'a> Run<'a> {
 
     /// A pod's log must have the expected line.
     async fn check_log(&mut self, pod: &ObjectId, expect: &str) -> Result<(), Outcome> {
-        let lines = self.log_when_there(pod).await?;
-        self.tell_log(&lines);
+        let lines = self.wait_for_log(pod).await?;
+        self.report_log(&lines);
         if lines.iter().any(|line| line.trim() == expect) {
             return Ok(());
         }
@@ -335,22 +348,22 @@ impl<'a> Run<'a> {
         ))
     }
 
-    /// The log of a pod that ran, once its container has one.
-    async fn log_when_there(&mut self, pod: &ObjectId) -> Result<Vec<String>, Outcome> {
+    /// Waits for the log of a pod that ran, until its container has one.
+    async fn wait_for_log(&mut self, pod: &ObjectId) -> Result<Vec<String>, Outcome> {
         let start = Instant::now();
         let mut delay = Duration::from_millis(200);
         loop {
             match self.read_log(pod).await {
                 Ok(lines) => return Ok(lines),
-                Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
-                    self.waits(&format!("{pod} has no log yet"), start.elapsed(), LOG_PATIENCE);
+                Err(error) if is_starting(&error) && start.elapsed() < LOG_TIMEOUT => {
+                    self.report_wait(&format!("{pod} has no log yet"), start.elapsed(), LOG_TIMEOUT);
                     if self.pause(delay).await == Pause::Interrupted {
                         let message = format!("the log of {pod} was not read");
                         return Err(Outcome::InDoubt { message });
                     }
                     delay = delay.mul_f64(1.5).min(Duration::from_secs(3));
                 }
-                Err(error) => return Err(crate::failure::of_request(&error)),
+                Err(error) => return Err(crate::failure::request_failure(&error)),
             }
         }
     }
@@ -375,57 +388,66 @@ impl<'a> Run<'a> {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    fn tell_log(&self, lines: &[String]) {
+    fn report_log(&self, lines: &[String]) {
         let lines = lines[lines.len().saturating_sub(LOG_LINES)..].to_vec();
-        self.tell(Event::Log { change: self.place, lines });
+        self.report(Event::Log { change: self.index, lines });
     }
 
     /// Sends an event; nobody listening is no reason to stop.
-    pub fn tell(&self, event: Event) {
+    pub fn report(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
-    /// Says what is waited for, when that is news or was last said long ago.
-    pub fn waits(&mut self, message: &str, waited: Duration, deadline: Duration) {
-        self.waits_on(None, message, waited, deadline);
+    /// Reports a wait, if its message is new or was last reported long ago.
+    pub fn report_wait(&mut self, message: &str, waited: Duration, deadline: Duration) {
+        self.report_operation_wait(None, message, waited, deadline);
     }
 
-    /// Reports a wait as [`Self::waits`] does, for a GKE operation where there is one.
-    pub fn waits_on(&mut self, operation: Option<&str>, message: &str, waited: Duration, deadline: Duration) {
+    /// Reports a wait as [`Self::report_wait`] does, for a GKE operation where there is one.
+    pub fn report_operation_wait(
+        &mut self,
+        operation: Option<&str>,
+        message: &str,
+        waited: Duration,
+        deadline: Duration,
+    ) {
         let now = Instant::now();
-        let old = self.said.as_ref().is_some_and(|(said, when)| said == message && now - *when < SAY_AGAIN);
+        let old = self
+            .last_report
+            .as_ref()
+            .is_some_and(|(text, when)| text == message && now - *when < REPORT_INTERVAL);
         if old {
             return;
         }
-        self.said = Some((message.to_owned(), now));
+        self.last_report = Some((message.to_owned(), now));
         let (message, operation) = (message.to_owned(), operation.map(str::to_owned));
-        self.tell(Event::Waiting { change: self.place, message, operation, waited, deadline });
+        self.report(Event::Waiting { change: self.index, message, operation, waited, deadline });
     }
 
     /// Sleeps; what ends the apply wakes.
     pub async fn pause(&mut self, time: Duration) -> Pause {
         tokio::select! {
-            () = tokio::time::sleep(time) => Pause::Over,
-            () = stopped(&mut self.stop) => Pause::Interrupted,
+            () = tokio::time::sleep(time) => Pause::Elapsed,
+            () = aborted(&mut self.stop) => Pause::Interrupted,
         }
     }
 
     /// Returns GKE's work that makes a request fail so.
-    pub async fn work_in_the_way(&self, of: Api, error: &ApiError) -> Option<Work> {
-        control_plane_down::work_in_the_way(self.shared.api, self.shared.cluster, of, error).await
+    pub async fn blocking_work(&self, api: Api, error: &ApiError) -> Option<GkeWork> {
+        control_plane_down::blocking_work(self.shared.api, self.shared.cluster, api, error).await
     }
 
     /// A read, tried again where that helps; what is not there is `null`.
-    pub async fn look(&self, request: Request) -> Result<Value, ApiError> {
-        let mut since = Since::default();
+    pub async fn read_live(&self, request: Request) -> Result<Value, ApiError> {
+        let mut since = Stopwatch::default();
         loop {
             match retry::send(self.shared.api, request.clone(), Patience::Writing).await {
                 Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
                     return Ok(Value::Null);
                 }
-                Err(error) => match self.work_in_the_way(request.api, &error).await {
+                Err(error) => match self.blocking_work(request.api, &error).await {
                     Some(work) if since.elapsed() <= work.at_most => {
-                        tokio::time::sleep(control_plane_down::AGAIN).await;
+                        tokio::time::sleep(control_plane_down::RETRY_INTERVAL).await;
                     }
                     Some(_) | None => return Err(error),
                 },
@@ -436,8 +458,8 @@ impl<'a> Run<'a> {
 }
 
 /// Ends when something ends the apply early.
-async fn stopped(stop: &mut watch::Receiver<Stopped>) {
-    if stop.wait_for(|stop| *stop != Stopped::No).await.is_err() {
+async fn aborted(stop: &mut watch::Receiver<AbortCause>) {
+    if stop.wait_for(|stop| *stop != AbortCause::None).await.is_err() {
         // Nobody is left who could.
         std::future::pending::<()>().await;
     }

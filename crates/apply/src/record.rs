@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::Outcome;
 use crate::failure::failed;
-use crate::lock::{Lock, Missing, NotWritten, Unlocked};
+use crate::lock::{IfMissing, Lock, LockError, RecordWriteError};
 use kinds::kind::StopEffect;
 use live::record::{self, RecordContent, StoredRecord, applied_by, ensure_namespace, namespace_path};
 use live::retry::{self, Patience};
@@ -26,7 +26,7 @@ use plan::{Action, Change, Plan, disturbs};
 pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
 
 /// The shortest creation time that is worth a note.
-const WORTH_A_NOTE: Duration = Duration::from_secs(10);
+const SHORTEST_NOTED: Duration = Duration::from_secs(10);
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    pub fn of(outcome: &Outcome) -> Self {
+    pub fn from_outcome(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::Done,
             Outcome::Skipped { .. } | Outcome::Waits { .. } | Outcome::NotStarted => Self::Untouched,
@@ -56,11 +56,11 @@ pub struct RecordWriter<'a> {
     plan: &'a Plan,
     api: &'a dyn LiveApi,
     now: fn() -> jiff::Timestamp,
-    intent: OnceCell<Result<Option<Record>, Broken>>,
+    intent: OnceCell<Result<Option<Record>, IntentError>>,
     /// Checks that passed in this apply, and what it made that is made once.
     passed: Mutex<Passes>,
     /// Things that are created once, and whose request is under way or was lost.
-    begun: Mutex<BTreeSet<Identity>>,
+    creating: Mutex<BTreeSet<Identity>>,
     /// Things that did not get their machines by their first way in this apply.
     bought: Mutex<Vec<CapacityUsed>>,
     /// Further ConfigMaps that hold the record now.
@@ -71,56 +71,56 @@ pub struct RecordWriter<'a> {
     planned_under_lock: bool,
 }
 
-/// Why the intent could not be written, and the change that met it first.
-struct Broken {
-    met_by: Address,
-    why: NoIntent,
+/// The error of writing the intent, and the change that needed it first.
+struct IntentError {
+    failed_change: Address,
+    why: IntentFailure,
 }
 
-enum NoIntent {
-    Unlocked(Unlocked),
+enum IntentFailure {
+    Lock(LockError),
     /// Another apply recorded what it did after the plan was made.
-    Overtaken,
+    Stale,
 }
 
-/// Why the record does not say what the apply did.
+/// Errors of writing the outcome to the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotKept {
+pub enum RecordError {
     /// The lock is lost; to whom.
-    Lost(String),
+    LockLost(String),
     /// In words for the user.
     Failed(String),
 }
 
-impl std::fmt::Display for NotKept {
+impl std::fmt::Display for RecordError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost(who) => write!(f, "{who} took the stack's lock"),
+            Self::LockLost(who) => write!(f, "{who} took the stack's lock"),
             Self::Failed(why) => f.write_str(why),
         }
     }
 }
 
-impl From<NotWritten> for NotKept {
-    fn from(why: NotWritten) -> Self {
+impl From<RecordWriteError> for RecordError {
+    fn from(why: RecordWriteError) -> Self {
         match why {
-            NotWritten::Lost(who) => Self::Lost(who),
-            NotWritten::Failed(error) => error.into(),
+            RecordWriteError::LockLost(who) => Self::LockLost(who),
+            RecordWriteError::Failed(error) => error.into(),
         }
     }
 }
 
-impl From<ApiError> for NotKept {
+impl From<ApiError> for RecordError {
     fn from(error: ApiError) -> Self {
         Self::Failed(error.with_remedy())
     }
 }
 
-impl From<Unlocked> for NotKept {
-    fn from(why: Unlocked) -> Self {
+impl From<LockError> for RecordError {
+    fn from(why: LockError) -> Self {
         match why {
-            Unlocked::Held(who) => Self::Lost(who),
-            Unlocked::Cannot(why) => Self::Failed(why),
+            LockError::HeldByOther(who) => Self::LockLost(who),
+            LockError::Failed(why) => Self::Failed(why),
         }
     }
 }
@@ -142,7 +142,7 @@ impl<'a> RecordWriter<'a> {
             now,
             intent: OnceCell::new(),
             passed: Mutex::default(),
-            begun: Mutex::default(),
+            creating: Mutex::default(),
             bought: Mutex::default(),
             parts: Mutex::default(),
             planned_under_lock: lock.as_ref().is_none_or(|lock| lock.is_held()),
@@ -159,44 +159,47 @@ impl<'a> RecordWriter<'a> {
             return Ok(());
         }
         let write = || async {
-            let broken = |why: NoIntent| Broken { met_by: change.clone(), why };
-            let unlocked = |why: Unlocked| broken(NoIntent::Unlocked(why));
+            let broken = |why: IntentFailure| IntentError { failed_change: change.clone(), why };
+            let unlocked = |why: LockError| broken(IntentFailure::Lock(why));
             if let Some(lock) = &self.lock {
-                lock.take(Missing::Make).await.map_err(unlocked)?;
+                lock.take(IfMissing::Create).await.map_err(unlocked)?;
             }
-            let old = self.old(Patience::Writing).await.map_err(|why| unlocked(Unlocked::Cannot(why)))?;
+            let old =
+                self.read_record(Patience::Writing).await.map_err(|why| unlocked(LockError::Failed(why)))?;
             if old.is_some() && !self.planned_under_lock {
-                return Err(broken(NoIntent::Overtaken));
+                return Err(broken(IntentFailure::Stale));
             }
             let mut record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
-            self.with_ways(&mut record, old.as_ref(), None).await;
+            self.add_purchases(&mut record, old.as_ref(), None).await;
             self.write(&record, Patience::Writing).await.map_err(|why| match why {
-                NotWritten::Lost(who) => unlocked(Unlocked::Held(who)),
-                NotWritten::Failed(error) => unlocked(Unlocked::Cannot(error.with_remedy())),
+                RecordWriteError::LockLost(who) => unlocked(LockError::HeldByOther(who)),
+                RecordWriteError::Failed(error) => unlocked(LockError::Failed(error.with_remedy())),
             })?;
             Ok(old)
         };
         match self.intent.get_or_init(write).await {
             Ok(_) => Ok(()),
-            Err(Broken { met_by, why }) if met_by == change => Err(match why {
-                NoIntent::Unlocked(Unlocked::Held(who)) => {
+            Err(IntentError { failed_change, why }) if failed_change == change => Err(match why {
+                IntentFailure::Lock(LockError::HeldByOther(who)) => {
                     let message = format!("another apply of this stack is running: {who}");
                     let help = "nothing was written to the cluster; wait until it finishes, then apply again";
                     failed(Code::Locked, message, Some(help))
                 }
-                NoIntent::Unlocked(Unlocked::Cannot(why)) => {
+                IntentFailure::Lock(LockError::Failed(why)) => {
                     let message =
                         format!("the record of this apply cannot be written before its first change: {why}");
                     let help = "nothing was written to the cluster; fix the cause, then apply again";
                     failed(Code::RecordNotWritten, message, Some(help))
                 }
-                NoIntent::Overtaken => {
+                IntentFailure::Stale => {
                     let message = "another apply of this stack wrote the record after this plan was made";
                     let help = "nothing was written to the cluster; plan again, then apply";
                     failed(Code::Stale, message, Some(help))
                 }
             }),
-            Err(Broken { met_by, .. }) => Err(Outcome::Skipped { because: met_by.clone() }),
+            Err(IntentError { failed_change, .. }) => {
+                Err(Outcome::Skipped { because: failed_change.clone() })
+            }
         }
     }
 
@@ -205,12 +208,12 @@ impl<'a> RecordWriter<'a> {
     ///
     /// # Errors
     /// In words for the user; the pass still counts for this apply.
-    pub async fn passed(&self, thing: &Identity, digest: &str) -> Result<(), String> {
+    pub async fn note_pass(&self, thing: &Identity, digest: &str) -> Result<(), String> {
         // Held while writing, so that the last write holds all passes.
         let mut passes = self.passed.lock().await;
         passes.insert(thing.clone(), digest.to_owned());
-        self.begun.lock().await.remove(thing);
-        self.note(&passes).await
+        self.creating.lock().await.remove(thing);
+        self.update_intent(&passes).await
     }
 
     /// Notes that a thing that is made once is about to be made: when this process dies now, nobody knows whether it
@@ -218,24 +221,28 @@ impl<'a> RecordWriter<'a> {
     ///
     /// # Errors
     /// In words for the user; then it must not be made.
-    pub async fn begins(&self, thing: &Identity) -> Result<(), String> {
+    pub async fn note_creation(&self, thing: &Identity) -> Result<(), String> {
         let passes = self.passed.lock().await;
-        if self.begun.lock().await.insert(thing.clone()) { self.note(&passes).await } else { Ok(()) }
+        if self.creating.lock().await.insert(thing.clone()) {
+            self.update_intent(&passes).await
+        } else {
+            Ok(())
+        }
     }
 
-    /// Takes back that a thing is about to be made: it was refused, and nothing was made.
-    pub async fn begins_not(&self, thing: &Identity) {
-        self.begun.lock().await.remove(thing);
+    /// Removes the note that a thing is about to be created: it was refused, and nothing was created.
+    pub async fn drop_creation(&self, thing: &Identity) {
+        self.creating.lock().await.remove(thing);
     }
 
-    /// Notes the way that led to a thing, and those before it; it is written with the outcome.
-    pub async fn bought(&self, thing: &Identity, way: &str, tried: Vec<Tried>) {
+    /// Notes the capacity option that a thing got its machines by, and those tried before; it is written with the outcome.
+    pub async fn note_purchase(&self, thing: &Identity, way: &str, tried: Vec<Tried>) {
         let bought = CapacityUsed { identity: thing.clone(), option: way.to_owned(), tried };
         self.bought.lock().await.push(bought);
     }
 
-    /// Adds how machines were had: what is new of it, and what holds of before.
-    async fn with_ways(&self, record: &mut Record, old: Option<&Record>, outcomes: Option<&Outcomes>) {
+    /// Adds the capacity options of this apply to the record, and those of before that still hold.
+    async fn add_purchases(&self, record: &mut Record, old: Option<&Record>, outcomes: Option<&Outcomes>) {
         let new = self.bought.lock().await.clone();
         for bought in &new {
             let ways = self.plan.capacity_options.iter().find(|ladder| ladder.identity == bought.identity);
@@ -245,7 +252,7 @@ impl<'a> RecordWriter<'a> {
                 entry.set = way.body.clone();
             }
         }
-        let anew = |thing: &Identity| {
+        let is_recreated = |thing: &Identity| {
             let changes = self.plan.changes.iter().enumerate();
             let mut made = changes.filter(|(_, change)| &change.identity == thing && change.action.makes());
             made.any(|(place, _)| {
@@ -254,27 +261,29 @@ impl<'a> RecordWriter<'a> {
         };
         let holds = |bought: &&CapacityUsed| {
             let is_there = record.inventory.iter().any(|entry| entry.identity == bought.identity);
-            is_there && !anew(&bought.identity) && !new.iter().any(|other| other.identity == bought.identity)
+            is_there
+                && !is_recreated(&bought.identity)
+                && !new.iter().any(|other| other.identity == bought.identity)
         };
         let old = old.map(|record| record.capacity_used.as_slice()).unwrap_or_default();
         record.capacity_used = old.iter().filter(holds).chain(&new).cloned().collect();
     }
 
-    async fn note(&self, passes: &Passes) -> Result<(), String> {
+    async fn update_intent(&self, passes: &Passes) -> Result<(), String> {
         let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
-        let begun = self.begun.lock().await.clone();
+        let begun = self.creating.lock().await.clone();
         let mut record = self.record(old.as_ref(), Phase::Intent { passes });
         record.begun.extend(begun);
-        self.with_ways(&mut record, old.as_ref(), None).await;
+        self.add_purchases(&mut record, old.as_ref(), None).await;
         let written = self.write(&record, Patience::Reading).await;
-        written.map_err(|why| NotKept::from(why).to_string())
+        written.map_err(|why| RecordError::from(why).to_string())
     }
 
     /// Writes what the apply did; deletes the record when nothing of the stack is left.
     ///
     /// # Errors
     /// The intent stays, which names all that may be there.
-    pub async fn outcome(&self, outcomes: &Outcomes, passes: &Passes) -> Result<(), NotKept> {
+    pub async fn outcome(&self, outcomes: &Outcomes, passes: &Passes) -> Result<(), RecordError> {
         if !keeps_record(self.plan) {
             return Ok(());
         }
@@ -282,17 +291,17 @@ impl<'a> RecordWriter<'a> {
             Some(Ok(old)) => old.clone(),
             // The intent's own failure has been told.
             Some(Err(_)) => return Ok(()),
-            None if can_reach(self.plan, outcomes) => {
+            None if has_cluster(self.plan, outcomes) => {
                 if let Some(lock) = &self.lock {
-                    lock.take(Missing::Make).await?;
+                    lock.take(IfMissing::Create).await?;
                 }
-                self.old(Patience::Reading).await.map_err(NotKept::Failed)?
+                self.read_record(Patience::Reading).await.map_err(RecordError::Failed)?
             }
             None => return Ok(()),
         };
         let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, passes });
-        record.begun.extend(self.begun.lock().await.clone());
-        self.with_ways(&mut record, old.as_ref(), Some(outcomes)).await;
+        record.begun.extend(self.creating.lock().await.clone());
+        self.add_purchases(&mut record, old.as_ref(), Some(outcomes)).await;
         if record.inventory.is_empty() && record.passes.is_empty() && record.stopped.is_empty() {
             self.remove().await
         } else {
@@ -305,7 +314,7 @@ impl<'a> RecordWriter<'a> {
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
         let changes: BTreeMap<&Identity, &Change> =
             self.plan.changes.iter().rev().map(|change| (&change.identity, change)).collect();
-        let begun = self.begun_before(old, &changes);
+        let begun = self.creation_begun(old, &changes);
         let done = match &phase {
             Phase::Intent { .. } => false,
             Phase::Outcome { outcomes, .. } => {
@@ -316,13 +325,14 @@ impl<'a> RecordWriter<'a> {
         let starting = self.starting(&phase);
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
-                let known = carried(self.plan, old_passes, passes, |_| Progress::Open);
+                let known = remaining_passes(self.plan, old_passes, passes, |_| Progress::Open);
                 let left = inventory(self.plan, before, |_| Progress::Open);
-                (true, timed(left, before, &BTreeMap::new()), known)
+                (true, with_durations(left, before, &BTreeMap::new()), known)
             }
             Phase::Outcome { outcomes, passes } => {
-                let left = self.left(before, outcomes, &changes);
-                let passes = carried(self.plan, old_passes, passes, |change| progress(outcomes, change));
+                let left = self.remaining(before, outcomes, &changes);
+                let passes =
+                    remaining_passes(self.plan, old_passes, passes, |change| progress(outcomes, change));
                 // A stack of which nothing is left, and that is made again, is another one.
                 let over = self.plan.partial.is_none() && left.is_empty();
                 (false, left, if over { Passes::new() } else { passes })
@@ -367,8 +377,8 @@ impl<'a> RecordWriter<'a> {
         starting.filter(|thing| !is_there(thing)).cloned().collect()
     }
 
-    /// Returns things that are created once, and may have been. Live ones were, and those created now are noted again.
-    fn begun_before(
+    /// Returns things that are created once and may have been already. Live ones were, and those created now are noted again.
+    fn creation_begun(
         &self,
         old: Option<&Record>,
         changes: &BTreeMap<&Identity, &Change>,
@@ -380,14 +390,14 @@ impl<'a> RecordWriter<'a> {
         let mut begun: BTreeSet<Identity> =
             old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
         if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
-            begun.extend(unknown(self.plan));
+            begun.extend(left_out_once(self.plan));
         }
         begun
     }
 
     /// Returns what exists after the apply. A thing that the plan read and that is neither live nor wanted was not deleted by
     /// this apply. What the plan did not read may be live.
-    fn left(
+    fn remaining(
         &self,
         before: &[Entry],
         outcomes: &Outcomes,
@@ -402,11 +412,11 @@ impl<'a> RecordWriter<'a> {
                 || changes.contains_key(&entry.identity)
                 || pods.contains(&entry.identity)
         });
-        timed(left, before, &took(self.plan, outcomes))
+        with_durations(left, before, &durations(self.plan, outcomes))
     }
 
-    /// The record before this apply.
-    async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
+    /// Reads the record as it was before this apply.
+    async fn read_record(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
         let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.with_remedy())?;
         let StoredRecord::Record(stored) = found else { return Ok(None) };
@@ -425,7 +435,7 @@ impl<'a> RecordWriter<'a> {
 
     /// The first ConfigMap comes last: it is what makes the others count. Whoever lost the lock cannot write it, and
     /// deletes no part.
-    async fn write(&self, record: &Record, patience: Patience) -> Result<(), NotWritten> {
+    async fn write(&self, record: &Record, patience: Patience) -> Result<(), RecordWriteError> {
         let mut held = self.parts.lock().await;
         let packed = record::pack(record);
         let count = packed.len();
@@ -434,7 +444,7 @@ impl<'a> RecordWriter<'a> {
                 Some(lock) if number == count => lock.write(config_map, patience).await?,
                 Some(_) | None => {
                     let written = self.write_one(place, config_map, patience).await;
-                    written.map_err(NotWritten::Failed)?;
+                    written.map_err(RecordWriteError::Failed)?;
                 }
             }
         }
@@ -469,13 +479,13 @@ impl<'a> RecordWriter<'a> {
     /// Deletes the record, and the namespace when we made it and nothing else is in it. The namespace goes first, while the
     /// lock is held: from then on nothing is made in it, so that no other apply's lock can go along. Everything goes by its
     /// uid, as an answer may be lost and another apply may have made its own record before the request is sent again.
-    async fn remove(&self) -> Result<(), NotKept> {
+    async fn remove(&self) -> Result<(), RecordError> {
         let place = Record::object(&self.plan.owner.stack);
         let parts = self.parts_by_uid(&place).await?;
         if let Some(lock) = &self.lock {
-            lock.may_go();
+            lock.expect_deletion();
         }
-        if let Some(uid) = self.alone(&place).await? {
+        if let Some(uid) = self.removable_namespace(&place).await? {
             self.delete(namespace_path(), Some(uid)).await?;
         }
         match &self.lock {
@@ -504,8 +514,8 @@ impl<'a> RecordWriter<'a> {
         Ok(parts.map(|(name, uid)| (ObjectId { name, ..place.clone() }, uid)).collect())
     }
 
-    /// The uid of the namespace of records when it is ours and holds this record alone.
-    async fn alone(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
+    /// Returns the uid of the namespace of records if this program created it and it holds this record alone.
+    async fn removable_namespace(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
         let stack = &self.plan.owner.stack;
         let own = |object: &ObjectId| {
             object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
@@ -545,7 +555,7 @@ pub(crate) fn keeps_record(plan: &Plan) -> bool {
 }
 
 /// Returns true if there is a cluster to write the outcome into.
-fn can_reach(plan: &Plan, outcomes: &Outcomes) -> bool {
+fn has_cluster(plan: &Plan, outcomes: &Outcomes) -> bool {
     match cluster_change(plan) {
         Some((place, Change { action: Action::Create | Action::Replace, .. })) => {
             progress(outcomes, place) == Progress::Done
@@ -555,25 +565,25 @@ fn can_reach(plan: &Plan, outcomes: &Outcomes) -> bool {
 }
 
 fn progress(outcomes: &Outcomes, change: usize) -> Progress {
-    outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::of(outcome))
+    outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::from_outcome(outcome))
 }
 
-/// How long it took to make what was made, where it took so long that one would ask.
-fn took<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
+/// Returns how long things took to be created, if that is long enough to be noted.
+fn durations<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
     let made = plan
         .changes
         .iter()
         .enumerate()
         .filter(|(place, change)| change.action.makes() && progress(outcomes, *place) == Progress::Done);
     let took = made.filter_map(|(place, change)| {
-        let (_, took) = outcomes.get(&place).filter(|(_, took)| *took >= WORTH_A_NOTE)?;
+        let (_, took) = outcomes.get(&place).filter(|(_, took)| *took >= SHORTEST_NOTED)?;
         Some((&change.identity, u32::try_from(took.as_secs()).ok()?))
     });
     took.collect()
 }
 
-/// The entries with how long their things took to be made, now or earlier.
-fn timed(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>) -> Vec<Entry> {
+/// Returns the entries with how long their things took to be created, now or earlier.
+fn with_durations(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>) -> Vec<Entry> {
     let earlier: BTreeMap<&Identity, u32> =
         before.iter().filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
     let known = |thing: &Identity| took.get(thing).or_else(|| earlier.get(thing)).copied();
@@ -603,23 +613,28 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
             None => desired.get(identity).map(|resource| {
                 let old = before.iter().find(|entry| entry.identity == *identity);
                 let halted = plan.stop_state.stopped.contains_key(identity) && !action.makes();
-                let set = old.filter(|_| halted).and_then(|old| emptied(resource, &old.set));
+                let set = old.filter(|_| halted).and_then(|old| stopped_fields(resource, &old.set));
                 let entry = entry(resource);
                 Entry { ready: Some(ready), set: set.unwrap_or(entry.set), ..entry }
             }),
         };
-        note(&mut entries, change, progress, wanted);
+        update_entries(&mut entries, change, progress, wanted);
     }
     for (address, object) in plan.partial.iter().flat_map(|partial| &partial.unrecorded) {
         let identity = Identity::Object(object.clone());
-        let left = bare(address, &identity, kinds::kubernetes::object::kind_of(object));
+        let left = entry_without_fields(address, &identity, kinds::kubernetes::object::kind_of(object));
         entries.entry(identity).or_insert(Entry { ready: Some(false), ..left });
     }
     entries.into_values().collect()
 }
 
-/// Notes what a change has come to; `wanted` is what it makes, or the pod that it runs.
-fn note(entries: &mut BTreeMap<Identity, Entry>, change: &Change, progress: Progress, wanted: Option<Entry>) {
+/// Updates the entries by the progress of a change; `wanted` is the thing that it creates, or the pod that it runs.
+fn update_entries(
+    entries: &mut BTreeMap<Identity, Entry>,
+    change: &Change,
+    progress: Progress,
+    wanted: Option<Entry>,
+) {
     let Change { identity, action, .. } = change;
     match (action, progress) {
         (Action::Delete | Action::Forget, Progress::Done) => {
@@ -634,12 +649,12 @@ fn note(entries: &mut BTreeMap<Identity, Entry>, change: &Change, progress: Prog
         }
         // It may be there still, and no record may have named it before: the last one may be lost.
         (Action::Delete | Action::Forget, Progress::Open | Progress::Untouched) if !change.foreign => {
-            entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+            entries.entry(identity.clone()).or_insert_with(|| change_entry(change));
         }
         (_, Progress::Untouched) | (Action::Delete | Action::Forget, _) => {}
         (Action::Keep, Progress::Done) if wanted.is_none() => {
             // It stays for others, and is still what this stack has made.
-            entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+            entries.entry(identity.clone()).or_insert_with(|| change_entry(change));
         }
         (_, Progress::Done) => {
             entries.extend(wanted.map(|entry| (identity.clone(), entry)));
@@ -647,7 +662,7 @@ fn note(entries: &mut BTreeMap<Identity, Entry>, change: &Change, progress: Prog
         (_, Progress::Open) => {
             let Some(mut entry) = wanted else { return };
             if let Some(old) = entries.get(identity) {
-                entry.set = united(&old.set, entry.set);
+                entry.set = merged(&old.set, entry.set);
             }
             entries.insert(identity.clone(), entry);
         }
@@ -662,17 +677,17 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
         let wanted = desired.get(&change.identity)?;
         let pod = Some(kinds::kubernetes::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::kubernetes::check::address_of(&change.address, &pod);
-        Some((place, bare(&address, &Identity::Object(pod), KindId::Object)))
+        Some((place, entry_without_fields(&address, &Identity::Object(pod), KindId::Object)))
     });
     pods.collect()
 }
 
-fn of_change(change: &Change) -> Entry {
-    bare(&change.address, &change.identity, change.kind)
+fn change_entry(change: &Change) -> Entry {
+    entry_without_fields(&change.address, &change.identity, change.kind)
 }
 
-/// The entry of something of which no more is known.
-fn bare(address: &Address, identity: &Identity, kind: KindId) -> Entry {
+/// Returns the entry of a thing without the fields that were set.
+fn entry_without_fields(address: &Address, identity: &Identity, kind: KindId) -> Entry {
     let (address, identity) = (address.clone(), identity.clone());
     Entry { address, identity, kind: kind.into(), set: Value::Null, ready: None, took: None }
 }
@@ -684,11 +699,11 @@ fn entry(resource: &Resource) -> Entry {
         Identity::Cluster(_) | Identity::NodePool { .. } => body.clone(),
         Identity::Object(_) | Identity::Check(_) => Value::Null,
     };
-    Entry { set, ..bare(address, identity, *kind) }
+    Entry { set, ..entry_without_fields(address, identity, *kind) }
 }
 
 /// Returns the fields last set on a pool whose nodes are taken away: as before, as edits of what is stopped wait.
-fn emptied(resource: &Resource, set: &Value) -> Option<Value> {
+fn stopped_fields(resource: &Resource, set: &Value) -> Option<Value> {
     let StopEffect::Empties(empty) = kinds::of(resource.kind).stop_effect else { return None };
     let mut set = Some(set.clone()).filter(Value::is_object)?;
     empty(&mut set);
@@ -713,12 +728,12 @@ fn host_names(body: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Returns what may have been set when it is not known which of two was: the new values and what only the old has.
-fn united(old: &Value, new: Value) -> Value {
+fn merged(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(mut new)) => {
             for (key, before) in old {
                 let after = match new.remove(key) {
-                    Some(after) => united(before, after),
+                    Some(after) => merged(before, after),
                     None => before.clone(),
                 };
                 new.insert(key.clone(), after);
@@ -736,18 +751,18 @@ fn united(old: &Value, new: Value) -> Value {
 }
 
 /// Returns things created once that a plan leaves out: where the record is lost, the next one does not know of them.
-fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
+fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     let left_out =
         move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
     let once = plan.desired.iter().filter(|wanted| matches!(wanted.life, Life::Once { .. }));
     once.filter(left_out).map(|wanted| wanted.identity.clone())
 }
 
-/// Passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
+/// Returns passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
 /// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
-fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> Progress) -> Passes {
-    let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
-    let mut passes = if anew { Passes::new() } else { old };
+fn remaining_passes(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> Progress) -> Passes {
+    let is_recreated = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
+    let mut passes = if is_recreated { Passes::new() } else { old };
     let desired = by_identity(&plan.desired);
     let is_check = |wanted: &&Resource| matches!(wanted.identity, Identity::Check(_));
     let checks: Vec<&Resource> = plan.desired.iter().filter(is_check).collect();

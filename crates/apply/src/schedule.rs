@@ -26,28 +26,28 @@ enum State {
     Failed,
     /// It was not started because another (the place in the list) did not succeed.
     Skipped,
-    /// It was left in the middle.
-    Left,
+    /// It was interrupted.
+    Interrupted,
 }
 
 /// The order within a queue: the heaviest chain first, then the order of the plan.
-type Turn = (Reverse<u32>, usize);
+type QueueEntry = (Reverse<u32>, usize);
 
-/// Changes that may start as soon as their lane has room.
+/// Changes that may start as soon as their lane is free.
 #[derive(Debug, Default)]
 struct Ready<'a> {
-    objects: BTreeSet<Turn>,
-    /// Changes that wait for others to finish their work. They need no room: they must not hold up the rest for hours.
-    idle: BTreeSet<Turn>,
-    cluster: BTreeSet<Turn>,
+    objects: BTreeSet<QueueEntry>,
+    /// Changes that wait for others to finish their work. They occupy no lane: they must not hold up the rest for hours.
+    idle: BTreeSet<QueueEntry>,
+    cluster: BTreeSet<QueueEntry>,
     pools: BTreeMap<&'a str, Pool>,
     /// The first of every pool on which nothing runs.
-    heads: BTreeSet<Turn>,
+    heads: BTreeSet<QueueEntry>,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
-    ready: BTreeSet<Turn>,
+    ready: BTreeSet<QueueEntry>,
     is_busy: bool,
 }
 
@@ -65,55 +65,57 @@ struct Running {
 pub struct Scheduler<'a> {
     changes: &'a [Change],
     states: Vec<State>,
-    /// How many that each one follows are not done.
-    open: Vec<usize>,
+    /// How many predecessors of each one are not done.
+    open_predecessors: Vec<usize>,
     followers: Vec<Vec<usize>>,
     weights: Vec<u32>,
     ready: Ready<'a>,
     running: Running,
-    wide: usize,
+    parallelism: usize,
     /// Edges and queue entries looked at so far.
     #[cfg(test)]
-    looks: usize,
+    visits: usize,
 }
 
 impl<'a> Scheduler<'a> {
-    /// Nothing is started; what has no steps counts as done. `wide`: Kubernetes changes at once.
-    pub fn new(changes: &'a [Change], barriers: &'a [Barrier], wide: usize) -> Self {
+    /// Nothing is started; what has no steps counts as done. `parallelism`: Kubernetes changes at once.
+    pub fn new(changes: &'a [Change], barriers: &'a [Barrier], parallelism: usize) -> Self {
         let all = changes.iter().map(|change| &change.depends_on);
         let all: Vec<&Vec<usize>> = all.chain(barriers.iter().map(|barrier| &barrier.depends_on)).collect();
         let mut followers = vec![Vec::new(); all.len()];
-        for (place, depends_on) in all.iter().enumerate() {
+        for (index, depends_on) in all.iter().enumerate() {
             for before in *depends_on {
                 if let Some(followers) = followers.get_mut(*before) {
-                    followers.push(place);
+                    followers.push(index);
                 }
             }
         }
-        let own = |place: usize| changes.get(place).map_or(0, weight);
+        let own = |index: usize| changes.get(index).map_or(0, weight);
         let weights = weights(own, &all, &followers);
-        let done = |place: usize| changes.get(place).is_some_and(|change| !runs(change));
+        let done = |index: usize| changes.get(index).is_some_and(|change| !has_work(change));
         let states: Vec<State> =
-            (0..all.len()).map(|place| if done(place) { State::Done } else { State::Waiting }).collect();
+            (0..all.len()).map(|index| if done(index) { State::Done } else { State::Waiting }).collect();
         // What names nothing in the plan is never done.
         let is_open = |before: &&usize| states.get(**before) != Some(&State::Done);
-        let open = all.iter().map(|depends_on| depends_on.iter().filter(is_open).count()).collect();
+        let open_predecessors = all.iter().map(|depends_on| depends_on.iter().filter(is_open).count()).collect();
         let mut scheduler = Self {
             changes,
             states,
-            open,
+            open_predecessors,
             followers,
             weights,
             ready: Ready::default(),
             running: Running::default(),
-            wide: wide.max(1),
+            parallelism: parallelism.max(1),
             #[cfg(test)]
-            looks: all.iter().map(|depends_on| 1 + depends_on.len()).sum(),
+            visits: all.iter().map(|depends_on| 1 + depends_on.len()).sum(),
         };
-        let free = |place: &usize| scheduler.states[*place] == State::Waiting && scheduler.open[*place] == 0;
-        for place in (0..all.len()).filter(free).collect::<Vec<usize>>() {
-            if let Some(barrier) = scheduler.enter(place) {
-                scheduler.cleared_by(barrier);
+        let free = |index: &usize| {
+            scheduler.states[*index] == State::Waiting && scheduler.open_predecessors[*index] == 0
+        };
+        for index in (0..all.len()).filter(free).collect::<Vec<usize>>() {
+            if let Some(barrier) = scheduler.enqueue(index) {
+                scheduler.release_followers(barrier);
             }
         }
         scheduler
@@ -121,29 +123,29 @@ impl<'a> Scheduler<'a> {
 
     /// The changes that start now, heaviest chain first; they count as running from here on.
     pub fn start(&mut self) -> Vec<usize> {
-        let mut started: Vec<Turn> = std::mem::take(&mut self.ready.idle).into_iter().collect();
-        while self.running.objects < self.wide {
-            let Some(turn) = self.ready.objects.pop_first() else { break };
+        let mut started: Vec<QueueEntry> = std::mem::take(&mut self.ready.idle).into_iter().collect();
+        while self.running.objects < self.parallelism {
+            let Some(entry) = self.ready.objects.pop_first() else { break };
             self.running.objects += 1;
-            started.push(turn);
+            started.push(entry);
         }
-        while let Some(turn) = self.next_of_gke() {
-            started.push(turn);
+        while let Some(entry) = self.next_gke_change() {
+            started.push(entry);
         }
         started.sort_unstable();
-        let started: Vec<usize> = started.into_iter().map(|(_, place)| place).collect();
-        for place in &started {
-            self.states[*place] = State::Running;
+        let started: Vec<usize> = started.into_iter().map(|(_, index)| index).collect();
+        for index in &started {
+            self.states[*index] = State::Running;
         }
         #[cfg(test)]
         {
-            self.looks += 1 + started.len();
+            self.visits += 1 + started.len();
         }
         started
     }
 
     /// A cluster changes alone; pools side by side, each of them once at a time.
-    fn next_of_gke(&mut self) -> Option<Turn> {
+    fn next_gke_change(&mut self) -> Option<QueueEntry> {
         let Self { changes, ready, running, .. } = self;
         if running.cluster {
             return None;
@@ -154,39 +156,39 @@ impl<'a> Scheduler<'a> {
             running.cluster = true;
             return ready.cluster.pop_first();
         }
-        let turn = pool?;
-        ready.heads.remove(&turn);
-        if let Lane::Pool(name) = &changes[turn.1].lane {
+        let entry = pool?;
+        ready.heads.remove(&entry);
+        if let Lane::Pool(name) = &changes[entry.1].lane {
             let pool = ready.pools.entry(name).or_default();
-            pool.ready.remove(&turn);
+            pool.ready.remove(&entry);
             pool.is_busy = true;
         }
         running.pools += 1;
-        Some(turn)
+        Some(entry)
     }
 
     /// Marks a running change as done.
     pub fn done(&mut self, change: usize) {
-        self.ends(change, State::Done);
-        self.cleared_by(change);
+        self.end(change, State::Done);
+        self.release_followers(change);
     }
 
     /// A running change did not succeed: its followers, near and far, are skipped and named.
     pub fn failed(&mut self, change: usize) -> Vec<usize> {
-        self.ends(change, State::Failed);
+        self.end(change, State::Failed);
         let mut lost = vec![change];
         let mut skipped = Vec::new();
-        while let Some(place) = lost.pop() {
-            for at in 0..self.followers[place].len() {
-                let follower = self.followers[place][at];
+        while let Some(index) = lost.pop() {
+            for position in 0..self.followers[index].len() {
+                let follower = self.followers[index][position];
                 #[cfg(test)]
                 {
-                    self.looks += 1;
+                    self.visits += 1;
                 }
                 if self.states[follower] == State::Waiting {
                     self.states[follower] = State::Skipped;
                     lost.push(follower);
-                    skipped.extend(Some(follower).filter(|place| *place < self.changes.len()));
+                    skipped.extend(Some(follower).filter(|index| *index < self.changes.len()));
                 }
             }
         }
@@ -194,9 +196,9 @@ impl<'a> Scheduler<'a> {
         skipped
     }
 
-    /// Marks a running change as left in the middle by an interruption.
-    pub fn left(&mut self, change: usize) {
-        self.ends(change, State::Left);
+    /// Marks a running change as interrupted.
+    pub fn interrupted(&mut self, change: usize) {
+        self.end(change, State::Interrupted);
     }
 
     /// Changes that were never started.
@@ -213,10 +215,10 @@ impl<'a> Scheduler<'a> {
         (0..self.changes.len()).filter(|change| self.states[*change] == state).collect()
     }
 
-    /// Gives back the room that a running change had in its lane.
-    fn ends(&mut self, place: usize, state: State) {
-        let ran = std::mem::replace(&mut self.states[place], state) == State::Running;
-        let change = &self.changes[place];
+    /// Frees the lane of a change that ran.
+    fn end(&mut self, index: usize, state: State) {
+        let ran = std::mem::replace(&mut self.states[index], state) == State::Running;
+        let change = &self.changes[index];
         match &change.lane {
             _ if !ran => {}
             Lane::Cluster => self.running.cluster = false,
@@ -232,44 +234,44 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Counts one open change less for all followers of a finished change.
-    fn cleared_by(&mut self, place: usize) {
-        let mut done = vec![place];
-        while let Some(place) = done.pop() {
-            for at in 0..self.followers[place].len() {
-                let follower = self.followers[place][at];
-                self.open[follower] -= 1;
+    fn release_followers(&mut self, index: usize) {
+        let mut done = vec![index];
+        while let Some(index) = done.pop() {
+            for position in 0..self.followers[index].len() {
+                let follower = self.followers[index][position];
+                self.open_predecessors[follower] -= 1;
                 #[cfg(test)]
                 {
-                    self.looks += 1;
+                    self.visits += 1;
                 }
-                if self.open[follower] == 0 && self.states[follower] == State::Waiting {
-                    done.extend(self.enter(follower));
+                if self.open_predecessors[follower] == 0 && self.states[follower] == State::Waiting {
+                    done.extend(self.enqueue(follower));
                 }
             }
         }
     }
 
     /// Puts a change into the queue of its lane. A barrier has nothing to do: it is done, and given back.
-    fn enter(&mut self, place: usize) -> Option<usize> {
-        let Some(change) = self.changes.get(place) else {
-            self.states[place] = State::Done;
-            return Some(place);
+    fn enqueue(&mut self, index: usize) -> Option<usize> {
+        let Some(change) = self.changes.get(index) else {
+            self.states[index] = State::Done;
+            return Some(index);
         };
-        let turn = (Reverse(self.weights[place]), place);
+        let entry = (Reverse(self.weights[index]), index);
         let ready = &mut self.ready;
         match &change.lane {
-            Lane::Cluster => ready.cluster.insert(turn),
-            Lane::Kubernetes if waits_for_idle(change) => ready.idle.insert(turn),
-            Lane::Kubernetes => ready.objects.insert(turn),
+            Lane::Cluster => ready.cluster.insert(entry),
+            Lane::Kubernetes if waits_for_idle(change) => ready.idle.insert(entry),
+            Lane::Kubernetes => ready.objects.insert(entry),
             Lane::Pool(name) => {
                 let pool = ready.pools.entry(name).or_default();
                 if !pool.is_busy {
                     if let Some(first) = pool.ready.first() {
                         ready.heads.remove(first);
                     }
-                    ready.heads.insert(pool.ready.first().map_or(turn, |first| turn.min(*first)));
+                    ready.heads.insert(pool.ready.first().map_or(entry, |first| entry.min(*first)));
                 }
-                pool.ready.insert(turn)
+                pool.ready.insert(entry)
             }
         };
         None
@@ -277,7 +279,7 @@ impl<'a> Scheduler<'a> {
 }
 
 /// Returns true if there is anything to do for a change. What is kept may still be waited for.
-pub fn runs(change: &Change) -> bool {
+pub fn has_work(change: &Change) -> bool {
     !change.steps.is_empty() || change.action != Action::Keep
 }
 
@@ -288,7 +290,7 @@ fn waits_for_idle(change: &Change) -> bool {
 
 /// GKE takes minutes where Kubernetes takes seconds.
 fn weight(change: &Change) -> u32 {
-    match (runs(change), &change.lane) {
+    match (has_work(change), &change.lane) {
         (false, _) => 0,
         (true, Lane::Cluster | Lane::Pool(_)) => 100,
         (true, Lane::Kubernetes) => 1,
@@ -300,11 +302,11 @@ fn weight(change: &Change) -> u32 {
 fn weights(own: impl Fn(usize) -> u32, depends_on: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
     let mut weights = vec![0; depends_on.len()];
     let mut open: Vec<usize> = followers.iter().map(Vec::len).collect();
-    let mut last: Vec<usize> = (0..depends_on.len()).filter(|place| open[*place] == 0).collect();
-    while let Some(place) = last.pop() {
-        let longest = followers[place].iter().map(|follower| weights[*follower]).max();
-        weights[place] = own(place).saturating_add(longest.unwrap_or(0));
-        for before in depends_on[place].iter().filter(|before| **before < depends_on.len()) {
+    let mut last: Vec<usize> = (0..depends_on.len()).filter(|index| open[*index] == 0).collect();
+    while let Some(index) = last.pop() {
+        let longest = followers[index].iter().map(|follower| weights[*follower]).max();
+        weights[index] = own(index).saturating_add(longest.unwrap_or(0));
+        for before in depends_on[index].iter().filter(|before| **before < depends_on.len()) {
             open[*before] -= 1;
             if open[*before] == 0 {
                 last.push(*before);

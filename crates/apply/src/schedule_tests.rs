@@ -46,9 +46,9 @@ fn lanes_limit_what_runs_at_once() {
         (&["a C", "b C", "c P:a", "d K"], 64, &[0, 3]),
         (&["a K", "b K", "c K"], 2, &[0, 1]),
     ];
-    for (names, wide, started) in rows {
+    for (names, parallelism, started) in rows {
         let changes = changes(names);
-        assert_eq!(Scheduler::new(&changes, &[], *wide).start(), *started, "{names:?}");
+        assert_eq!(Scheduler::new(&changes, &[], *parallelism).start(), *started, "{names:?}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_failure_skips_its_followers_and_nothing_else() {
     assert_eq!(scheduler.failed(0), [1, 2]);
     scheduler.done(3);
     assert_eq!(scheduler.start(), [4]);
-    scheduler.left(4);
+    scheduler.interrupted(4);
     assert!(scheduler.start().is_empty() && scheduler.running().is_empty());
 }
 
@@ -121,11 +121,11 @@ struct Plain<'a> {
     depends_on: Vec<Vec<usize>>,
     states: Vec<State>,
     weights: Vec<u32>,
-    wide: usize,
+    parallelism: usize,
 }
 
 impl<'a> Plain<'a> {
-    fn new(changes: &'a [Change], barriers: &[Barrier], wide: usize) -> Self {
+    fn new(changes: &'a [Change], barriers: &[Barrier], parallelism: usize) -> Self {
         let pairs = |change: &Change| {
             let each = change.depends_on.iter().flat_map(|before| match before.checked_sub(changes.len()) {
                 Some(barrier) => barriers[barrier].depends_on.clone(),
@@ -134,8 +134,9 @@ impl<'a> Plain<'a> {
             each.collect::<Vec<usize>>()
         };
         let depends_on: Vec<Vec<usize>> = changes.iter().map(pairs).collect();
-        let states = changes.iter().map(|one| if runs(one) { State::Waiting } else { State::Done }).collect();
-        let mut plain = Self { changes, depends_on, states, weights: Vec::new(), wide };
+        let states =
+            changes.iter().map(|one| if has_work(one) { State::Waiting } else { State::Done }).collect();
+        let mut plain = Self { changes, depends_on, states, weights: Vec::new(), parallelism };
         plain.weights = (0..changes.len()).map(|place| plain.weight(place)).collect();
         plain
     }
@@ -172,7 +173,7 @@ impl<'a> Plain<'a> {
                 let clear = !of_gke().any(|other| other.lane == Lane::Cluster || other.lane == change.lane);
                 clear && of_gke().count() < POOLS
             }
-            Lane::Kubernetes => busy < self.wide || waits_for_idle(change),
+            Lane::Kubernetes => busy < self.parallelism || waits_for_idle(change),
         }
     }
 
@@ -256,12 +257,12 @@ proptest! {
     #[test]
     fn it_does_as_the_plain_rules_say(
         (rows, barriers) in drawn(),
-        wide in 1usize..5,
+        parallelism in 1usize..5,
         ends in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 40),
     ) {
         let (changes, barriers) = plan_of(&rows, &barriers);
-        let mut scheduler = Scheduler::new(&changes, &barriers, wide);
-        let mut plain = Plain::new(&changes, &barriers, wide);
+        let mut scheduler = Scheduler::new(&changes, &barriers, parallelism);
+        let mut plain = Plain::new(&changes, &barriers, parallelism);
         let mut ends = ends.into_iter().cycle();
         let mut started = 0;
         loop {
@@ -280,8 +281,8 @@ proptest! {
             match how {
                 0 => prop_assert_eq!(scheduler.failed(place), plain.failed(place)),
                 1 => {
-                    scheduler.left(place);
-                    plain.states[place] = State::Left;
+                    scheduler.interrupted(place);
+                    plain.states[place] = State::Interrupted;
                 }
                 _ => {
                     scheduler.done(place);
@@ -289,17 +290,17 @@ proptest! {
                 }
             }
         }
-        let all = changes.iter().filter(|change| runs(change)).count();
+        let all = changes.iter().filter(|change| has_work(change)).count();
         let skipped = plain.all(State::Skipped).len();
         prop_assert_eq!(started + skipped + scheduler.waiting().len(), all);
-        if plain.all(State::Left).is_empty() {
+        if plain.all(State::Interrupted).is_empty() {
             prop_assert!(scheduler.waiting().is_empty());
         }
     }
 }
 
 /// How much is looked at for a whole apply: a namespace, objects in it, and a barrier between them and as many deletes.
-fn looks(count: usize) -> usize {
+fn visits(count: usize) -> usize {
     let half = count / 2;
     let rows: Vec<String> = std::iter::once("namespace K".to_owned())
         .chain((1..=half).map(|place| format!("object{place} K 0")))
@@ -317,11 +318,11 @@ fn looks(count: usize) -> usize {
         ended += 1;
     }
     assert_eq!(ended, changes.len());
-    scheduler.looks
+    scheduler.visits
 }
 
 #[test]
 fn the_work_grows_with_the_changes_and_not_with_their_square() {
-    let (one, two) = (looks(1_000), looks(2_000));
+    let (one, two) = (visits(1_000), visits(2_000));
     assert!(two * 10 <= one * 24, "{one} looks for 1,000 changes, {two} for 2,000");
 }

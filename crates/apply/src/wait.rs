@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::failure::{brief, failed, of_request};
-use crate::gke_errors::Told;
-use crate::program::{Pause, Run, unfinished};
+use crate::failure::{brief, failed, request_failure};
+use crate::gke_errors::GkeError;
+use crate::program::{ChangeRun, Pause, unfinished};
 use crate::watch_events::{Known, ObjectTracker};
 use crate::{Event, Outcome};
 use kinds::dask;
@@ -24,18 +24,18 @@ const FACTOR: f64 = 1.3;
 const LONGEST: Duration = Duration::from_secs(3);
 /// How long machines may be missing that are not to be had: GKE tries again every few minutes, and a shortage of GPUs lasts
 /// for hours.
-const STALLED: Duration = Duration::from_secs(600);
-/// How long it is looked at what was ready before: what was read side by side is of different moments, and a pod may be
-/// about to be ready again.
-const GLANCE: Duration = Duration::from_secs(5);
+const STALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a kept thing may take to be ready: reads side by side are of different moments, and a pod may be about to be
+/// ready again.
+const KEPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a scheduler must have had no work.
-const QUIET: Duration = Duration::from_secs(5);
+const IDLE_TIME: Duration = Duration::from_secs(5);
 
-impl<'a> Run<'a> {
+impl<'a> ChangeRun<'a> {
     /// Waits for what a step says.
     pub(crate) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
         if wait.until == Until::StillReady {
-            return self.glance(wait).await;
+            return self.check_kept(wait).await;
         }
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut clock = Clock::default();
@@ -47,33 +47,33 @@ impl<'a> Run<'a> {
         let mut failing = false;
         loop {
             // What seems to have failed is asked for once more.
-            let told = if failing { Known::Unknown } else { tracker.known() };
-            let found = self.look_at(wait, &mut tracker, told).await?;
+            let known = if failing { Known::Unknown } else { tracker.known() };
+            let found = self.read_readiness(wait, &mut tracker, known).await?;
             // What a look reads side by side is of different moments; a second one is all later than the first.
             if matches!(found, Readiness::Failed(_)) && !failing {
                 failing = true;
                 continue;
             }
             failing = false;
-            clock.sees(&found);
-            let Some(message) = self.judged(wait, found, &clock)? else { return Ok(()) };
+            clock.update(&found);
+            let Some(message) = self.judge(wait, found, &clock)? else { return Ok(()) };
             let waited = clock.waited();
             let most = if clock.queued.is_some() { self.shared.capacity } else { deadline };
             if clock.queued.is_none() && waited >= deadline {
                 if wait.until == Until::Handled {
-                    self.goes_on(wait, deadline);
+                    self.warn_unhandled(wait, deadline);
                     return Ok(());
                 }
                 let message =
                     format!("{} is not {} after {}: {message}", wait.identity, goal(wait), brief(deadline));
                 return Err(Outcome::TimedOut { message });
             }
-            self.waits(&message, waited, most);
+            self.report_wait(&message, waited, most);
             tracker.subscribe();
             let left = most.saturating_sub(waited);
             let paused = tokio::select! {
                 paused = self.pause(delay.min(left)) => paused,
-                () = tracker.changed() => Pause::Over,
+                () = tracker.changed() => Pause::Elapsed,
             };
             if paused == Pause::Interrupted {
                 return Err(interrupted(self.change.action, wait, &message));
@@ -83,27 +83,29 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the state that is still waited for, in words; `None` when the wait is over.
-    fn judged(&mut self, wait: &Await, found: Readiness, clock: &Clock) -> Result<Option<String>, Outcome> {
+    fn judge(&mut self, wait: &Await, found: Readiness, clock: &Clock) -> Result<Option<String>, Outcome> {
         match found {
             Readiness::Ready => Ok(None),
             Readiness::Impaired(what) => {
-                self.warns(wait, &what);
+                self.warn(wait, &what);
                 Ok(None)
             }
             Readiness::Progressing(progress) => Ok(Some(progress.to_string())),
             Readiness::Unhandled(message) => Ok(Some(message)),
             // Where there is another way, nobody waits for this one.
-            Readiness::Stalled(message) if clock.stalled() >= STALLED || self.change.fallback.is_some() => {
-                self.short = Some(message.clone());
-                Err(gave_up(wait, &message))
+            Readiness::Stalled(message)
+                if clock.stalled() >= STALL_TIMEOUT || self.change.fallback.is_some() =>
+            {
+                self.no_capacity = Some(message.clone());
+                Err(stall_failure(wait, &message))
             }
             Readiness::Stalled(message) => Ok(Some(message)),
-            Readiness::Queued(told) if clock.waited() >= self.shared.capacity => {
-                Err(Outcome::Queued { message: format!("{}: {told}", wait.identity) })
+            Readiness::Queued(known) if clock.waited() >= self.shared.capacity => {
+                Err(Outcome::Queued { message: format!("{}: {known}", wait.identity) })
             }
-            Readiness::Queued(told) => Ok(Some(told.to_string())),
+            Readiness::Queued(known) => Ok(Some(known.to_string())),
             Readiness::Failed(why) => {
-                self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
+                self.no_capacity = GkeError::from_text(why.as_str()).lacks_machines().then(|| why.clone());
                 let what = format!("{}: {why}", wait.identity);
                 Err(failed(Code::NotReady, what, Some(&self.next_step(wait))))
             }
@@ -123,13 +125,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Says what is wrong with something that does its work.
-    fn warns(&self, wait: &Await, what: &str) {
-        self.tell(Event::Warning { message: format!("{}: {}: {what}", self.change.address, wait.identity) });
+    /// Warns about something that is ready but impaired.
+    fn warn(&self, wait: &Await, what: &str) {
+        self.report(Event::Warning {
+            message: format!("{}: {}: {what}", self.change.address, wait.identity),
+        });
     }
 
-    /// Says that an operator has not handled what was written before.
-    fn goes_on(&self, wait: &Await, after: Duration) {
+    /// Warns that an operator has not handled an earlier change.
+    fn warn_unhandled(&self, wait: &Await, after: Duration) {
         let message = format!(
             "{}: the Dask operator has not handled an earlier change of {} after {}; this change is applied \
              anyway. The operator's log says what delays it; when it handles the earlier change, the number of \
@@ -138,10 +142,10 @@ impl<'a> Run<'a> {
             wait.identity,
             brief(after)
         );
-        self.tell(Event::Warning { message });
+        self.report(Event::Warning { message });
     }
 
-    /// Returns the ear of a wait, which hears from the reply to what was just sent on.
+    /// Returns the tracker of a wait's object, which begins with the reply to what was just sent.
     fn tracker(&mut self, wait: &Await) -> ObjectTracker<'a> {
         let queries = match wait.until {
             Until::Idle => Queries::default(),
@@ -158,16 +162,16 @@ impl<'a> Run<'a> {
         tracker
     }
 
-    /// Looks whether what is kept is ready, as it was. When it is not, that is said and holds up nothing: what follows may
-    /// be what mends it.
-    async fn glance(&mut self, wait: &Await) -> Result<(), Outcome> {
+    /// Checks that a kept thing is ready, as it was. If it is not, that is a warning and holds up nothing: a change that follows
+    /// may fix it.
+    async fn check_kept(&mut self, wait: &Await) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut tracker = self.tracker(wait);
         loop {
-            let (what, over) = match self.look_at(wait, &mut tracker, Known::Unknown).await {
+            let (what, over) = match self.read_readiness(wait, &mut tracker, Known::Unknown).await {
                 Ok(Readiness::Ready) => return Ok(()),
                 Ok(Readiness::Impaired(what)) => {
-                    self.warns(wait, &what);
+                    self.warn(wait, &what);
                     return Ok(());
                 }
                 Ok(Readiness::Progressing(progress)) => (progress.to_string(), false),
@@ -176,38 +180,38 @@ impl<'a> Run<'a> {
                 Ok(Readiness::Queued(queued)) => (queued.to_string(), true),
                 Ok(Readiness::Failed(why)) => (why, false),
                 // What cannot be read now is nothing that this change relies on.
-                Err(outcome) => (format!("it cannot be read: {}", said(&outcome)), true),
+                Err(outcome) => (format!("it cannot be read: {}", message_of(&outcome)), true),
             };
-            if over || start.elapsed() >= GLANCE {
+            if over || start.elapsed() >= KEPT_TIMEOUT {
                 let message = format!(
                     "{}: {} was ready before and is not ready now: {what}; dependent changes continue",
                     self.change.address, wait.identity
                 );
-                self.tell(Event::Warning { message });
+                self.report(Event::Warning { message });
                 return Ok(());
             }
-            if self.pause(GLANCE / 4).await == Pause::Interrupted {
+            if self.pause(KEPT_TIMEOUT / 4).await == Pause::Interrupted {
                 return Err(Outcome::NotStarted);
             }
         }
     }
 
-    /// Judges what was told, or asks.
-    async fn look_at(
+    /// Judges the known object, or reads it.
+    async fn read_readiness(
         &mut self,
         wait: &Await,
         tracker: &mut ObjectTracker<'_>,
-        told: Known,
+        known: Known,
     ) -> Result<Readiness, Outcome> {
         if wait.until == Until::Idle {
             return self.idle(wait).await;
         }
         let kind = (self.shared.kinds)(wait.kind);
         let queries = (kind.queries)(wait);
-        let result = match told {
+        let result = match known {
             Known::Deleted if wait.until == Until::Gone => Ok(Readiness::Ready),
             Known::Present(live) if wait.until == Until::Gone => Ok(match self.is_deleted(tracker, &live) {
-                true => going(&live),
+                true => terminating(&live),
                 // Another one has its name by now.
                 false => Readiness::Ready,
             }),
@@ -216,7 +220,9 @@ impl<'a> Run<'a> {
                 Ok(machines::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
-            Known::Unknown if wait.until == Until::Gone => self.gone(wait, queries.parts(), tracker).await,
+            Known::Unknown if wait.until == Until::Gone => {
+                self.deletion_readiness(wait, queries.parts(), tracker).await
+            }
             Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| tracker.record(live));
                 let answers = Found::answers(&queries, &found);
@@ -225,45 +231,48 @@ impl<'a> Run<'a> {
         };
         let refused = result.as_ref().err().filter(|error| error.class == Class::Unauthenticated);
         if let Some(error) = refused
-            && let Some(work) = self.work_in_the_way(Api::Kubernetes, error).await
+            && let Some(work) = self.blocking_work(Api::Kubernetes, error).await
         {
             return Ok(Readiness::progressing(work.message));
         }
-        result.or_else(|error| match is_passing(&error) {
+        result.or_else(|error| match is_temporary(&error) {
             true => Ok(Readiness::progressing(format!("no answer ({error})"))),
-            false => Err(of_request(&error)),
+            false => Err(request_failure(&error)),
         })
     }
 
-    /// Returns ready once what is about to go has been idle for a while: between two cells of a notebook nothing computes.
+    /// Returns ready once a thing to delete has been idle for a while: between two cells of a notebook nothing computes.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         let readiness = match dask::idle_wait::asked(wait) {
             Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
                 Ok(job) => return Ok(dask::idle_wait::judge_job(&job)),
-                Err(error) => no_answer(&error, "the state of the job")?,
+                Err(error) => unreadable(&error, "the state of the job")?,
             },
             Some(Asked::Scheduler { pods, counts, service }) => {
                 match self.read_once(pods.api, &pods.path).await {
                     Ok(pods) if !dask::idle_wait::runs(&pods) => return Ok(Readiness::Ready),
-                    Ok(_) => self.counted(&counts, &service).await?,
-                    Err(error) => no_answer(&error, "the pods of its scheduler")?,
+                    Ok(_) => self.scheduler_readiness(&counts, &service).await?,
+                    Err(error) => unreadable(&error, "the pods of its scheduler")?,
                 }
             }
             None => return Ok(Readiness::Ready),
         };
         if readiness != Readiness::Ready {
-            self.quiet = None;
+            self.idle_since = None;
             return Ok(readiness);
         }
-        let since = *self.quiet.get_or_insert_with(Instant::now);
-        if since.elapsed() >= QUIET.min(Duration::from_secs(wait.deadline.into())) {
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= IDLE_TIME.min(Duration::from_secs(wait.deadline.into())) {
             return Ok(Readiness::Ready);
         }
-        Ok(Readiness::progressing(format!("its scheduler is idle, for less than {} so far", brief(QUIET))))
+        Ok(Readiness::progressing(format!(
+            "its scheduler is idle, for less than {} so far",
+            brief(IDLE_TIME)
+        )))
     }
 
     /// Returns the readiness by the scheduler's counts of tasks.
-    async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
+    async fn scheduler_readiness(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
         let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
             Ok(counts) => return Ok(dask::idle_wait::readiness(&counts)),
             Err(error) => error,
@@ -285,7 +294,7 @@ impl<'a> Run<'a> {
                 format!("no permission to ask its scheduler whether it is idle: {}", error.message),
                 "request `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
             ),
-            _ => return no_answer(&error, "the tasks of its scheduler"),
+            _ => return unreadable(&error, "the tasks of its scheduler"),
         };
         Err(failed(Code::SchedulerNotAsked, what, Some(help)))
     }
@@ -308,7 +317,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ready when neither the thing nor a part of it is left. What stands around it is not asked for.
-    async fn gone(
+    async fn deletion_readiness(
         &mut self,
         wait: &Await,
         parts: &[(Part, Query)],
@@ -324,9 +333,9 @@ impl<'a> Run<'a> {
         };
         if let Some((api, path)) = &itself {
             let live = self.read_once(*api, path).await?;
-            if !live.is_null() && !self.is_another(path, &live) {
+            if !live.is_null() && !self.has_other_uid(path, &live) {
                 tracker.record(&live);
-                return Ok(going(&live));
+                return Ok(terminating(&live));
             }
         }
         let own = itself.as_ref().map(|(_, path)| path.as_str());
@@ -335,7 +344,7 @@ impl<'a> Run<'a> {
         let others = parts.iter().map(|(_, query)| query).filter(|query| Some(query.path.as_str()) != own);
         for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
             let left = self.read_once(query.api, &query.path).await?;
-            if let Some(left) = left_over(&left, &query.path) {
+            if let Some(left) = first_remaining(&left, &query.path) {
                 return Ok(Readiness::progressing(format!("{left} still exist")));
             }
         }
@@ -344,11 +353,11 @@ impl<'a> Run<'a> {
 
     /// Returns true if a reported object is the one that was asked to be deleted.
     fn is_deleted(&mut self, tracker: &ObjectTracker<'_>, live: &Value) -> bool {
-        tracker.path().is_some_and(|path| !self.is_another(path, live))
+        tracker.path().is_some_and(|path| !self.has_other_uid(path, live))
     }
 
     /// Returns true if a live object has only the name of the one that was deleted.
-    fn is_another(&mut self, path: &str, live: &Value) -> bool {
+    fn has_other_uid(&mut self, path: &str, live: &Value) -> bool {
         let Some(uid) = live.pointer("/metadata/uid").and_then(Value::as_str) else { return false };
         match self.deleted.get(path) {
             Some(deleted) => deleted != uid,
@@ -376,7 +385,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    fn sees(&mut self, found: &Readiness) {
+    fn update(&mut self, found: &Readiness) {
         if matches!(found, Readiness::Queued(_)) {
             self.queued.get_or_insert_with(Instant::now);
         } else if let Some(since) = self.queued.take() {
@@ -405,9 +414,9 @@ impl Clock {
 }
 
 /// Returns the failure of a wait for something that is not available. Nothing is undone: it may still come.
-fn gave_up(wait: &Await, message: &str) -> Outcome {
+fn stall_failure(wait: &Await, message: &str) -> Outcome {
     let help = "GKE keeps trying: apply again later, or use fewer nodes, another machine type or other zones";
-    let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALLED));
+    let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALL_TIMEOUT));
     failed(Code::NotReady, what, Some(help))
 }
 
@@ -421,32 +430,32 @@ fn goal(wait: &Await) -> &'static str {
     }
 }
 
-/// A question that may be answered later, or an error that time does not mend.
-fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
-    match is_passing(error) {
+/// Returns the readiness after a read that may succeed later, or the error.
+fn unreadable(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
+    match is_temporary(error) {
         true => Ok(Readiness::progressing(format!("{what} cannot be read ({error})"))),
-        false => Err(of_request(error)),
+        false => Err(request_failure(error)),
     }
 }
 
 /// Returns true if a read that failed may succeed later.
-fn is_passing(error: &ApiError) -> bool {
+fn is_temporary(error: &ApiError) -> bool {
     matches!(
         error.class,
         Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy
     )
 }
 
-/// How far a thing is that was deleted.
-fn going(live: &Value) -> Readiness {
+/// Returns the readiness of a thing that is terminating.
+fn terminating(live: &Value) -> Readiness {
     if let Some(why) = kinds::hosts::environment::stuck(live) {
         return Readiness::Failed(why.to_owned());
     }
-    Readiness::progressing(kept_by(live))
+    Readiness::progressing(deletion_blocker(live))
 }
 
-/// Describes what keeps a thing from being gone.
-fn kept_by(live: &Value) -> String {
+/// Describes what blocks the deletion of a thing.
+fn deletion_blocker(live: &Value) -> String {
     if let Some(held) =
         kinds::kubernetes::namespace_deletion::blocked_by(live).filter(|_| live["kind"] == "Namespace")
     {
@@ -463,8 +472,8 @@ fn kept_by(live: &Value) -> String {
     }
 }
 
-/// The first thing that a query still finds.
-fn left_over(found: &Value, path: &str) -> Option<String> {
+/// Returns the first thing that a query still finds.
+fn first_remaining(found: &Value, path: &str) -> Option<String> {
     let last = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     match found {
         Value::Null => None,
@@ -477,7 +486,7 @@ fn left_over(found: &Value, path: &str) -> Option<String> {
     }
 }
 
-fn said(outcome: &Outcome) -> &str {
+fn message_of(outcome: &Outcome) -> &str {
     match outcome {
         Outcome::Failed { message, .. }
         | Outcome::TimedOut { message }

@@ -1,5 +1,5 @@
-//! The fence between an apply and the world. No write is sent that another holder's lock forbids, whatever it is and whoever
-//! in the apply wants it.
+//! The guard in front of all writes of an apply. No write is sent that another holder's lock forbids, whatever it is and
+//! whichever part of the apply sends it.
 
 use std::sync::Arc;
 
@@ -8,42 +8,42 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::failure::brief;
-use crate::lock::{Barred, Lock};
+use crate::lock::{Lock, SendBlocked};
 use live::kube::ByteStream;
 use live::retry::RetryReason;
 use live::{ApiError, Class, LiveApi, Request};
 
-/// The outside, as far as the lock lets it be written.
-pub struct Fence {
+/// The live API, which refuses writes that the lock does not allow.
+pub struct WriteGuard {
     api: Arc<dyn LiveApi>,
     lock: Option<Arc<Lock>>,
 }
 
-impl Fence {
-    /// Without a lock everything passes.
+impl WriteGuard {
+    /// Without a lock all writes are sent.
     pub fn new(api: Arc<dyn LiveApi>, lock: Option<Arc<Lock>>) -> Self {
         Self { api, lock }
     }
 
-    /// Returns true once the lock is lost: nothing passes any more.
-    pub fn is_shut(&self) -> bool {
+    /// Returns true once the lock is lost: no more writes are sent.
+    pub fn is_closed(&self) -> bool {
         self.lock.as_ref().is_some_and(|lock| lock.lost().is_some())
     }
 
-    /// Lets go of the lock, because the cluster that it is in is about to be deleted.
-    pub fn leave_cluster(&self) {
+    /// Abandons the lock, because the cluster that it is in is about to be deleted.
+    pub fn abandon_lock(&self) {
         if let Some(lock) = &self.lock {
             lock.forget();
         }
     }
 
-    fn pass(&self, request: &Request) -> Result<(), ApiError> {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
         let Some(lock) = self.lock.as_ref().filter(|_| request.writes()) else { return Ok(()) };
-        lock.may_send().map_err(|barred| match barred {
-            Barred::Lost(who) => {
+        lock.may_send().map_err(|blocked| match blocked {
+            SendBlocked::LockLost(who) => {
                 request.failed(Class::Other, format!("not sent: {who} took the stack's lock"))
             }
-            Barred::Unsure(since, met) => {
+            SendBlocked::LockUnsure(since, met) => {
                 let since = brief(since);
                 let why = format!("not sent: the stack's lock could not be renewed for {since}");
                 match met {
@@ -59,9 +59,9 @@ impl Fence {
     }
 }
 
-impl LiveApi for Fence {
+impl LiveApi for WriteGuard {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
-        match self.pass(&request) {
+        match self.check(&request) {
             Ok(()) => self.api.send(request),
             Err(error) => async move { Err(error) }.boxed(),
         }

@@ -14,8 +14,8 @@ use crate::cli::session::{Link, Session, block_on, given_to, plan_again};
 use crate::cli::settings::{Failure, Format, Settings, quoted};
 use crate::cli::signals::Stops;
 use crate::report::{Next, Reporter, View};
-use apply::lock::{Liveness, Lock, Locking, Unlocked};
-use apply::{ApplyOptions, NotBegun};
+use apply::lock::{Liveness, Lock, LockError, LockOptions};
+use apply::{AcquireError, ApplyOptions};
 use model::diag::{Code, Diagnostic};
 use model::resource::Owner;
 use model::secrets::env_values::Given;
@@ -290,16 +290,16 @@ fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
     Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
 }
 
-fn locked(why: Unlocked) -> Diagnostic {
+fn locked(why: LockError) -> Diagnostic {
     match why {
-        Unlocked::Held(who) => Diagnostic::error(
+        LockError::HeldByOther(who) => Diagnostic::error(
             Code::Locked,
             format!("another apply of this stack is running: {who}; nothing was done"),
         )
         .help(
             "wait until it finishes; `--force-unlock` breaks the lock of an apply that is no longer running",
         ),
-        Unlocked::Cannot(why) => {
+        LockError::Failed(why) => {
             Diagnostic::error(Code::RecordNotWritten, format!("the stack cannot be locked: {why}"))
         }
     }
@@ -357,20 +357,20 @@ pub(crate) async fn run(
         lock_holder::liveness as fn(&str) -> Liveness,
         jiff::Timestamp::now as fn() -> _,
     );
-    let locking = Locking { holder, liveness, force, now, clock: lock_holder::since_boot };
+    let locking = LockOptions { holder, liveness, force, now, clock: lock_holder::since_boot };
     let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
-    let begun = apply::begin(&plan, &*link.api(), &lock, &stops.count, again(&link, &plan)).await;
+    let begun = apply::acquire(&plan, &*link.api(), &lock, &stops.count, again(&link, &plan)).await;
     let now = match begun {
         Ok(now) => now,
-        Err(NotBegun::Interrupted) => {
+        Err(AcquireError::Interrupted) => {
             let what =
                 "interrupted before the first change: nothing was changed, and the stack's lock is released";
             let told = Diagnostic::warning(Code::Interrupted, what).help("run the command again to apply");
             reporter.diagnostics(&[told], &Sources::default());
             return Ok(Exit::of_signal(stops.first()));
         }
-        Err(NotBegun::Unlocked(why)) => return Err(locked(why).into()),
-        Err(NotBegun::Failed(failure)) => return Err(failure),
+        Err(AcquireError::Lock(why)) => return Err(locked(why).into()),
+        Err(AcquireError::Failed(failure)) => return Err(failure),
     };
     let moved = file::moved(&plan, &now);
     drop(plan);
@@ -386,7 +386,7 @@ pub(crate) async fn run(
             }
         };
         if stale.is_some() || now.has_nothing_to_do() {
-            apply::give_back(&lock, &stops.count).await;
+            apply::release(&lock, &stops.count).await;
             link.close().await?;
             return stale.map_or(Ok(Exit::Done), Err);
         }

@@ -8,7 +8,7 @@ use super::halts;
 use super::plan_text::{asked_again, sum};
 use super::style::{Tint, paint, push_line, tame, wrap};
 use crate::report::brief;
-use apply::{Outcome, Stopped, Summary};
+use apply::{AbortCause, Outcome, Summary};
 use model::address::Address;
 use model::resource::{ClusterName, Identity, ObjectId};
 use plan::{Action, Change, Mode, Plan};
@@ -109,14 +109,14 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
     };
     let (tint, end) = match (ends.all_done(), summary.stopped) {
         (true, _) => (Tint::Add, format!("{what} complete!")),
-        (false, Stopped::No) if ends.only_queued() => {
+        (false, AbortCause::None) if ends.only_queued() => {
             (Tint::Change, format!("{what} queued: the rest waits for capacity."))
         }
-        (false, Stopped::Interrupted) => (Tint::Change, format!("{what} interrupted.")),
-        (false, Stopped::Unlocked) => {
+        (false, AbortCause::Interrupted) => (Tint::Change, format!("{what} interrupted.")),
+        (false, AbortCause::LockLost) => {
             (Tint::Change, format!("{what} stopped: another apply took the stack's lock."))
         }
-        (false, Stopped::No) => (Tint::Remove, format!("{what} failed.")),
+        (false, AbortCause::None) => (Tint::Remove, format!("{what} failed.")),
     };
     format!("{} Resources: {}.", paint(tint, &end), done_text(plan, ends))
 }
@@ -232,7 +232,7 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };
-    if !ends.all_done() || summary.stopped != Stopped::No && plan.mode == Mode::Destroy {
+    if !ends.all_done() || summary.stopped != AbortCause::None && plan.mode == Mode::Destroy {
         let done =
             |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
         // An apply would put the number of the stack file back.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use apply::lock::{Holder, Liveness, Lock, Locking};
-use apply::{ApplyOptions, Event, NotBegun, Summary};
+use apply::lock::{Holder, Liveness, Lock, LockOptions};
+use apply::{AcquireError, ApplyOptions, Event, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
@@ -649,12 +649,12 @@ impl Bench {
         let holder = Holder { who: format!("user@host-{pid}"), pid, process: None };
         let (liveness, now) =
             ((|_| Liveness::Unknown) as fn(&str) -> Liveness, jiff::Timestamp::now as fn() -> _);
-        let locking = Locking { holder, liveness, force: false, now, clock: since_start };
+        let locking = LockOptions { holder, liveness, force: false, now, clock: since_start };
         let lock = Arc::new(Lock::new(Arc::clone(&live), &plan.owner, locking));
         let under_lock = self.again_over(&*live, stack, plan);
-        let now = match apply::begin(plan, &*live, &lock, &interrupt, under_lock).await {
+        let now = match apply::acquire(plan, &*live, &lock, &interrupt, under_lock).await {
             Ok(now) => now,
-            Err(NotBegun::Failed(why)) => return Err(Stopped::Refused(why)),
+            Err(AcquireError::Failed(why)) => return Err(Stopped::Refused(why)),
             Err(why) => return Err(Stopped::Refused(format!("{why:?}"))),
         };
         let missing = now.missing_approvals(&[]);
@@ -664,7 +664,7 @@ impl Bench {
             () => None,
         };
         if let Some(stopped) = stopped {
-            apply::give_back(&lock, &interrupt).await;
+            apply::release(&lock, &interrupt).await;
             return Err(stopped);
         }
         let now = again.get_or_init(|| now);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use apply::schedule::runs;
+use apply::schedule::has_work;
 use model::diag::{self, Look};
 use model::record::{Entry, Record};
 use model::resource::{Call, Identity, JsonText, Method, Seen, Step, World};
@@ -232,7 +232,7 @@ fn planned(lowered: &Lowered, sources: &Sources, world: &World, only_pool: bool)
 /// The calls of a plan, each after those of what it follows.
 fn in_order(plan: &Plan) -> Vec<&Call> {
     let order = partial_failure::run(plan, |_| true).order;
-    let runs = plan.changes.iter().filter(|change| runs(change)).count();
+    let runs = plan.changes.iter().filter(|change| has_work(change)).count();
     assert_eq!(order.len(), runs, "a plan has no circle");
     let steps = order.into_iter().flat_map(|place| &plan.changes[place].steps);
     let calls = steps.filter_map(|step| match step {

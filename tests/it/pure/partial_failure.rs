@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use apply::schedule::{Scheduler, runs};
+use apply::schedule::{Scheduler, has_work};
 use model::diag::{self, Look};
 use model::resource::{Identity, Seen, World};
 use model::source::Sources;
@@ -344,7 +344,7 @@ fn holds(case: &Case) -> Result<(), String> {
     let mut model = Model { world: settled(&before.0), wish, most };
     let first = planned(&after, &model.world)?;
     let active: Vec<usize> = (0..first.changes.len())
-        .filter(|place| runs(&first.changes[*place]) && first.changes[*place].action != Action::Keep)
+        .filter(|place| has_work(&first.changes[*place]) && first.changes[*place].action != Action::Keep)
         .collect();
     let failing: BTreeSet<usize> = match active.is_empty() {
         true => BTreeSet::new(),

@@ -18,7 +18,7 @@ async fn ctrl_c_leaves_waits_and_starts_nothing() {
     let left = Outcome::InDoubt { message: "created, not yet ready: its phase".into() };
     assert_eq!(applied.outcomes, [left, Outcome::NotStarted]);
     assert!(
-        applied.summary.stopped == Stopped::Interrupted && applied.summary.took < Duration::from_secs(21)
+        applied.summary.stopped == AbortCause::Interrupted && applied.summary.took < Duration::from_secs(21)
     );
     assert!(applied.events.contains(&Event::Interrupted));
     assert!(!api.records().pop().unwrap().intent, "the outcome is recorded");

@@ -1,7 +1,7 @@
 //! Requests that the lock lets through, and effects on the record under it.
 
 use super::*;
-use crate::lock::{Holder, Liveness, Lock, Locking, Missing, Unlocked};
+use crate::lock::{Holder, IfMissing, Liveness, Lock, LockError, LockOptions};
 
 const HERE: &str = "GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
 const WRITTEN: &str = "PATCH /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
@@ -14,14 +14,14 @@ fn paused() -> Duration {
 fn lock(api: &Arc<Fake>, clock: fn() -> Duration) -> Arc<Lock> {
     let holder = Holder { who: "ann".into(), pid: 7, process: None };
     let now = || jiff::Timestamp::UNIX_EPOCH;
-    let locking = Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
+    let options = LockOptions { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
     let owner = Owner { stack: "s".into(), id: "i".into() };
-    Arc::new(Lock::new(Arc::<Fake>::clone(api), &owner, locking))
+    Arc::new(Lock::new(Arc::<Fake>::clone(api), &owner, options))
 }
 
 /// Applies under a lock that is held from the start.
 async fn run_locked(plan: &Plan, api: &Arc<Fake>, lock: Arc<Lock>) -> Applied {
-    lock.take(Missing::Make).await.unwrap();
+    lock.take(IfMissing::Create).await.unwrap();
     let (_sender, interrupt) = watch::channel(0);
     let kinds: Kinds = |_| &KIND;
     let options = ApplyOptions {
@@ -67,7 +67,7 @@ async fn a_change_that_runs_sends_nothing_more_once_the_lock_is_lost() {
     let plan = plan(vec![change("a", identity, Action::Replace, steps, &[])]);
     let applied = run_locked(&plan, &api, lock(&api, paused)).await;
     assert!(matches!(&applied.outcomes[0], Outcome::InDoubt { .. }), "{:?}", applied.outcomes);
-    assert_eq!(applied.summary.stopped, Stopped::Unlocked);
+    assert_eq!(applied.summary.stopped, AbortCause::LockLost);
     assert!(!api.writes().contains(&format!("PATCH {CONFIG}a")), "{:?}", api.writes());
     let told =
         |event: &Event| matches!(event, Event::Warning { message } if message.contains("bob, process 8"));
@@ -91,23 +91,23 @@ async fn nothing_is_sent_while_the_lock_could_not_be_renewed() {
     static SLEPT: AtomicU64 = AtomicU64::new(0);
     let api = Arc::new(Fake::new());
     let lock = lock(&api, || paused() + Duration::from_secs(SLEPT.load(Ordering::SeqCst)));
-    lock.take(Missing::Make).await.unwrap();
-    let fence = Fence::new(Arc::<Fake>::clone(&api) as Arc<dyn LiveApi>, Some(Arc::clone(&lock)));
+    lock.take(IfMissing::Create).await.unwrap();
+    let guard = WriteGuard::new(Arc::<Fake>::clone(&api) as Arc<dyn LiveApi>, Some(Arc::clone(&lock)));
     let write = || Request { api: Api::Gke, method: Method::Post, path: "/v1/x".into(), body: None };
     let sent = |api: &Fake| api.writes().iter().filter(|title| *title == "POST /v1/x").count();
     for (slept, passes) in [(0, true), (9, true), (11, false), (3600, false)] {
         SLEPT.store(slept, Ordering::SeqCst);
         let before = sent(&api);
-        let refused = fence.send(write()).await.unwrap_err();
+        let refused = guard.send(write()).await.unwrap_err();
         assert_eq!(sent(&api) > before, passes, "{slept}: {refused}");
         assert_eq!(refused.class == Class::LockUnsure, !passes, "{slept}: {refused}");
         // Reads pass: they change nothing.
-        assert_eq!(fence.send(Request::get(Api::Gke, "/v1/x")).await.unwrap_err().class, Class::NotFound);
+        assert_eq!(guard.send(Request::get(Api::Gke, "/v1/x")).await.unwrap_err().class, Class::NotFound);
     }
     // One renewal, and it goes on.
     let renewing = tokio::time::timeout(Duration::from_secs(7), lock.renew()).await;
     assert!(renewing.is_err());
-    fence.send(write()).await.unwrap_err();
+    guard.send(write()).await.unwrap_err();
     assert_eq!(sent(&api), 3);
 }
 
@@ -159,7 +159,7 @@ async fn a_record_goes_although_its_lock_could_not_be_renewed_while_the_last_cha
     assert_eq!(applied.outcomes, [Outcome::Done], "{:?}", applied.events);
     let warned = |event: &&Event| matches!(event, Event::Warning { .. });
     assert_eq!(applied.events.iter().find(warned), None);
-    assert_eq!(applied.summary.stopped, Stopped::No);
+    assert_eq!(applied.summary.stopped, AbortCause::None);
     let gone = api.titles().iter().position(|title| title == "DELETE /api/v1/namespaces/dask-infra").unwrap();
     assert!(api.titles()[gone..].iter().any(|title| title == WRITTEN), "{:?}", api.titles());
 }
@@ -186,7 +186,7 @@ async fn the_lock_of_a_cluster_that_is_made_anew_goes_with_it() {
     let plan = plan(vec![change("cluster", identity, Action::Replace, steps, &[])]);
     let applied = run_locked(&plan, &api, lock(&api, paused)).await;
     assert_eq!(applied.outcomes, [Outcome::Done], "{:?}", applied.events);
-    assert_eq!(applied.summary.stopped, Stopped::No);
+    assert_eq!(applied.summary.stopped, AbortCause::None);
     assert!(applied.summary.took > Duration::from_secs(60), "{:?}", applied.summary.took);
 }
 
@@ -298,7 +298,7 @@ async fn a_cluster_that_nobody_can_look_into_goes_without_a_lock() {
         let lock = lock(&api, paused);
         let (_keep, interrupt) = watch::channel(0);
         let again = async { Ok::<Plan, ()>(plan.clone()) };
-        let begun = begin(&plan, &*api, &lock, &interrupt, again).await;
+        let begun = acquire(&plan, &*api, &lock, &interrupt, again).await;
         assert_eq!(begun.is_ok(), begins, "{unseen}");
     }
 }
@@ -329,8 +329,8 @@ async fn without_the_lock_nothing_is_begun() {
             let api = Arc::new(api.on(title, refuses(class, "no")));
             let (_sender, interrupt) = watch::channel(0);
             let again = async { Err::<Plan, &str>("planned without the lock") };
-            let begun = begin(&plan, &*api, &lock(&api, paused), &interrupt, again).await;
-            let refused = matches!(begun, Err(NotBegun::Unlocked(Unlocked::Cannot(_))));
+            let begun = acquire(&plan, &*api, &lock(&api, paused), &interrupt, again).await;
+            let refused = matches!(begun, Err(AcquireError::Lock(LockError::Failed(_))));
             assert!(refused, "{class:?} of {title}: {begun:?}");
             assert_eq!(api.writes(), Vec::<String>::new(), "{class:?} of {title}");
         }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use apply::lock::{Holder, Liveness, Lock, Locking};
-use apply::{ApplyOptions, NotBegun, Outcome, Stopped, Summary};
+use apply::lock::{Holder, Liveness, Lock, LockOptions};
+use apply::{AbortCause, AcquireError, ApplyOptions, Outcome, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use live::{ApiError, LiveApi, Request, cascade_scope::read_scope};
@@ -78,7 +78,7 @@ enum Ended {
 impl Ended {
     fn is_done(&self) -> bool {
         let Self::Applied(summary) = self else { return false };
-        summary.stopped == Stopped::No
+        summary.stopped == AbortCause::None
             && summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done)
     }
 
@@ -128,15 +128,15 @@ async fn agreed_to(
 ) -> Ended {
     let holder = Holder { who: format!("p{pid}"), pid, process: None };
     let now = || jiff::Timestamp::UNIX_EPOCH;
-    let locking = Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
+    let locking = LockOptions { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
     let lock = Arc::new(Lock::new(Arc::clone(&api), &plan.owner, locking));
-    let plan = match apply::begin(&plan, &*api, &lock, &interrupt, planned(&*api, &job)).await {
+    let plan = match apply::acquire(&plan, &*api, &lock, &interrupt, planned(&*api, &job)).await {
         Ok(plan) => plan,
-        Err(NotBegun::Failed(why)) => return Ended::Refused(why),
+        Err(AcquireError::Failed(why)) => return Ended::Refused(why),
         Err(why) => return Ended::Refused(format!("{why:?}")),
     };
     if plan.has_nothing_to_do() {
-        apply::give_back(&lock, &interrupt).await;
+        apply::release(&lock, &interrupt).await;
         return Ended::Empty;
     }
     let options = ApplyOptions { lock: Some(lock), now, ..ApplyOptions::new(interrupt) };
