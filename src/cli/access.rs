@@ -12,16 +12,16 @@ use model::source::Sources;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum MessageDetail {
     /// Cause and cure.
-    Few,
+    Brief,
     /// Also what the library below said.
-    All,
+    Full,
 }
 
 /// The diagnostic of a request that could not be made or was refused while reading.
-pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Words) -> Diagnostic {
-    let (code, message, help) = if target.is_on_hosts() { on_host(error) } else { said(error, target) };
+pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, detail: MessageDetail) -> Diagnostic {
+    let (code, message, help) = if target.is_on_hosts() { on_host(error) } else { explain(error, target) };
     let place = match (target.gke.is_some(), code) {
         _ if target.is_on_hosts() => FieldPath::keys([target.hosts_section()]),
         (true, Code::Unreadable) if error.remedy().is_some() => FieldPath::keys(["cluster", "endpoint"]),
@@ -35,10 +35,10 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
         (false, Code::Kubeconfig) => FieldPath::keys(["kubernetes", "kubeconfig"]),
         (false, _) => FieldPath::keys(["kubernetes"]),
     };
-    let help = match (words, error.detail()) {
-        (Words::All, Some(detail)) => format!("{help}\ndetail: {detail}"),
-        (Words::Few, Some(_)) => format!("{help}; -v shows more"),
-        (Words::All | Words::Few, None) => help,
+    let help = match (detail, error.detail()) {
+        (MessageDetail::Full, Some(detail)) => format!("{help}\ndetail: {detail}"),
+        (MessageDetail::Brief, Some(_)) => format!("{help}; -v shows more"),
+        (MessageDetail::Full | MessageDetail::Brief, None) => help,
     };
     let there = sources.stands(&place);
     Diagnostic::error(code, message).at(sources.span(&place).filter(|_| there), "for this").help(help)
@@ -63,7 +63,7 @@ fn on_host(error: &ApiError) -> (Code, String, String) {
 }
 
 /// Code, cause and cure.
-fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
+fn explain(error: &ApiError, target: &Target) -> (Code, String, String) {
     let text = error.message.as_str();
     let plain = |code, help: &str| (code, error.to_string(), help.to_owned());
     match error.class {
@@ -77,7 +77,7 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             CREDENTIALS_REMEDY.to_owned(),
         ),
         Class::Untrusted => {
-            let what = format!("{} has an untrusted certificate: {}", who(error, target), error.message);
+            let what = format!("{} has an untrusted certificate: {}", api_name(error, target), error.message);
             (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
         }
         Class::Denied => denied(error, target),
@@ -86,13 +86,13 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             None => plain(Code::Unreadable, "check that the server of the kubeconfig is a Kubernetes API"),
         },
         Class::Unavailable if error.proxy().is_some() => {
-            let what = format!("{} cannot be reached: {}", who(error, target), error.message);
+            let what = format!("{} cannot be reached: {}", api_name(error, target), error.message);
             (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
         }
         Class::Unavailable if error.remedy().is_some() => {
             (Code::NoAnswer, text.to_owned(), error.remedy().unwrap_or_default().to_owned())
         }
-        Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
+        Class::Unavailable | Class::Lost if error.status.is_none() => unreachable(error, target),
         Class::Unavailable
         | Class::LockUnsure
         | Class::Lost
@@ -137,9 +137,9 @@ fn no_project(project: &str, error: &ApiError) -> (Code, String, String) {
 }
 
 fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
-    let Some(name) = &target.gke else { return rights(error) };
+    let Some(name) = &target.gke else { return kubernetes_denial(error) };
     if error.request.contains(" /api") {
-        return rights(error);
+        return kubernetes_denial(error);
     }
     let project = &name.project;
     if let Some(cause) = DenialCause::from_error(error.body.as_ref(), &error.message) {
@@ -159,7 +159,7 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
 }
 
 /// Returns code, message and help for a denial by Kubernetes: its own words name user, verb and resource.
-fn rights(error: &ApiError) -> (Code, String, String) {
+fn kubernetes_denial(error: &ApiError) -> (Code, String, String) {
     let help = "an administrator of the cluster grants it: on GKE with the role roles/container.developer or the one that \
                 `dask-infra permissions` names, else with a ClusterRoleBinding; `kubectl auth can-i --list` shows \
                 what you may do";
@@ -167,7 +167,7 @@ fn rights(error: &ApiError) -> (Code, String, String) {
 }
 
 /// Returns the name of the API that was asked.
-fn who(error: &ApiError, target: &Target) -> &'static str {
+fn api_name(error: &ApiError, target: &Target) -> &'static str {
     match (&target.gke, error.request.contains(" /api")) {
         (Some(_), false) => "Google's API",
         (Some(_), true) => "the cluster's Kubernetes API",
@@ -175,9 +175,9 @@ fn who(error: &ApiError, target: &Target) -> &'static str {
     }
 }
 
-fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
+fn unreachable(error: &ApiError, target: &Target) -> (Code, String, String) {
     let words = error.message.to_ascii_lowercase();
-    let who = who(error, target);
+    let who = api_name(error, target);
     // What ends too soon is told in words of TLS, too.
     if ["close_notify", "handshake eof", "unexpected eof"].iter().any(|word| words.contains(word)) {
         let what = format!("the connection to {who} was closed: {}", error.message);
@@ -451,7 +451,7 @@ mod tests {
             ),
         ];
         for (target, error, code, message, help) in rows {
-            let found = diagnose(&error, &target, &Sources::default(), Words::Few);
+            let found = diagnose(&error, &target, &Sources::default(), MessageDetail::Brief);
             assert_eq!(found.code.as_str(), code, "{found:?}");
             assert!(found.message.contains(message), "{found:?}");
             assert!(found.help.as_deref().unwrap().contains(help), "{found:?}");
@@ -468,7 +468,7 @@ mod tests {
             let body = json!({ "error": row["error"] }).to_string().into_bytes();
             let request = Request::get(Api::Gke, "/v1/projects/p-1/locations/l/clusters/c");
             let error = request.read(Answer { status, media: Media::Other, body }).unwrap_err();
-            let found = diagnose(&error, &gke(), &Sources::default(), Words::Few);
+            let found = diagnose(&error, &gke(), &Sources::default(), MessageDetail::Brief);
             let text = |key: &str| row[key].as_str().unwrap();
             let help = found.help.as_deref().unwrap_or_default();
             assert_eq!(format!("{:?}", error.class), text("class"), "{}", text("why"));
@@ -483,8 +483,10 @@ mod tests {
         let body = Some(json!({ "detail": "a long story" }));
         let error = error(Class::Unauthenticated, None, CLUSTER, "no Google credentials were found", body);
         let help = |words| diagnose(&error, &gke(), &Sources::default(), words).help.unwrap();
-        assert!(help(Words::All).contains("a long story"));
-        assert!(!help(Words::Few).contains("a long story") && help(Words::Few).contains("-v"));
+        assert!(help(MessageDetail::Full).contains("a long story"));
+        assert!(
+            !help(MessageDetail::Brief).contains("a long story") && help(MessageDetail::Brief).contains("-v")
+        );
     }
 
     #[test]

@@ -14,14 +14,14 @@ use stack::ready::READY;
 
 /// Words that completion offers.
 #[derive(Clone, Copy, Debug)]
-pub enum Offered {
+pub enum ValueSet {
     /// Codes of messages.
     Codes,
     /// Names of ready stacks.
     ReadyStacks,
 }
 
-impl TypedValueParser for Offered {
+impl TypedValueParser for ValueSet {
     type Value = String;
 
     fn parse_ref(&self, cmd: &Command, arg: Option<&Arg>, word: &OsStr) -> Result<String, Error> {

@@ -24,49 +24,54 @@ pub fn parse(text: &str) -> Result<Approval, String> {
 
 /// States of the approval of the plan as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
+pub enum PlanApproval {
     /// `yes` is asked for.
     Ask,
     /// `--auto-approve`, or a saved plan.
     Given,
 }
 
-/// How consent came.
+/// Sources of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum ApprovedBy {
     /// With the command.
-    Given,
+    Options,
     /// From a person, who may have taken a while.
-    Asked,
+    Prompt,
 }
 
 /// Approvals that are still missing.
 #[derive(Debug, PartialEq, Eq)]
-struct Questions {
-    whole: Whole,
-    each: Vec<Approval>,
+struct MissingApprovals {
+    approval: PlanApproval,
+    consents: Vec<Approval>,
 }
 
-/// Gets the consent that a plan needs, or refuses.
+/// Obtains the consent that a plan needs, or refuses.
 ///
 /// # Errors
 /// Consent was not given; what to give.
-pub fn get(plan: &Plan, allowed: &[Approval], whole: Whole, format: Format) -> Result<Came, Failure> {
-    let questions = Questions { whole, each: plan.missing_approvals(allowed) };
-    if questions.whole == Whole::Given && questions.each.is_empty() {
-        return Ok(Came::Given);
+pub fn obtain(
+    plan: &Plan,
+    allowed: &[Approval],
+    approval: PlanApproval,
+    format: Format,
+) -> Result<ApprovedBy, Failure> {
+    let missing = MissingApprovals { approval, consents: plan.missing_approvals(allowed) };
+    if missing.approval == PlanApproval::Given && missing.consents.is_empty() {
+        return Ok(ApprovedBy::Options);
     }
     let person = format == Format::Text && io::stdin().is_terminal() && io::stderr().is_terminal();
     if !person {
-        return Err(refusal(&questions).into());
+        return Err(refusal(&missing).into());
     }
-    ask(plan, &questions, &mut io::stdin().lock(), &mut io::stderr())?;
-    Ok(Came::Asked)
+    ask(plan, &missing, &mut io::stdin().lock(), &mut io::stderr())?;
+    Ok(ApprovedBy::Prompt)
 }
 
 /// Returns an error for each thing, not managed by this stack, that the plan would adopt without approval: the plan is
 /// refused as it stands.
-pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
+pub fn adoption_refusals(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
     let missing = plan.missing_approvals(&[]);
     let taken = plan.changes.iter().filter_map(|change| Some((change, change.adopted.as_ref()?)));
     let told = taken.filter_map(|(change, taken)| {
@@ -89,15 +94,15 @@ pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
 }
 
 /// Returns the error that lists the options to give when nobody can be asked.
-fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
+fn refusal(MissingApprovals { approval, consents }: &MissingApprovals) -> Diagnostic {
     let mut flags: Vec<String> = Vec::new();
-    if *whole == Whole::Ask {
+    if *approval == PlanApproval::Ask {
         flags.push("--auto-approve".to_owned());
     }
-    flags.extend(each.iter().map(|consent| format!("--allow {}", consent_text(consent))));
-    let needed = match each.as_slice() {
+    flags.extend(consents.iter().map(|consent| format!("--allow {}", consent_text(consent))));
+    let needed = match consents.as_slice() {
         [] => "approval required".to_owned(),
-        each => approval_needed(each),
+        consents => approval_needed(consents),
     };
     let what = format!("{needed}, but stdin is not a terminal; nothing was done");
     Diagnostic::error(Code::ApprovalRequired, what)
@@ -106,7 +111,7 @@ fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
 
 fn ask(
     plan: &Plan,
-    Questions { whole, each }: &Questions,
+    MissingApprovals { approval, consents }: &MissingApprovals,
     answers: &mut dyn BufRead,
     screen: &mut dyn io::Write,
 ) -> Result<(), Failure> {
@@ -116,20 +121,21 @@ fn ask(
         Mode::Destroy => "Destroy everything listed above",
     };
     let mut question = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
-    if *whole == Whole::Ask {
-        match each.as_slice() {
+    if *approval == PlanApproval::Ask {
+        match consents.as_slice() {
             [] => {}
-            each => {
-                let mut needed = format!("{}, asked next: {}.\n", approval_needed(each), named(each));
+            consents => {
+                let mut needed =
+                    format!("{}, asked next: {}.\n", approval_needed(consents), address_list(consents));
                 needed[..1].make_ascii_uppercase();
                 question.push_str(&needed);
             }
         }
         question.push_str("Only 'yes' will be accepted: ");
-        agreed(&question, &["yes".to_owned()], answers, screen)?;
+        confirm(&question, &["yes".to_owned()], answers, screen)?;
         question = String::new();
     }
-    for consent in each {
+    for consent in consents {
         let verb = match consent.verb {
             ApprovalVerb::Replace => "replace",
             ApprovalVerb::Delete => "delete",
@@ -138,17 +144,17 @@ fn ask(
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
         // As `--allow` takes it, too.
-        agreed(&question, &[consent.address.to_string(), consent_text(consent)], answers, screen)?;
+        confirm(&question, &[consent.address.to_string(), consent_text(consent)], answers, screen)?;
         question = String::new();
     }
     Ok(())
 }
 
-fn named(consents: &[Approval]) -> String {
+fn address_list(consents: &[Approval]) -> String {
     model::diag::listed(consents.iter().map(|consent| consent.address.as_str()), "and")
 }
 
-fn agreed(
+fn confirm(
     question: &str,
     expected: &[String],
     answers: &mut dyn BufRead,
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_whole_is_asked_first_and_then_each_address() {
-        let each = vec![parse("delete:node_pool.a").unwrap()];
+        let consents = vec![parse("delete:node_pool.a").unwrap()];
         let table = [
             ("yes\nnode_pool.a\n", true),
             ("yes\nyes\n", false),
@@ -209,8 +215,8 @@ mod tests {
         ];
         for (typed, agreed) in table {
             let mut screen = Vec::new();
-            let questions = Questions { whole: Whole::Ask, each: each.clone() };
-            let asked = ask(&plan(), &questions, &mut typed.as_bytes(), &mut screen);
+            let missing = MissingApprovals { approval: PlanApproval::Ask, consents: consents.clone() };
+            let asked = ask(&plan(), &missing, &mut typed.as_bytes(), &mut screen);
             assert_eq!(asked.is_ok(), agreed, "{typed:?}");
             let screen = String::from_utf8(screen).unwrap();
             let head = "\nApply this plan on p / l / c — LIVE?\nDeleting needs approval by address, asked next: `node_pool.a`.\n\
@@ -222,8 +228,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_flags() {
-        let each = vec![parse("replace:a.b").unwrap()];
-        let refusal = refusal(&Questions { whole: Whole::Ask, each });
+        let consents = vec![parse("replace:a.b").unwrap()];
+        let refusal = refusal(&MissingApprovals { approval: PlanApproval::Ask, consents });
         assert_eq!(refusal.help.unwrap(), "review the plan, then give --auto-approve --allow replace:a.b");
     }
 }

@@ -25,10 +25,10 @@ const CATALOG: (&str, &str) = ("gcp-accelerators.toml", include_str!("../../sche
 /// Names the kit's folder to the kit, which deletes it at its end.
 const FOLDER_VARIABLE: &str = "DASK_INFRA_FIRST_HOUR_FOLDER";
 
-/// Becomes the kit, with these words for it; comes back only when that cannot be.
-pub fn become_it(settings: &Settings, words: &[String]) -> Exit {
+/// Executes the kit with these arguments; returns only if that fails.
+pub fn exec(settings: &Settings, words: &[String]) -> Exit {
     settings.report(Format::Text, |_| {
-        let folder = laid_out().map_err(|why| {
+        let folder = write_files().map_err(|why| {
             let what = format!("cannot write to a temporary folder: {why}");
             Diagnostic::error(Code::CannotWrite, what).help("TMPDIR names the folder for temporary files")
         })?;
@@ -41,7 +41,7 @@ pub fn become_it(settings: &Settings, words: &[String]) -> Exit {
 
 /// A new folder that only this user can write to: Python takes a module that lies beside a program for one of its own, and a
 /// folder of a repository may have come with one.
-fn laid_out() -> io::Result<PathBuf> {
+fn write_files() -> io::Result<PathBuf> {
     let folder = tempfile::Builder::new().prefix("dask-infra-first-hour-").tempdir()?;
     FILES.iter().chain([&CATALOG]).try_for_each(|(name, text)| fs::write(folder.path().join(name), text))?;
     Ok(folder.keep())

@@ -24,32 +24,32 @@ pub fn render(program: &Path, asked: &Render) -> Result<Rendered, Trouble> {
                 let version = threads.spawn(|| version(program));
                 let again = threads.spawn(|| template(program, asked, &asked.chart));
                 let text = template(program, asked, &asked.chart);
-                (joined(version), text, joined(again))
+                (join(version), text, join(again))
             });
             version?;
             return Ok(Rendered { text: text?, again: again? });
         }
         _ => {
             version(program)?;
-            Fetched::pull(program, asked)?
+            FetchedChart::pull(program, asked)?
         }
     };
     let chart = fetched.chart()?;
     let (text, again) = std::thread::scope(|threads| {
         let again = threads.spawn(|| template(program, asked, &chart));
-        (template(program, asked, &chart), joined(again))
+        (template(program, asked, &chart), join(again))
     });
     Ok(Rendered { text: text?, again: again? })
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Trouble>>) -> Result<T, Trouble> {
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Trouble>>) -> Result<T, Trouble> {
     thread.join().unwrap_or_else(|_| Err(Trouble::NotRun("its thread ended early".to_owned())))
 }
 
 /// Fails when it is no Helm, or one that is too old.
 fn version(program: &Path) -> Result<(), Trouble> {
     let said = run(program, &["version", "--short"], None)?;
-    let (major, minor) = numbers(&said).ok_or_else(|| {
+    let (major, minor) = version_numbers(&said).ok_or_else(|| {
         let line = said.lines().next().unwrap_or_default();
         Trouble::NotRun(format!("`{} version` printed `{line}`, which is not a version", program.display()))
     })?;
@@ -61,7 +61,7 @@ fn version(program: &Path) -> Result<(), Trouble> {
 }
 
 /// `v4.3.1+g5…`, `v4.3`, `Client: v2.17.0+g…`.
-fn numbers(said: &str) -> Option<(u32, u32)> {
+fn version_numbers(said: &str) -> Option<(u32, u32)> {
     said.split_whitespace().filter_map(|word| word.strip_prefix('v')).find_map(|version| {
         let mut parts = version.split(['.', '+', '-']);
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -146,11 +146,11 @@ fn is_passed_on(name: &str) -> bool {
 }
 
 /// A chart that `helm` has fetched; gone with this value.
-struct Fetched {
+struct FetchedChart {
     folder: tempfile::TempDir,
 }
 
-impl Fetched {
+impl FetchedChart {
     fn pull(program: &Path, asked: &Render) -> Result<Self, Trouble> {
         let failed = |error: std::io::Error| {
             Trouble::NotRun(format!("the folder for charts cannot be created: {error}"))
@@ -186,7 +186,7 @@ mod tests {
             ("Client: v2.17.0+ga690bad\nError: could not find tiller", Some((2, 17))),
             ("hello", None),
         ] {
-            assert_eq!(numbers(said), wanted, "{said}");
+            assert_eq!(version_numbers(said), wanted, "{said}");
         }
     }
 

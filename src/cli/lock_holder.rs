@@ -13,8 +13,8 @@ const AWAKE_OR_NOT: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const AWAKE_OR_NOT: ClockId = ClockId::Monotonic;
 
-/// This process.
-pub fn this() -> Holder {
+/// Returns this process.
+pub fn current() -> Holder {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
@@ -25,7 +25,9 @@ pub fn this() -> Holder {
     Holder {
         who,
         pid,
-        process: world().zip(start(pid)).map(|(world, start)| format!("{world} {pid} {start}")),
+        process: boot_and_namespace()
+            .zip(start_time(pid))
+            .map(|(world, start)| format!("{world} {pid} {start}")),
     }
 }
 
@@ -39,8 +41,8 @@ pub fn liveness(process: &str) -> Liveness {
     let parts: Vec<&str> = process.rsplitn(3, ' ').collect();
     let [began, pid, place] = parts.as_slice() else { return Liveness::Unknown };
     let Ok(pid) = pid.parse() else { return Liveness::Unknown };
-    match world() {
-        Some(here) if here == *place => match start(pid) {
+    match boot_and_namespace() {
+        Some(here) if here == *place => match start_time(pid) {
             Some(start) if start == *began => Liveness::Yes,
             Some(_) | None => Liveness::No,
         },
@@ -50,14 +52,14 @@ pub fn liveness(process: &str) -> Liveness {
 
 /// Returns the boot ID and the PID namespace. They distinguish the processes that this one sees from those of other
 /// machines and containers.
-fn world() -> Option<String> {
+fn boot_and_namespace() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let space = std::fs::read_link("/proc/self/ns/pid").ok()?;
     Some(format!("{} {}", boot.trim(), space.display()))
 }
 
 /// When a process began, in ticks since the boot; none when it has ended. Source: proc(5), fields 3 and 22 of `stat`.
-fn start(pid: u32) -> Option<String> {
+fn start_time(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in parentheses and may hold anything.
     let (_, rest) = stat.rsplit_once(')')?;
@@ -72,7 +74,7 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_one_that_ended_does_not() {
-        let Holder { process: Some(process), .. } = this() else {
+        let Holder { process: Some(process), .. } = current() else {
             println!("skipped: the system has no /proc");
             return;
         };
@@ -80,7 +82,8 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let (place, _) = process.rsplit_once(' ').unwrap();
         let (place, _) = place.rsplit_once(' ').unwrap();
-        let ended = format!("{place} {} {}", child.id(), start(child.id()).unwrap_or_else(|| "0".into()));
+        let ended =
+            format!("{place} {} {}", child.id(), start_time(child.id()).unwrap_or_else(|| "0".into()));
         child.wait().unwrap();
         assert_eq!(liveness(&ended), Liveness::No);
         assert_eq!(liveness("another-boot pid:[1] 1 2"), Liveness::Unknown);

@@ -218,7 +218,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Ok((cli, matches)) => dispatch(cli, &matches),
         Err(error) => {
             let error = terraform_habits::with_tip(error, &arguments, &Cli::command());
-            let text = told(&error);
+            let text = parse_message(&error);
             // There is nowhere left to say that this failed.
             if error.use_stderr() {
                 let _ = anstream::stderr().write_all(text.as_bytes());
@@ -232,14 +232,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 }
 
 /// Returns the error text, with colors, for arguments that cannot be parsed; `None` if they can. Does nothing else.
-pub fn misread(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
+pub fn parse_error(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let error = parse(arguments.clone()).err()?;
-    Some(told(&terraform_habits::with_tip(error, &arguments, &Cli::command())))
+    Some(parse_message(&terraform_habits::with_tip(error, &arguments, &Cli::command())))
 }
 
 /// The words of the parser, which repeat what was typed or pasted: it must not steer the terminal.
-fn told(error: &clap::Error) -> String {
+fn parse_message(error: &clap::Error) -> String {
     crate::report::human::printable(&error.render().ansi().to_string()).into_owned()
 }
 
@@ -256,8 +256,10 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Adopt(args) => commands::adopt::adopt(&settings, &args),
         Command::Validate(args) => commands::validate::validate(&settings, &args),
         Command::Plan(args) => commands::plan::plan(&settings, &args),
-        Command::Apply(args) => match args.stays() {
-            Some((making, agreed, force)) => commands::when_capacity::apply(&settings, making, agreed, force),
+        Command::Apply(args) => match args.when_capacity_options() {
+            Some((options, agreed, force)) => {
+                commands::when_capacity::apply(&settings, options, agreed, force)
+            }
             None => commands::apply::apply(&settings, &args),
         },
         Command::Destroy(args) => commands::apply::destroy(&settings, &args),
@@ -292,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_was_typed_is_told_without_steering_the_terminal_or_giving_secrets_away() {
-        let said = |words: &[&str]| misread(words.iter().map(OsString::from)).unwrap();
+        let said = |words: &[&str]| parse_error(words.iter().map(OsString::from)).unwrap();
         let said_back = said(&["dask-infra", "pl\u{1b}[2Jan\u{202e}"]);
         assert!(
             said_back.contains("pl\\u001b[2Jan\\u202e") && !said_back.contains('\u{202e}'),
@@ -302,7 +304,7 @@ mod tests {
             let said = said(&[&["dask-infra", "plan"], words].concat());
             assert!(said.contains("NAME=VALUE") && !said.contains("hunter2"), "{said:?}");
         }
-        assert_eq!(misread(["dask-infra", "plan"].map(OsString::from)), None);
+        assert_eq!(parse_error(["dask-infra", "plan"].map(OsString::from)), None);
     }
 
     #[test]

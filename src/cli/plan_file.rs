@@ -11,11 +11,11 @@ use plan::{Plan, file};
 /// # Errors
 /// The plan cannot be written.
 pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
-    let text = file::text(plan).map_err(|why| unwritten(path, &why.to_string()))?;
-    write(path, &text).map_err(|why| unwritten(path, &why.to_string()))
+    let text = file::text(plan).map_err(|why| write_failure(path, &why.to_string()))?;
+    write(path, &text).map_err(|why| write_failure(path, &why.to_string()))
 }
 
-fn unwritten(path: &Path, why: &str) -> Diagnostic {
+fn write_failure(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::error(Code::CannotWrite, format!("the plan cannot be written to {}: {why}", path.display()))
         .help("choose a file in a writable folder")
 }
@@ -24,12 +24,12 @@ fn unwritten(path: &Path, why: &str) -> Diagnostic {
 ///
 /// # Errors
 /// There is no folder for the file, or one in its place.
-pub(crate) fn has_a_place(path: &Path) -> Result<(), Diagnostic> {
+pub(crate) fn check_folder(path: &Path) -> Result<(), Diagnostic> {
     let folder = folder(path);
     if path.is_dir() {
-        Err(unwritten(path, "it is a folder"))
+        Err(write_failure(path, "it is a folder"))
     } else if !folder.is_dir() {
-        Err(unwritten(path, &format!("there is no folder {}", folder.display())))
+        Err(write_failure(path, &format!("there is no folder {}", folder.display())))
     } else {
         Ok(())
     }

@@ -17,21 +17,25 @@ use plan::review::preflight::{Answers, Preflight, Question};
 
 /// Choices for the preflight checks: run or skip them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    Yes,
-    Skipped,
+pub enum PreflightChoice {
+    Run,
+    Skip,
 }
 
 /// Everything that an apply of the plan would meet, as far as it can be known; the gravest first.
 pub async fn preflight(
     api: &dyn LiveApi,
     plan: &Plan,
-    wanted: Wanted,
+    wanted: PreflightChoice,
     parallelism: usize,
 ) -> Vec<Diagnostic> {
-    let Some(preflight) = Preflight::of(plan).filter(|_| wanted == Wanted::Yes) else { return Vec::new() };
-    let (room, permissions) =
-        tokio::join!(room(api, &preflight, parallelism), permissions(api, plan, &preflight.project));
+    let Some(preflight) = Preflight::of(plan).filter(|_| wanted == PreflightChoice::Run) else {
+        return Vec::new();
+    };
+    let (room, permissions) = tokio::join!(
+        capacity_findings(api, &preflight, parallelism),
+        permissions(api, plan, &preflight.project)
+    );
     let mut findings: Vec<Diagnostic> = permissions.into_iter().chain(room).collect();
     findings.sort_by_key(|finding| finding.severity);
     if let Some(last) = findings.iter_mut().rfind(|finding| finding.severity == Severity::Error) {
@@ -41,11 +45,11 @@ pub async fn preflight(
     findings
 }
 
-/// Tells what was found; what would fail for certain ends the command.
+/// Reports findings; one that would fail for certain ends the command.
 ///
 /// # Errors
 /// Some findings are errors, so an apply would fail.
-pub fn passed(
+pub fn report_findings(
     findings: Vec<Diagnostic>,
     reporter: &mut dyn Reporter,
     sources: &Sources,
@@ -57,7 +61,11 @@ pub fn passed(
 }
 
 /// Quotas, machines and policies.
-pub async fn room(api: &dyn LiveApi, preflight: &Preflight, parallelism: usize) -> Vec<Diagnostic> {
+pub async fn capacity_findings(
+    api: &dyn LiveApi,
+    preflight: &Preflight,
+    parallelism: usize,
+) -> Vec<Diagnostic> {
     let questions: Vec<Question> = preflight.questions().into_iter().collect();
     let queries = questions.iter().map(|question| question.query(preflight)).collect();
     let mut answers = Answers::new();
@@ -65,7 +73,7 @@ pub async fn room(api: &dyn LiveApi, preflight: &Preflight, parallelism: usize) 
     for (question, answer) in questions.into_iter().zip(read_queries(api, queries, parallelism).await) {
         let answer = answer.map_err(|error| {
             disabled = disabled.take().or_else(|| not_enabled(&error, &preflight.project));
-            why(&question, &error, &preflight.project)
+            failure_reason(&question, &error, &preflight.project)
         });
         // A machine or a GPU may not be there. What else is not found is not known.
         let absent = matches!(answer, Ok(Value::Null));
@@ -91,7 +99,7 @@ fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
 }
 
 /// Why a question has no answer, in the same words for all that have the same reason.
-fn why(question: &Question, error: &ApiError, project: &str) -> String {
+fn failure_reason(question: &Question, error: &ApiError, project: &str) -> String {
     match DenialCause::from_error(error.body.as_ref(), &error.message) {
         Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
         None if error.class == Class::Denied => {
@@ -104,9 +112,9 @@ fn why(question: &Question, error: &ApiError, project: &str) -> String {
 /// Which permissions of an apply the credentials lack.
 async fn permissions(api: &dyn LiveApi, plan: &Plan, project: &str) -> Vec<Diagnostic> {
     let Plan { target, desired, external, .. } = plan;
-    let needed = rights::permissions(&Needs::of_all(target, desired, external).apply);
+    let needed = rights::permissions(&Needs::of_resources(target, desired, external).apply);
     match api.send(rights::test(project, &needed)).await {
-        Ok(answer) => lacking(&needed, &answer, project),
+        Ok(answer) => missing_permissions(&needed, &answer, project),
         Err(error) => {
             let why = match DenialCause::from_error(error.body.as_ref(), &error.message) {
                 Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
@@ -118,7 +126,7 @@ async fn permissions(api: &dyn LiveApi, plan: &Plan, project: &str) -> Vec<Diagn
     }
 }
 
-fn lacking(needed: &[String], answer: &Value, project: &str) -> Vec<Diagnostic> {
+fn missing_permissions(needed: &[String], answer: &Value, project: &str) -> Vec<Diagnostic> {
     let (certain, maybe): (Vec<&str>, Vec<&str>) = rights::missing(needed, answer)
         .into_iter()
         .partition(|permission| rights::is_of_the_project(permission));
@@ -150,7 +158,7 @@ mod tests {
                 .map(str::to_owned)
                 .to_vec();
         let told = |answer: &Value| -> Vec<(Severity, String)> {
-            let found = lacking(&needed, answer, "p").into_iter();
+            let found = missing_permissions(&needed, answer, "p").into_iter();
             found.map(|found| (found.severity, found.message)).collect()
         };
         assert_eq!(told(&json!({ "permissions": needed })), []);

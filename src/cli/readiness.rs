@@ -9,8 +9,8 @@ use kinds::kind::Found;
 use live::{LiveApi, probe};
 use model::resource::{Await, Identity, Query, Readiness, World};
 
-/// How ready things are. What was read already is not asked again; what cannot be read is left out.
-pub(crate) async fn look_at(
+/// Returns the readiness of things. What was read already is not read again; what cannot be read is left out.
+pub(crate) async fn read_readiness(
     api: &dyn LiveApi,
     world: &World,
     waits: &[(usize, Await)],

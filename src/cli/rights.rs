@@ -41,39 +41,43 @@ const ALWAYS: &[(&str, &str, &[&str], &[&str])] = &[
 ];
 
 impl Needs {
-    /// Of everything in a stack.
-    pub fn of(lowered: &Lowered) -> Self {
-        Self::of_all(&lowered.target, &lowered.resources, &lowered.external)
+    /// Returns the permissions for everything in a stack.
+    pub fn of_stack(lowered: &Lowered) -> Self {
+        Self::of_resources(&lowered.target, &lowered.resources, &lowered.external)
     }
 
-    /// Of what a stack makes at a place, and of what it relies on.
-    pub fn of_all(target: &Target, resources: &[Resource], external: &[External]) -> Self {
+    /// Returns the permissions for what a stack creates in a target, and for what it relies on.
+    pub fn of_resources(target: &Target, resources: &[Resource], external: &[External]) -> Self {
         let mut needs = Self::default();
         if target.gke.is_some() {
-            needs.reads(&["container.clusters.get", "container.clusters.list", "container.operations.list"]);
+            needs.add_reads(&[
+                "container.clusters.get",
+                "container.clusters.list",
+                "container.operations.list",
+            ]);
         }
         if target.endpoint == Endpoint::Dns {
-            needs.reads(&["container.clusters.connect"]);
+            needs.add_reads(&["container.clusters.connect"]);
         }
         for (plural, kind, read, write) in ALWAYS {
             let gvk = gvk("", "v1", kind, plural);
-            needs.object(&gvk, read, write);
+            needs.add_object(&gvk, read, write);
         }
-        resources.iter().for_each(|resource| needs.manages(resource));
-        external.iter().for_each(|external| needs.relies_on(&external.resource));
+        resources.iter().for_each(|resource| needs.add_managed(resource));
+        external.iter().for_each(|external| needs.add_external(&external.resource));
         needs
     }
 
-    fn reads(&mut self, permissions: &[&'static str]) {
+    fn add_reads(&mut self, permissions: &[&'static str]) {
         self.plan.extend(permissions.iter().map(|permission| Need::Project(permission)));
-        self.writes(permissions);
+        self.add_writes(permissions);
     }
 
-    fn writes(&mut self, permissions: &[&'static str]) {
+    fn add_writes(&mut self, permissions: &[&'static str]) {
         self.apply.extend(permissions.iter().map(|permission| Need::Project(permission)));
     }
 
-    fn object(&mut self, gvk: &Gvk, read: &[&'static str], write: &[&'static str]) {
+    fn add_object(&mut self, gvk: &Gvk, read: &[&'static str], write: &[&'static str]) {
         let need = |verb: &&'static str| Need::Object {
             group: gvk.group.clone(),
             plural: gvk.plural.clone(),
@@ -84,33 +88,33 @@ impl Needs {
         self.apply.extend(read.iter().chain(write).map(need));
     }
 
-    fn manages(&mut self, resource: &Resource) {
-        self.relies_on(resource);
+    fn add_managed(&mut self, resource: &Resource) {
+        self.add_external(resource);
         match &resource.identity {
-            Identity::Cluster(_) => self.writes(&[
+            Identity::Cluster(_) => self.add_writes(&[
                 "container.clusters.create",
                 "container.clusters.update",
                 "container.clusters.delete",
                 "container.operations.get",
                 "iam.serviceAccounts.actAs",
             ]),
-            Identity::NodePool { .. } => self.writes(&[
+            Identity::NodePool { .. } => self.add_writes(&[
                 "container.clusters.update",
                 "container.operations.get",
                 "iam.serviceAccounts.actAs",
             ]),
             Identity::Object(object) => {
-                self.object(&object.gvk, &[], WRITE);
+                self.add_object(&object.gvk, &[], WRITE);
                 // Who grants what he does not have himself needs these.
                 match object.gvk.kind.as_str() {
-                    "ClusterRole" | "Role" => self.object(&object.gvk, &[], &["escalate"]),
+                    "ClusterRole" | "Role" => self.add_object(&object.gvk, &[], &["escalate"]),
                     "ClusterRoleBinding" | "RoleBinding" => {
                         let role = Gvk {
                             kind: "ClusterRole".to_owned(),
                             plural: "clusterroles".to_owned(),
                             ..object.gvk.clone()
                         };
-                        self.object(&role, &[], &["bind"]);
+                        self.add_object(&role, &[], &["bind"]);
                     }
                     _ => {}
                 }
@@ -118,26 +122,26 @@ impl Needs {
             Identity::Check(_) => {
                 let (kind, plural) = ("Pod".to_owned(), "pods".to_owned());
                 let pod = Gvk { group: String::new(), version: "v1".to_owned(), kind, plural };
-                self.object(&pod, &[], &["create", "delete", "getLogs"]);
+                self.add_object(&pod, &[], &["create", "delete", "getLogs"]);
             }
         }
     }
 
-    fn relies_on(&mut self, resource: &Resource) {
+    fn add_external(&mut self, resource: &Resource) {
         match &resource.identity {
             Identity::Cluster(_) | Identity::Check(_) => {}
-            Identity::NodePool { .. } => self.reads(&["compute.instanceGroupManagers.get"]),
+            Identity::NodePool { .. } => self.add_reads(&["compute.instanceGroupManagers.get"]),
             Identity::Object(object) => {
-                self.object(&object.gvk, READ, &[]);
+                self.add_object(&object.gvk, READ, &[]);
                 // Whether a pool has nodes that need no request.
                 if resource.kind == KindId::ProvisioningRequest
                     && provisioning::pool_with_options(&resource.body).is_some()
                 {
-                    self.object(&gvk("", "v1", "Node", "nodes"), READ, &[]);
+                    self.add_object(&gvk("", "v1", "Node", "nodes"), READ, &[]);
                 }
                 // What Kueue says of it.
                 if kueue::workload::waits(resource) {
-                    self.object(&kueue::kind("Workload"), READ, &[]);
+                    self.add_object(&kueue::kind("Workload"), READ, &[]);
                 }
             }
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sandbox::{TOKEN, is_of_others};
 
 /// The URL at which a folder's sandbox is served, when a process says that it serves it.
-pub fn served(dir: &Path) -> Option<String> {
+pub fn served_url(dir: &Path) -> Option<String> {
     // What others say there, or what a link leads to, is nobody's word for it.
     let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());
     if !file || is_of_others(dir) {
@@ -28,7 +28,7 @@ pub fn token_in(dir: &Path) -> Option<String> {
 }
 
 /// Returns the token of the sandbox that `sandbox env` has pointed at.
-pub fn token_named() -> Option<String> {
+pub fn token_from_env() -> Option<String> {
     read_token(Path::new(&std::env::var_os(TOKEN_FILE)?))
 }
 

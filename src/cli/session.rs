@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::cli::access::{self, Words};
-use crate::cli::readiness::look_at;
+use crate::cli::access::{self, MessageDetail};
+use crate::cli::readiness::read_readiness;
 use crate::cli::sandbox_folder;
 use crate::cli::settings::{Access, Failure, Settings};
 use live::cascade_scope::read_scope;
@@ -36,12 +36,12 @@ pub struct Session {
     sources: Sources,
     warnings: Vec<Diagnostic>,
     lowered: Lowered,
-    words: Words,
+    message_detail: MessageDetail,
     given: Given,
 }
 
-/// How a plan is asked for.
-pub struct Ask<'a> {
+/// The request for a plan.
+pub struct PlanRequest<'a> {
     pub mode: Mode,
     /// Consents given, as they were typed.
     pub allowed: &'a [Approval],
@@ -61,9 +61,9 @@ pub struct Ask<'a> {
     pub halting: StopRequest,
 }
 
-impl Ask<'_> {
-    /// The whole stack, with nothing said beyond that.
-    pub fn of(mode: Mode) -> Self {
+impl PlanRequest<'_> {
+    /// Requests a plan of the whole stack, without further options.
+    pub fn new(mode: Mode) -> Self {
         Self {
             mode,
             allowed: &[],
@@ -97,19 +97,20 @@ impl Session {
         let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&helm) };
         let loaded = stack::load_with(&settings.stack, &options, instead, settings.trust);
         let sources = loaded.as_ref().map_or_else(|failed| &failed.sources, |loaded| &loaded.sources);
-        settings.masks().learn(sources.secrets());
+        settings.masks().add(sources.secrets());
         let mut loaded = loaded?;
         let mut lowered = loaded.lowered(settings.access.is_simulated());
         let Loaded { stack, sources, mut warnings, .. } = loaded;
-        let given = given_to(&lowered.resources, settings);
+        let given = read_env_secrets(&lowered.resources, settings);
         if stack.kubernetes.is_some() {
-            pin(&mut lowered.target, &sources);
+            pin_kubeconfig(&mut lowered.target, &sources);
             warnings.extend(insecure_access(&lowered.target, &sources));
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
-            let words = if settings.is_verbose() { Words::All } else { Words::Few };
-            Ok(Self { stack, sources, warnings, lowered, words, given })
+            let message_detail =
+                if settings.is_verbose() { MessageDetail::Full } else { MessageDetail::Brief };
+            Ok(Self { stack, sources, warnings, lowered, message_detail, given })
         } else {
             Err(Failure::new(problems, sources))
         }
@@ -125,11 +126,11 @@ impl Session {
         &self.lowered
     }
 
-    /// Refuses a stack that is not the one that was agreed to: another target, owner, way to machines or resource.
+    /// Refuses a stack that is not the approved one: another target, owner, capacity option or resource.
     ///
     /// # Errors
     /// It is another one.
-    pub fn is_agreed(&self, agreed: Option<blake3::Hash>) -> Result<(), Failure> {
+    pub fn check_agreed(&self, agreed: Option<blake3::Hash>) -> Result<(), Failure> {
         let same = |agreed: blake3::Hash| self.lowered.digest().is_ok_and(|now| now == agreed);
         if agreed.is_none_or(same) {
             return Ok(());
@@ -144,7 +145,7 @@ impl Session {
     }
 
     /// Returns the owner of the stack's resources, and their target.
-    pub fn whose(&self) -> (&Owner, &Target) {
+    pub fn owner_and_target(&self) -> (&Owner, &Target) {
         (&self.lowered.owner, &self.lowered.target)
     }
 
@@ -163,36 +164,36 @@ impl Session {
     /// # Errors
     /// No plan is possible: the dependencies contain a cycle.
     pub fn validate(&self) -> Result<(), Failure> {
-        self.plan_offline(&Ask::of(Mode::Apply)).map(|_| ())
+        self.plan_offline(&PlanRequest::new(Mode::Apply)).map(|_| ())
     }
 
     /// A plan against an empty world.
     ///
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
-    pub fn plan_offline(&self, ask: &Ask<'_>) -> Result<Plan, Failure> {
-        self.make(&World::empty(), ask, Reading::Nothing)
+    pub fn plan_offline(&self, request: &PlanRequest<'_>) -> Result<Plan, Failure> {
+        self.plan_with(&World::empty(), request, Baseline::Nothing)
     }
 
     /// A plan against what is live, and what to know about the reading.
     ///
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
-    pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<Plan, Failure> {
-        let mut read = self.read(link, ask.parallelism).await;
-        plan::drop_unused_fields(&mut read.world, ask.mode, &self.lowered.external);
-        let in_the_way = |failure| self.in_the_way(failure, read.error.as_ref());
-        let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
+    pub async fn plan(&self, link: &Link, request: &PlanRequest<'_>) -> Result<Plan, Failure> {
+        let mut read = self.read(link, request.parallelism).await;
+        plan::drop_unused_fields(&mut read.world, request.mode, &self.lowered.external);
+        let read_failure = |failure| self.read_failure(failure, read.error.as_ref());
+        let mut plan = self.plan_with(&read.world, request, Baseline::Live).map_err(read_failure)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
             // Two plans take twice the memory.
             drop(plan);
-            read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, ask.parallelism).await;
-            plan = self.make(&read.world, ask, Reading::Live)?;
+            read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, request.parallelism).await;
+            plan = self.plan_with(&read.world, request, Baseline::Live)?;
         }
         let waits = readiness::kept(&plan, &read.world);
-        let found = look_at(&*link.connection, &read.world, &waits, ask.parallelism).await;
+        let found = read_readiness(&*link.connection, &read.world, &waits, request.parallelism).await;
         readiness::tell(&mut plan, found);
-        drop_aside(read.world);
+        drop_in_background(read.world);
         Ok(plan)
     }
 
@@ -202,11 +203,11 @@ impl Session {
     /// The change cannot be planned; the diagnostics say why.
     pub async fn scale(&self, link: &Link, wish: &Wish<'_>, parallelism: usize) -> Result<Plan, Failure> {
         let selection = Selection { targets: vec![wish.address.to_string()], excludes: Vec::new() };
-        let ask = Ask { selection, parallelism, ..Ask::of(Mode::Apply) };
+        let request = PlanRequest { selection, parallelism, ..PlanRequest::new(Mode::Apply) };
         let read = self.read(link, parallelism).await;
-        let plan =
-            self.with_inputs(&read.world, &ask, Reading::Live, |inputs| plan::scale::scale(inputs, wish));
-        let plan = plan.map_err(|failure| self.in_the_way(failure, read.error.as_ref()))?;
+        let plan = self
+            .with_inputs(&read.world, &request, Baseline::Live, |inputs| plan::scale::scale(inputs, wish));
+        let plan = plan.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
         Ok(plan)
     }
 
@@ -214,10 +215,10 @@ impl Session {
     ///
     /// # Errors
     /// The live state cannot be read.
-    pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<Drifted, Failure> {
-        let read = self.read(link, ask.parallelism).await;
-        let found = self.with_inputs(&read.world, ask, Reading::Live, plan::drift);
-        let found = found.map_err(|failure| self.in_the_way(failure, read.error.as_ref()))?;
+    pub async fn drift(&self, link: &Link, request: &PlanRequest<'_>) -> Result<Drifted, Failure> {
+        let read = self.read(link, request.parallelism).await;
+        let found = self.with_inputs(&read.world, request, Baseline::Live, plan::drift);
+        let found = found.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
         Ok(found)
     }
 
@@ -264,7 +265,7 @@ impl Session {
 
     /// A request that was refused, with its cause and cure.
     pub fn refused(&self, error: &ApiError) -> Failure {
-        let found = access::diagnose(error, &self.lowered.target, &self.sources, self.words);
+        let found = access::diagnose(error, &self.lowered.target, &self.sources, self.message_detail);
         Failure::new(vec![found], self.sources.clone())
     }
 
@@ -272,22 +273,22 @@ impl Session {
     pub fn skipped_hosts(&self, link: &Link) -> Vec<Diagnostic> {
         let found = |error: &ApiError| Diagnostic {
             severity: Severity::Warning,
-            ..access::diagnose(error, &self.lowered.target, &self.sources, self.words)
+            ..access::diagnose(error, &self.lowered.target, &self.sources, self.message_detail)
         };
         link.api().skipped_hosts().iter().map(found).collect()
     }
 
     /// A problem with places in the stack's files.
-    pub fn fails(&self, problem: Diagnostic) -> Failure {
+    pub fn failure(&self, problem: Diagnostic) -> Failure {
         Failure::new(vec![problem], self.sources.clone())
     }
 
-    /// Says what stands in the way of reading instead of that it could not be read.
-    fn in_the_way(&self, failure: Failure, trouble: Option<&ApiError>) -> Failure {
+    /// Names the cause of a failed read instead of the fact that it failed.
+    fn read_failure(&self, failure: Failure, trouble: Option<&ApiError>) -> Failure {
         let Some(error) = trouble else { return failure };
-        failure.instead_of(
+        failure.with_diagnostic_for(
             Code::Unreadable,
-            access::diagnose(error, &self.lowered.target, &self.sources, self.words),
+            access::diagnose(error, &self.lowered.target, &self.sources, self.message_detail),
         )
     }
 
@@ -303,28 +304,33 @@ impl Session {
             .kubernetes
             .as_ref()
             .map(|_| KubeconfigAccess { path: kubeconfig.map(PathBuf::from), context });
-        kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
+        kubernetes.iter().try_for_each(|kubeconfig| check_trusted(settings, kubeconfig))?;
         Link::open(settings, &self.lowered.target, kubernetes)
     }
 
     /// The request for the nodes of a job: nodes are not used twice, so a job that runs again asks again.
-    fn request_of(&self, job: &Address) -> Option<Address> {
+    fn node_request_of(&self, job: &Address) -> Option<Address> {
         let key = job.as_str().strip_prefix("job.")?;
         self.stack.request_of(key).map(|(key, request)| request.requested(key).address)
     }
 
-    fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
-        self.with_inputs(world, ask, reading, plan::plan)
+    fn plan_with(
+        &self,
+        world: &World,
+        request: &PlanRequest<'_>,
+        baseline: Baseline,
+    ) -> Result<Plan, Failure> {
+        self.with_inputs(world, request, baseline, plan::plan)
     }
 
     fn with_inputs<T>(
         &self,
         world: &World,
-        ask: &Ask<'_>,
-        reading: Reading,
+        request: &PlanRequest<'_>,
+        baseline: Baseline,
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
-        let Ask {
+        let PlanRequest {
             mode,
             allowed,
             replace,
@@ -334,15 +340,16 @@ impl Session {
             retarget,
             when_idle,
             halting,
-        } = ask;
+        } = request;
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
-            replace.iter().map(|typed| known(&self.lowered.resources, typed)).collect();
+            replace.iter().map(|typed| addresses_of(&self.lowered.resources, typed)).collect();
         let mut replace = replace.map_err(|problem| fail(vec![problem]))?.concat();
-        let requests: Vec<Address> = replace.iter().filter_map(|address| self.request_of(address)).collect();
+        let requests: Vec<Address> =
+            replace.iter().filter_map(|address| self.node_request_of(address)).collect();
         replace.extend(requests);
         let mut inputs = Inputs {
-            offline: reading == Reading::Nothing,
+            offline: baseline == Baseline::Nothing,
             approved: allowed.to_vec(),
             replace,
             retry_capacity: *retry_capacity,
@@ -358,7 +365,7 @@ impl Session {
 
 /// Names the kubeconfig from the folder of the file that gives it on, and the context that is meant when none is
 /// named.
-fn pin(target: &mut Target, sources: &Sources) {
+fn pin_kubeconfig(target: &mut Target, sources: &Sources) {
     let folder = sources.folder(&FieldPath::keys(["kubernetes", "kubeconfig"]));
     let file = target.kubeconfig.take().map(|file| folder.join(file));
     let absolute = file.map(|file| std::path::absolute(&file).unwrap_or(file));
@@ -382,18 +389,18 @@ fn insecure_access(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
 }
 
 /// Returns the values from the environment that the stack's Secrets ask for, and hides them in all further output.
-pub fn given_to(resources: &[Resource], settings: &Settings) -> Given {
+pub fn read_env_secrets(resources: &[Resource], settings: &Settings) -> Given {
     let bodies = resources.iter().map(|resource| &resource.body);
     let given = Given::read(bodies, |name| settings.environment(name));
     let mut secrets = Secrets::default();
     given.iter().for_each(|(name, value)| secrets.add(value, &format!("{VARIABLE}{name}")));
-    settings.masks().learn(&secrets);
+    settings.masks().add(&secrets);
     given
 }
 
 /// Kinds of state that a plan is made against.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum Baseline {
     Nothing,
     Live,
 }
@@ -414,12 +421,13 @@ pub async fn plan_again(
     plan::drop_unused_fields(&mut read.world, *mode, external);
     read.world.given = given.clone();
     let sources = Sources::default();
-    let in_the_way = read.error.as_ref().map(|error| access::diagnose(error, target, &sources, Words::Few));
+    let read_failure =
+        read.error.as_ref().map(|error| access::diagnose(error, target, &sources, MessageDetail::Brief));
     let make = |world: &World| {
         plan::plan(plan::file::again(saved, world, &sources)).map_err(|problems| {
             let failure = Failure::new(problems, Sources::default());
-            match &in_the_way {
-                Some(found) => failure.instead_of(Code::Unreadable, found.clone()),
+            match &read_failure {
+                Some(found) => failure.with_diagnostic_for(Code::Unreadable, found.clone()),
                 None => failure,
             }
         })
@@ -433,13 +441,13 @@ pub async fn plan_again(
     Ok(plan::file::located(now, saved))
 }
 
-/// Gives the memory of a world back beside what follows: piece by piece that is a twentieth of the time of a plan.
-fn drop_aside(world: World) {
+/// Frees the memory of a world in the background: piece by piece that is a twentieth of the time of a plan.
+fn drop_in_background(world: World) {
     drop(tokio::task::spawn_blocking(|| drop(world)));
 }
 
 /// The addresses of the stack that are typed or ended so: one, or all of a section.
-fn known(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
+fn addresses_of(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
     let addresses: Vec<&Address> = resources.iter().map(|resource| &resource.address).collect();
     let places = plan::propose::select::resolve_one(typed, &addresses)?;
     Ok(places.into_iter().map(|place| addresses[place].clone()).collect())
@@ -456,7 +464,7 @@ impl Link {
     ///
     /// # Errors
     /// The plan was made for another world, or there is no such place.
-    pub fn of_plan(settings: &Settings, plan: &Plan) -> Result<Self, Failure> {
+    pub fn for_plan(settings: &Settings, plan: &Plan) -> Result<Self, Failure> {
         let simulated = settings.access.is_simulated();
         if plan.target.simulated != simulated {
             let help = match simulated {
@@ -471,7 +479,7 @@ impl Link {
         let path = kubeconfig.map(PathBuf::from);
         let by_kubeconfig = gke.is_none() && hosts.is_empty();
         let kubernetes = by_kubeconfig.then_some(KubeconfigAccess { path, context });
-        kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
+        kubernetes.iter().try_for_each(|kubeconfig| check_trusted(settings, kubeconfig))?;
         Self::open(settings, &plan.target, kubernetes)
     }
 
@@ -507,17 +515,17 @@ impl Link {
         target: &Target,
         kubernetes: Option<KubeconfigAccess>,
     ) -> Result<Self, Failure> {
-        let mut link = Opened { gke: GkeAccess::Google, in_process: None, task: None };
+        let mut link = ApiAccess { gke: GkeAccess::Google, in_process: None, task: None };
         match &settings.access {
             Access::Google => {}
             Access::Endpoint(url) => {
-                link.gke = loopback(url)?.with_token(sandbox_folder::token_named().as_deref());
+                link.gke = loopback(url)?.with_token(sandbox_folder::token_from_env().as_deref());
             }
             Access::Sandbox(_) if target.is_on_hosts() => return Err(needs_no_sandbox().into()),
             Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
             Access::Sandbox(dir) => link = open_sandbox(dir)?,
         }
-        let Opened { gke, in_process, task } = link;
+        let ApiAccess { gke, in_process, task } = link;
         let cluster = target.gke.clone();
         let options = Connect {
             gke,
@@ -534,7 +542,7 @@ impl Link {
 
 /// Refuses a kubeconfig in the repository that runs a program, or that sends a file of this machine to a server. Authors
 /// of the repository must not choose either.
-fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<(), Diagnostic> {
+fn check_trusted(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<(), Diagnostic> {
     let stack = &settings.stack;
     let folder = if stack.is_dir() { stack } else { stack.parent().unwrap_or(Path::new("")) };
     let fence = Fence::around(folder, Trust::Repository);
@@ -581,21 +589,21 @@ fn needs_no_sandbox() -> Diagnostic {
     .help("omit `--sandbox` and unset DASK_INFRA_SANDBOX: it needs no cloud account")
 }
 
-struct Opened {
+struct ApiAccess {
     gke: GkeAccess,
     in_process: Option<InProcess>,
     task: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
 }
 
 /// The sandbox of a folder: in this process, or the one that another process serves.
-fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
+fn open_sandbox(dir: &Path) -> Result<ApiAccess, Failure> {
     let options = sandbox::Options { dir: Some(dir.to_owned()), ..sandbox::Options::default() };
     let sandbox = match Sandbox::open(options) {
         Ok(sandbox) => sandbox,
         Err(error @ SandboxError::InUse { .. }) => {
-            let Some(url) = sandbox_folder::served(dir) else { return Err(error.into()) };
+            let Some(url) = sandbox_folder::served_url(dir) else { return Err(error.into()) };
             let gke = loopback(&url)?.with_token(sandbox_folder::token_in(dir).as_deref());
-            return Ok(Opened { gke, in_process: None, task: None });
+            return Ok(ApiAccess { gke, in_process: None, task: None });
         }
         Err(error) => return Err(error.into()),
     };
@@ -605,7 +613,7 @@ fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
     });
     let gke = GkeAccess::InProcess(sandbox.gke_router());
     let task = tokio::spawn(sandbox.run(std::future::pending()));
-    Ok(Opened { gke, in_process: Some(in_process), task: Some(task) })
+    Ok(ApiAccess { gke, in_process: Some(in_process), task: Some(task) })
 }
 
 /// Runs a command that waits for others.

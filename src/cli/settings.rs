@@ -134,7 +134,7 @@ impl Settings {
             secrets.add(value, HIDDEN);
         }
         let masks = Masks::default();
-        masks.learn(&secrets);
+        masks.add(&secrets);
         let (vars, helm) = (vars.into_iter().collect(), helm.unwrap_or_else(|| PathBuf::from("helm")));
         Self { stack, vars, access, helm, trust, detail, colour, program, options, masks }
     }
@@ -224,7 +224,7 @@ impl Settings {
             reporter.diagnostics(&diagnostics, &sources);
             Exit::of_diagnostics(&diagnostics)
         });
-        written(reporter.finish(), exit)
+        exit_of_write(reporter.finish(), exit)
     }
 
     /// Runs a command that edits a file, as [`Self::report`] does. In text format, it prints the edit last.
@@ -244,12 +244,12 @@ impl Settings {
     pub fn print(&self, text: &str) -> Exit {
         let mut screen = self.screen();
         screen.data(text);
-        written(screen.finish(), Exit::Done)
+        exit_of_write(screen.finish(), Exit::Done)
     }
 }
 
 /// A reader that has seen enough (`| head`) is no error; a full disk is.
-fn written(result: io::Result<()>, exit: Exit) -> Exit {
+fn exit_of_write(result: io::Result<()>, exit: Exit) -> Exit {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe && exit == Exit::Done => Exit::Error,
         Ok(()) | Err(_) => exit,
@@ -271,7 +271,7 @@ impl Failure {
 
     /// Puts one diagnostic into the place of all with this code.
     #[must_use]
-    pub fn instead_of(mut self, code: Code, mut diagnostic: Diagnostic) -> Self {
+    pub fn with_diagnostic_for(mut self, code: Code, mut diagnostic: Diagnostic) -> Self {
         let replaced =
             self.diagnostics.iter().find(|found| found.code == code).map(|found| found.help.clone());
         let Some(way) = replaced else { return self };
@@ -304,7 +304,7 @@ impl From<stack::Failure> for Failure {
 impl From<SandboxError> for Failure {
     fn from(error: SandboxError) -> Self {
         let (code, help) = match &error {
-            SandboxError::Faults(mistakes) => return faults(mistakes),
+            SandboxError::Faults(mistakes) => return fault_file_failure(mistakes),
             SandboxError::Unreadable { .. } => (Code::SandboxDamaged, None),
             SandboxError::InUse { .. } => (Code::SandboxInUse, Some(SERVE_IT)),
             SandboxError::Write { .. } | SandboxError::Kubernetes { .. } | SandboxError::OtherBacking(_) => {
@@ -323,7 +323,7 @@ const SERVE_IT: &str =
     "one process at a time can use a folder, unless it is served: `dask-infra sandbox serve`";
 
 /// The mistakes of a file of faults, at their places.
-fn faults(mistakes: &Mistakes) -> Failure {
+fn fault_file_failure(mistakes: &Mistakes) -> Failure {
     let Mistakes { path, text, problems } = mistakes;
     let mut sources = Sources::default();
     let file = sources.add(path.display().to_string(), text.clone());

@@ -15,22 +15,22 @@ pub enum Signal {
     Terminate,
 }
 
-/// The first one that any listener of this process has heard: between two applies of one command nobody listens.
-static HEARD: OnceLock<Signal> = OnceLock::new();
+/// The first signal that any listener of this process has received: between two applies of one command there is no listener.
+static FIRST: OnceLock<Signal> = OnceLock::new();
 
-/// Returns the first signal that asked this process to stop, whichever listener heard it.
-pub fn heard() -> Option<Signal> {
-    HEARD.get().copied()
+/// Returns the first signal that asked this process to stop, whichever listener received it.
+pub fn first_signal() -> Option<Signal> {
+    FIRST.get().copied()
 }
 
 /// Signals as they come in.
-pub struct Stops {
+pub struct StopSignals {
     /// How many so far.
     pub count: watch::Receiver<u8>,
     first: watch::Receiver<Option<Signal>>,
 }
 
-impl Stops {
+impl StopSignals {
     /// Listens from now on; until then a signal ends the process as usual.
     ///
     /// # Errors
@@ -41,11 +41,11 @@ impl Stops {
         Self::listen_with(hangup)
     }
 
-    /// Listens from now on, and lives on when the terminal is closed.
+    /// Listens from now on, and ignores a closed terminal.
     ///
     /// # Errors
     /// The operating system refuses to hand signals over.
-    pub fn outliving_the_terminal() -> Result<Self, Diagnostic> {
+    pub fn listen_without_terminal() -> Result<Self, Diagnostic> {
         let mut closed = hangups()?;
         // Handed over to nobody, the signal ends nothing.
         tokio::spawn(async move { while closed.recv().await.is_some() {} });
@@ -65,7 +65,7 @@ impl Stops {
                     _ = terminate.recv() => Signal::Terminate,
                     () = closed(&mut hangup) => Signal::Terminate,
                 };
-                HEARD.get_or_init(|| signal);
+                FIRST.get_or_init(|| signal);
                 namer.send_modify(|first| {
                     first.get_or_insert(signal);
                 });
@@ -80,14 +80,14 @@ impl Stops {
     }
 
     /// Ends at the first signal.
-    pub async fn came(&self) {
+    pub async fn received(&self) {
         // The listener lives as long as the runtime, so the channel is open.
         let _ = self.count.clone().wait_for(|count| *count > 0).await;
     }
 
-    /// Ends at the first signal, as [`Self::came`] does, for callers that listen for nothing else.
+    /// Ends at the first signal, as [`Self::received`] does, for callers that listen for nothing else.
     pub async fn wait(self) {
-        self.came().await;
+        self.received().await;
     }
 }
 

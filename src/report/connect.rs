@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::human::style::{Tint, paint, push_line, tame, wrap};
+use super::human::style::{Tint, paint, push_line, strip_controls, wrap};
 
 /// A connection that stands. Programs read it as it is here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,19 +121,22 @@ impl Connected {
             rows.push(("password", format!("key `{key}` of the Secret {namespace}/{secret}")));
         }
         if self.on_host {
-            rows.extend(self.interpreter.iter().map(|python| ("run with", tame(python))));
-            rows.extend(self.forward.iter().map(|command| ("forward", tame(command))));
+            rows.extend(self.interpreter.iter().map(|python| ("run with", strip_controls(python))));
+            rows.extend(self.forward.iter().map(|command| ("forward", strip_controls(command))));
         } else {
             let known =
                 [("pod", &self.pod), ("image", &self.image)].into_iter().filter(|(_, said)| !said.is_empty());
-            rows.extend(known.map(|(name, said)| (name, tame(said))));
+            rows.extend(known.map(|(name, said)| (name, strip_controls(said))));
         }
-        let versions: Vec<String> =
-            self.versions.iter().map(|(name, version)| tame(&format!("{name} {version}"))).collect();
+        let versions: Vec<String> = self
+            .versions
+            .iter()
+            .map(|(name, version)| strip_controls(&format!("{name} {version}")))
+            .collect();
         if !versions.is_empty() {
             rows.push(("versions", versions.join(", ")));
         }
-        rows.extend(self.misfit.iter().map(|why| ("python3", paint(Tint::Change, &tame(why)))));
+        rows.extend(self.misfit.iter().map(|why| ("python3", paint(Tint::Change, &strip_controls(why)))));
         rows
     }
 
@@ -169,30 +172,30 @@ impl Connected {
 
 /// Events of an open connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ConnectEvent {
     /// The pod is gone; why.
-    Gone(String),
+    PodGone(String),
     /// A pod answers: `NAMESPACE/NAME`.
-    There(String),
+    PodFound(String),
     /// The API server is not reached; why.
-    Unreached(String),
+    ApiUnreachable(String),
     /// The API server answers again.
-    Back,
+    ApiReachable,
     /// One connection was not made; why.
-    Refused(String),
+    ConnectionFailed(String),
     /// It ends.
     Ended,
 }
 
-impl News {
+impl ConnectEvent {
     /// For programs: one line.
     pub fn line(&self) -> String {
         let line = match self {
-            Self::Gone(why) => json!({ "type": "gone", "why": why }),
-            Self::There(pod) => json!({ "type": "there", "pod": pod }),
-            Self::Unreached(why) => json!({ "type": "unreached", "why": why }),
-            Self::Back => json!({ "type": "back" }),
-            Self::Refused(why) => json!({ "type": "refused", "why": why }),
+            Self::PodGone(why) => json!({ "type": "gone", "why": why }),
+            Self::PodFound(pod) => json!({ "type": "there", "pod": pod }),
+            Self::ApiUnreachable(why) => json!({ "type": "unreached", "why": why }),
+            Self::ApiReachable => json!({ "type": "back" }),
+            Self::ConnectionFailed(why) => json!({ "type": "refused", "why": why }),
             Self::Ended => json!({ "type": "ended" }),
         };
         format!("{line}\n")
@@ -201,14 +204,14 @@ impl News {
     /// For people: one line.
     pub fn text(&self) -> String {
         let line = match self {
-            Self::Gone(why) => format!("disconnected: {why}; waiting for the next pod"),
-            Self::There(pod) => format!("connected to pod {pod}"),
-            Self::Unreached(why) => format!("the cluster cannot be reached: {why}; trying again"),
-            Self::Back => "the cluster can be reached again".to_owned(),
-            Self::Refused(why) => format!("a connection failed: {why}"),
+            Self::PodGone(why) => format!("disconnected: {why}; waiting for the next pod"),
+            Self::PodFound(pod) => format!("connected to pod {pod}"),
+            Self::ApiUnreachable(why) => format!("the cluster cannot be reached: {why}; trying again"),
+            Self::ApiReachable => "the cluster can be reached again".to_owned(),
+            Self::ConnectionFailed(why) => format!("a connection failed: {why}"),
             Self::Ended => "disconnected".to_owned(),
         };
-        format!("{}\n", tame(&line).replace('\n', " "))
+        format!("{}\n", strip_controls(&line).replace('\n', " "))
     }
 }
 
@@ -289,8 +292,11 @@ mod tests {
         let line = scheduler().line();
         assert!(line.contains("\"type\":\"connected\"") && line.ends_with("}\n"), "{line}");
         assert_eq!(serde_json::from_str::<Connected>(&line).unwrap(), scheduler());
-        let gone: Value = serde_json::from_str(&News::Gone("x".into()).line()).unwrap();
+        let gone: Value = serde_json::from_str(&ConnectEvent::PodGone("x".into()).line()).unwrap();
         assert_eq!(gone, json!({ "type": "gone", "why": "x" }));
-        assert_eq!(News::Refused("a\u{1b}[31m\nb".into()).text(), "a connection failed: a b\n");
+        assert_eq!(
+            ConnectEvent::ConnectionFailed("a\u{1b}[31m\nb".into()).text(),
+            "a connection failed: a b\n"
+        );
     }
 }

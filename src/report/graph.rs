@@ -58,7 +58,7 @@ impl Graph {
     /// Takes out edges that follow from others. Sections may wait for each other both ways, as their objects
     /// do not; what stands in such a circle keeps its edges.
     fn reduce(&mut self) {
-        let reach: Vec<BTreeSet<usize>> = (0..self.names.len()).map(|node| self.behind(node)).collect();
+        let reach: Vec<BTreeSet<usize>> = (0..self.names.len()).map(|node| self.predecessors(node)).collect();
         for node in 0..self.names.len() {
             let direct = self.after[node].clone();
             let implied = |before: &usize| {
@@ -70,7 +70,7 @@ impl Graph {
     }
 
     /// Everything that must be done before a node.
-    fn behind(&self, node: usize) -> BTreeSet<usize> {
+    fn predecessors(&self, node: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut open: Vec<usize> = self.after[node].iter().copied().collect();
         while let Some(next) = open.pop() {

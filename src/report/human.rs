@@ -12,15 +12,15 @@ use plan::{Drifted, Plan};
 use super::{Reporter, Screen, View, count};
 
 mod bars;
-mod climb;
 pub(super) mod cost;
 mod drift_text;
+mod fallbacks;
 pub mod findings;
-mod halts;
 pub mod page;
 pub mod plan_text;
 pub mod progress;
 mod steps;
+mod stop_text;
 pub(super) mod style;
 
 pub use style::printable;
@@ -54,7 +54,7 @@ impl Human {
             let cleared = bars.clear();
             self.keep(cleared);
             // The last line above the bars was left open.
-            self.screen.talk("\n");
+            self.screen.message("\n");
         }
     }
 
@@ -80,12 +80,12 @@ impl Reporter for Human {
     }
 
     fn event(&mut self, plan: &Plan, event: &Event) {
-        if !self.screen.talk_is_terminal() {
+        if !self.screen.has_terminal() {
             let now = self.begun.get_or_insert_with(Instant::now).elapsed();
-            self.screen.talk(&self.log.event(plan, event, now));
+            self.screen.message(&self.log.event(plan, event, now));
             return;
         }
-        let (look, detail) = (self.screen.talk_look(), self.detail);
+        let (look, detail) = (self.screen.messages_look(), self.detail);
         let told = self.bars.get_or_insert_with(|| bars::Bars::new(look, detail)).event(plan, event);
         self.keep(told);
     }
@@ -107,8 +107,8 @@ impl Reporter for Human {
     fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
         self.clear_bars();
         if !diagnostics.is_empty() {
-            let text = diag::render_counted(diagnostics, sources, self.screen.talk_look());
-            self.screen.talk(&text);
+            let text = diag::render_counted(diagnostics, sources, self.screen.messages_look());
+            self.screen.message(&text);
         }
     }
 

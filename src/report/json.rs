@@ -37,7 +37,7 @@ impl Json {
         let line = Line { level, message, module: "dask-infra", timestamp: (self.clock)(), body };
         match serde_json::to_string(&line) {
             Ok(text) => self.screen.data(&format!("{text}\n")),
-            Err(error) => self.screen.talk(&format!("a line could not be written as JSON: {error}\n")),
+            Err(error) => self.screen.message(&format!("a line could not be written as JSON: {error}\n")),
         }
     }
 }
@@ -48,7 +48,7 @@ impl Reporter for Json {
         for change in &plan.changes {
             let change = planned(&wanted, change, view);
             let drifted = change.fields.iter().filter(|field| field.drift.is_some()).cloned();
-            let drifted: Vec<Field> = drifted.map(turned).collect();
+            let drifted: Vec<Field> = drifted.map(swapped).collect();
             if !drifted.is_empty() {
                 let message = format!("{}: changed outside this stack", change.resource.addr);
                 let change = PlannedChange { fields: drifted, action: "update", ..change.clone() };
@@ -114,7 +114,7 @@ impl Reporter for Json {
     }
 
     fn event(&mut self, plan: &Plan, event: &Event) {
-        let (level, message, body) = told(plan, event);
+        let (level, message, body) = event_line(plan, event);
         self.line(level, message, body);
     }
 
@@ -255,7 +255,7 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
         What::Deleted => Action::Delete,
         What::Replaced(_) => Action::Replace,
     };
-    let fields = fields.iter().chain(external).map(|field| turned(field_at(field, location.clone())));
+    let fields = fields.iter().chain(external).map(|field| swapped(field_at(field, location.clone())));
     PlannedChange {
         resource: thing_of(address, identity, kind.as_str()),
         action: words(action).verb,
@@ -268,7 +268,7 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
 
 /// A field of `resource_drift`. As in Terraform, `before` is what was last known and `after` what was found.
 /// Source: <https://developer.hashicorp.com/terraform/internals/json-format>, `resource_drift`.
-fn turned(field: Field) -> Field {
+fn swapped(field: Field) -> Field {
     Field { before: field.after, after: field.before, ..field }
 }
 
@@ -314,7 +314,7 @@ fn left_out(plan: &Plan) -> Vec<String> {
 }
 
 /// One event as a line.
-fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
+fn event_line(plan: &Plan, event: &Event) -> (Level, String, Body) {
     let place = place(plan);
     let level = match event {
         Event::Retrying { .. } | Event::Interrupted | Event::Warning { .. } => Level::Warn,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::human::style::{paint_nth, tame};
+use super::human::style::{paint_nth, strip_controls};
 use kinds::kubernetes::pods::Container;
 
 /// How lines are shown.
@@ -35,7 +35,7 @@ impl Lines {
 
     /// One line, with its end.
     pub fn line(&mut self, of: &Container, line: &str) -> String {
-        let line = tame(line.trim_end_matches(['\n', '\r']));
+        let line = strip_controls(line.trim_end_matches(['\n', '\r']));
         match self.look {
             Look::Bare => format!("{line}\n"),
             Look::Json => {
@@ -47,8 +47,8 @@ impl Lines {
                 let next = self.colours.len();
                 let nth = *self.colours.entry(of.pod.clone()).or_insert(next);
                 let prefix = match self.look {
-                    Look::Processes => format!("[process/{}]", tame(&of.pod)),
-                    _ => format!("[pod/{}/{}]", tame(&of.pod), tame(&of.name)),
+                    Look::Processes => format!("[process/{}]", strip_controls(&of.pod)),
+                    _ => format!("[pod/{}/{}]", strip_controls(&of.pod), strip_controls(&of.name)),
                 };
                 format!("{} {line}\n", paint_nth(nth, &prefix))
             }
@@ -58,7 +58,12 @@ impl Lines {
 
 /// Returns the line for a container whose log is not available.
 pub fn without(of: &Container, why: &str) -> String {
-    format!("[pod/{}/{}] no log: {}\n", tame(&of.pod), tame(&of.name), tame(why).replace('\n', " "))
+    format!(
+        "[pod/{}/{}] no log: {}\n",
+        strip_controls(&of.pod),
+        strip_controls(&of.name),
+        strip_controls(why).replace('\n', " ")
+    )
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub struct Stream {
     /// True if the stream is a terminal that can draw bars.
     pub terminal: bool,
     /// True if the stream is a terminal.
-    watched: bool,
+    shows_bars: bool,
 }
 
 impl Stream {
@@ -37,7 +37,7 @@ impl Stream {
     pub fn stdout(choice: ColourChoice) -> Self {
         let stream = io::stdout();
         let (terminal, auto) = (stream.is_terminal(), anstream::AutoStream::choice(&stream));
-        Self { look: look(choice, auto, terminal), terminal, watched: terminal, writer: Box::new(stream) }
+        Self { look: look(choice, auto, terminal), terminal, shows_bars: terminal, writer: Box::new(stream) }
     }
 
     /// The process's stderr.
@@ -49,14 +49,14 @@ impl Stream {
         Self {
             look: look(choice, auto, terminal),
             terminal: bars,
-            watched: terminal,
+            shows_bars: terminal,
             writer: Box::new(stream),
         }
     }
 
     /// Any writer, seen by nobody.
     pub fn plain(writer: Box<dyn Write + Send>, width: usize) -> Self {
-        Self { writer, look: Look { width, ..Look::PLAIN }, terminal: false, watched: false }
+        Self { writer, look: Look { width, ..Look::PLAIN }, terminal: false, shows_bars: false }
     }
 }
 
@@ -97,7 +97,7 @@ pub struct Masks(Arc<RwLock<Secrets>>);
 
 impl Masks {
     /// Learns more.
-    pub fn learn(&self, secrets: &Secrets) {
+    pub fn add(&self, secrets: &Secrets) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).extend(secrets);
     }
 
@@ -110,15 +110,15 @@ impl Masks {
 /// Two streams. Texts come with colours, which are taken out where they are not wanted.
 pub struct Screen {
     data: Stream,
-    talk: Stream,
+    messages: Stream,
     masks: Masks,
     error: Option<io::Error>,
 }
 
 impl Screen {
     /// Data goes to the first, everything else to the second.
-    pub fn new(data: Stream, talk: Stream) -> Self {
-        Self { data, talk, masks: Masks::default(), error: None }
+    pub fn new(data: Stream, messages: Stream) -> Self {
+        Self { data, messages, masks: Masks::default(), error: None }
     }
 
     /// Returns this screen with other masks: the secrets that it never shows.
@@ -133,13 +133,13 @@ impl Screen {
     }
 
     /// Returns the width, colors and characters of the stream of everything else.
-    pub fn talk_look(&self) -> Look {
-        self.talk.look
+    pub fn messages_look(&self) -> Look {
+        self.messages.look
     }
 
     /// Returns true if the stream of everything else is a terminal that can draw bars.
-    pub fn talk_is_terminal(&self) -> bool {
-        self.talk.terminal
+    pub fn has_terminal(&self) -> bool {
+        self.messages.terminal
     }
 
     /// Writes data.
@@ -149,8 +149,8 @@ impl Screen {
     }
 
     /// Writes anything else.
-    pub fn talk(&mut self, text: &str) {
-        let written = write(&mut self.talk, &self.masks.out_of(text));
+    pub fn message(&mut self, text: &str) {
+        let written = write(&mut self.messages, &self.masks.out_of(text));
         self.keep(written);
     }
 
@@ -171,7 +171,7 @@ impl Screen {
 
 fn write(stream: &mut Stream, text: &str) -> io::Result<()> {
     // Files and pipes get UTF-8: who reads them knows, and data goes there.
-    let ascii = (stream.watched && stream.look.characters == Characters::Ascii).then(|| in_ascii(text));
+    let ascii = (stream.shows_bars && stream.look.characters == Characters::Ascii).then(|| in_ascii(text));
     let text = ascii.as_deref().unwrap_or(text);
     match stream.look.colour {
         Colour::On => stream.writer.write_all(printable(text).as_bytes())?,

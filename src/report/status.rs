@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::human::cost::Running;
-use super::human::style::{Tint, paint, push_line, tame, wrap};
+use super::human::cost::RunningCost;
+use super::human::style::{Tint, paint, push_line, strip_controls, wrap};
 use kinds::kubernetes::why::shortened;
 use kinds::status::StatusLine;
 use model::address::Address;
@@ -122,7 +122,7 @@ impl Status {
     }
 
     /// Returns true if everything is ready or stopped.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_ready_or_stopped(&self) -> bool {
         self.rows.iter().all(|row| matches!(row.state, State::Ready | State::Stopped(_)))
     }
 
@@ -147,8 +147,8 @@ impl Status {
         self.rows.iter().filter(other).map(changed).collect()
     }
 
-    fn cost(&self) -> Running<'_> {
-        Running::of(self.rows.iter().flat_map(|row| &row.said.prices))
+    fn cost(&self) -> RunningCost<'_> {
+        RunningCost::from_prices(self.rows.iter().flat_map(|row| &row.said.prices))
     }
 
     /// For programs.
@@ -229,7 +229,7 @@ impl Changed {
             return format!("{line}\n");
         }
         // `queued since …` says it already.
-        let why = state.why().as_deref().map(tame).unwrap_or_default();
+        let why = state.why().as_deref().map(strip_controls).unwrap_or_default();
         let said = match (state, why.as_str()) {
             (_, "") => state.word().to_owned(),
             (State::Queued(_) | State::Stopped(_), why) => why.to_owned(),
@@ -290,7 +290,7 @@ impl Line<'_> {
             paint(Tint::Bold, self.name),
             " ".repeat(pad)
         );
-        let said = tame(&self.says.join("; "));
+        let said = strip_controls(&self.says.join("; "));
         if said.is_empty() {
             push_line(text, &first);
         } else {
@@ -298,7 +298,7 @@ impl Line<'_> {
         }
         // What a pod says of itself stands below, once.
         if let Some(why) = self.state.why_above(!self.pending.is_empty()) {
-            text.push_str(&wrap("           ", &format!("{}{}", self.intro(), tame(&why)), width));
+            text.push_str(&wrap("           ", &format!("{}{}", self.intro(), strip_controls(&why)), width));
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (pod, why) in &self.pending {
@@ -314,7 +314,7 @@ impl Line<'_> {
                 few if few.len() <= 3 => format!("{} pods ({})", few.len(), few.join(", ")),
                 many => format!("{} pods ({}, …)", many.len(), many[0]),
             };
-            text.push_str(&wrap("           ", &tame(&format!("{names}: {why}")), width));
+            text.push_str(&wrap("           ", &strip_controls(&format!("{names}: {why}")), width));
         }
     }
 

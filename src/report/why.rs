@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::human::style::{Tint, paint, push_line, tame, wrap};
+use super::human::style::{Tint, paint, push_line, strip_controls, wrap};
 use super::status::State;
 use kinds::kubernetes::why::Cause;
 use model::address::Address;
@@ -58,7 +58,7 @@ pub struct Why {
 
 impl Why {
     /// Returns true if everything is ready, nothing would change and no cause was found.
-    pub fn is_well(&self) -> bool {
+    pub fn has_no_problem(&self) -> bool {
         let ready = self.things.iter().all(|thing| thing.state == State::Ready);
         ready && self.planned.is_empty() && self.causes.is_empty()
     }
@@ -83,7 +83,7 @@ impl Why {
             json!({ "of": of, "code": code, "what": what, "said": said, "cures": remedies })
         });
         json!({
-            "well": self.is_well(), "things": things.collect::<Vec<_>>(), "planned": planned.collect::<Vec<_>>(),
+            "well": self.has_no_problem(), "things": things.collect::<Vec<_>>(), "planned": planned.collect::<Vec<_>>(),
             "notes": self.notes, "causes": causes.collect::<Vec<_>>(),
         })
     }
@@ -96,10 +96,10 @@ impl Why {
             let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
             let head = format!("{}{place}: {}", paint(Tint::Bold, address.as_str()), state.word());
             let line = if line.is_empty() { String::new() } else { format!("; {line}") };
-            text.push_str(&wrap("", &tame(&format!("{head}{line}")), width));
+            text.push_str(&wrap("", &strip_controls(&format!("{head}{line}")), width));
             // What holds it up stands below, in the words of those who say so.
             if let Some(why) = state.why_above(!self.causes.is_empty()) {
-                text.push_str(&wrap("  ", &tame(&why), width));
+                text.push_str(&wrap("  ", &strip_controls(&why), width));
             }
         }
         for Because { of, cause } in &self.causes {
@@ -111,14 +111,14 @@ impl Why {
             };
             text.push_str(&wrap(
                 "",
-                &format!("{}: {}", paint(Tint::Bold, &tame(&names)), tame(&cause.what)),
+                &format!("{}: {}", paint(Tint::Bold, &strip_controls(&names)), strip_controls(&cause.what)),
                 width,
             ));
             for line in cause.said.iter().flat_map(|said| said.lines()) {
-                push_line(&mut text, &format!("    {}", paint(Tint::Dim, &tame(line))));
+                push_line(&mut text, &format!("    {}", paint(Tint::Dim, &strip_controls(line))));
             }
             for remedy in &cause.remedies {
-                text.push_str(&wrap("  -> ", &tame(remedy), width));
+                text.push_str(&wrap("  -> ", &strip_controls(remedy), width));
             }
         }
         for Planned { address, action, reason, fields, after } in &self.planned {
@@ -126,7 +126,7 @@ impl Why {
             let what = format!("{}: the next apply would {action} it", paint(Tint::Bold, address.as_str()));
             text.push_str(&wrap("", &what, width));
             for line in reason.iter().chain(fields) {
-                text.push_str(&wrap("    ", &tame(line), width));
+                text.push_str(&wrap("    ", &strip_controls(line), width));
             }
             if !after.is_empty() {
                 let name = |address| if every { Address::as_str(address) } else { Address::section(address) };
@@ -139,9 +139,9 @@ impl Why {
         }
         for note in &self.notes {
             text.push('\n');
-            text.push_str(&wrap("note: ", &tame(note), width));
+            text.push_str(&wrap("note: ", &strip_controls(note), width));
         }
-        if self.is_well() {
+        if self.has_no_problem() {
             text.push_str("Healthy; no changes planned.\n");
         }
         text
@@ -190,6 +190,6 @@ mod tests {
             \x20 -> dask-infra plan shows the details, dask-infra apply applies it\n";
         assert_eq!(text, expected);
         assert_eq!(why.json()["causes"][0]["of"], json!(["pod a", "pod b"]));
-        assert!(!why.is_well());
+        assert!(!why.has_no_problem());
     }
 }

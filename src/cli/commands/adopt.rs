@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::cli::Exit;
-use crate::cli::commands::apply::{Changing, Moved, run};
-use crate::cli::commands::scale::replace;
-use crate::cli::consent::{self, Whole};
-use crate::cli::session::{Ask, Link, Session, block_on};
+use crate::cli::commands::apply::{ChangeOptions, IfPlanChanged, run};
+use crate::cli::commands::scale::replace_file;
+use crate::cli::consent::{self, PlanApproval};
+use crate::cli::session::{Link, PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::{Next, Reporter, View};
 use import::kept_by;
@@ -42,16 +42,16 @@ pub struct Args {
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Approval>,
     #[command(flatten)]
-    changing: Changing,
+    change_options: ChangeOptions,
 }
 
-/// Takes one section over.
+/// Adopts one section.
 pub fn adopt(settings: &Settings, args: &Args) -> Exit {
-    let format = Format::json(args.changing.json);
-    settings.report_edit(format, |reporter, written| take(settings, args, format, reporter, written))
+    let format = Format::json(args.change_options.json);
+    settings.report_edit(format, |reporter, written| adopt_section(settings, args, format, reporter, written))
 }
 
-fn take(
+fn adopt_section(
     settings: &Settings,
     args: &Args,
     format: Format,
@@ -59,8 +59,8 @@ fn take(
     written: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let session = Session::load(settings)?;
-    let section = meant(&session, &args.address)?;
-    let place = place(&section);
+    let section = find_section(&session, &args.address)?;
+    let place = manage_path(&section);
     let external = place.find(&json!(session.stack())) == Some(&Value::Bool(false));
     let fail = |problem| Failure::new(vec![problem], session.sources().clone());
     let edit = match external {
@@ -71,51 +71,57 @@ fn take(
     let asked = Session::load_with(settings, &instead)?;
     reporter.diagnostics(asked.warnings(), asked.sources());
     let selection = Selection { targets: vec![section.to_string()], excludes: Vec::new() };
-    let ask = Ask {
+    let request = PlanRequest {
         selection,
         allowed: &args.allow,
-        parallelism: args.changing.parallelism,
-        ..Ask::of(Mode::Apply)
+        parallelism: args.change_options.parallelism,
+        ..PlanRequest::new(Mode::Apply)
     };
     block_on(async {
         let link = asked.connect(settings)?;
-        let mut plan = asked.plan(&link, &ask).await?;
-        let world = asked.world(&link, args.changing.parallelism).await?;
+        let mut plan = asked.plan(&link, &request).await?;
+        let world = asked.world(&link, args.change_options.parallelism).await?;
         let agreed = Agreed { changes: args.with_changes, approvals: &args.allow };
         let against = rules::against(&plan, &section, &world, agreed, asked.sources());
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
-        plan.approved.extend(named_here(&plan, &world));
+        plan.approved.extend(implied_consents(&plan, &world));
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             link.close().await?;
-            *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
+            *written = Some(write_edit(settings, &section, edit.as_ref(), &asked)?);
             return Ok(Exit::Done);
         }
         for warning in kept_by_others(&plan, &world) {
             reporter.diagnostics(&[warning], asked.sources());
         }
-        agree(&plan, args, format)?;
+        obtain_approval(&plan, args, format)?;
         rules::without_waits(&mut plan);
         let again = async |link: &Link, _: &Plan| {
-            let mut now = asked.plan(link, &ask).await?;
+            let mut now = asked.plan(link, &request).await?;
             rules::without_waits(&mut now);
             Ok(now)
         };
-        let moved = Moved::Stale { plan: "the plan".to_owned(), again: "adopt again".to_owned() };
-        let exit =
-            run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await?;
+        let if_changed = IfPlanChanged::Fail { plan: "the plan".to_owned(), again: "adopt again".to_owned() };
+        let exit = run(
+            plan,
+            link,
+            args.change_options.run_options(if_changed, asked.given().clone()),
+            reporter,
+            again,
+        )
+        .await?;
         // The things first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {
-            *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
+            *written = Some(write_edit(settings, &section, edit.as_ref(), &asked)?);
         }
         Ok(exit)
     })
 }
 
-/// The section that is meant.
-fn meant(session: &Session, typed: &str) -> Result<Address, Failure> {
+/// Returns the section that an argument means.
+fn find_section(session: &Session, typed: &str) -> Result<Address, Failure> {
     let found = session.find(typed)?;
     let section = found.first().map(|resource| Address::new(resource.address.section()));
     section.ok_or_else(|| {
@@ -123,7 +129,7 @@ fn meant(session: &Session, typed: &str) -> Result<Address, Failure> {
     })
 }
 
-fn place(section: &Address) -> FieldPath {
+fn manage_path(section: &Address) -> FieldPath {
     let path: FieldPath = section.as_str().parse().unwrap_or_default();
     path.key("manage")
 }
@@ -142,8 +148,8 @@ fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// To name an address here is consent to taking it, but not from a tool that keeps it.
-fn named_here(plan: &Plan, world: &World) -> Vec<Approval> {
+/// Returns the consents that naming an address implies: to adopt it, but not from a tool that manages it.
+fn implied_consents(plan: &Plan, world: &World) -> Vec<Approval> {
     let free = |change: &&plan::Change| {
         change.adopted.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
     };
@@ -151,13 +157,13 @@ fn named_here(plan: &Plan, world: &World) -> Vec<Approval> {
     takes.map(|change| Approval { verb: ApprovalVerb::Adopt, address: change.address.clone() }).collect()
 }
 
-fn agree(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {
-    let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
-    consent::get(plan, &args.allow, whole, format).map(drop)
+fn obtain_approval(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {
+    let approval = if args.change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
+    consent::obtain(plan, &args.allow, approval, format).map(drop)
 }
 
-/// Takes `manage = false` out of the file. The stack must then be the one that was applied.
-fn kept(
+/// Removes `manage = false` from the file. The stack must then be the one that was applied.
+fn write_edit(
     settings: &Settings,
     section: &Address,
     edit: Option<&Edit>,
@@ -169,11 +175,12 @@ fn kept(
         let help = format!("remove `manage = false` from [{section}] by hand; until then it is only read");
         Diagnostic::error(Code::CannotEdit, what).help(help).into()
     };
-    replace(&edit.file, &edit.before, &edit.after).map_err(|problem| by_hand(problem.message))?;
+    replace_file(&edit.file, &edit.before, &edit.after).map_err(|problem| by_hand(problem.message))?;
     match Session::load(settings) {
         Ok(now) if now.lowered().resources == asked.lowered().resources => Ok(edit.what.clone()),
         Ok(_) | Err(_) => {
-            replace(&edit.file, &edit.after, &edit.before).map_err(|problem| by_hand(problem.message))?;
+            replace_file(&edit.file, &edit.after, &edit.before)
+                .map_err(|problem| by_hand(problem.message))?;
             Err(by_hand("another file sets it, too".to_owned()))
         }
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::Exit;
-use crate::cli::commands::plan::{Making, Part, parallelism};
-use crate::cli::consent::{self, Came, Whole};
+use crate::cli::commands::plan::{PartOptions, PlanOptions, parallelism};
+use crate::cli::consent::{self, ApprovedBy, PlanApproval};
 use crate::cli::lock_holder;
 use crate::cli::plan_file;
-use crate::cli::preflight::{passed, preflight};
-use crate::cli::session::{Link, Session, block_on, given_to, plan_again};
+use crate::cli::preflight::{preflight, report_findings};
+use crate::cli::session::{Link, Session, block_on, plan_again, read_env_secrets};
 use crate::cli::settings::{Failure, Format, Settings, quoted};
-use crate::cli::signals::Stops;
+use crate::cli::signals::StopSignals;
 use crate::report::{Next, Reporter, View};
 use apply::lock::{Liveness, Lock, LockError, LockOptions};
 use apply::{AcquireError, ApplyOptions};
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["file", "when_idle"])]
     when_capacity: bool,
     #[command(flatten)]
-    making: Making,
+    options: PlanOptions,
 }
 
 /// Options of `destroy`.
@@ -80,7 +80,7 @@ pub struct DestroyArgs {
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Approval>,
     #[command(flatten)]
-    part: Part,
+    part: PartOptions,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
     parallelism: usize,
@@ -91,7 +91,7 @@ pub struct DestroyArgs {
 
 /// Options of every command that changes one thing.
 #[derive(clap::Args, Debug)]
-pub struct Changing {
+pub struct ChangeOptions {
     /// Do not ask for `yes`; deleting and replacing still need --allow
     #[arg(long)]
     pub auto_approve: bool,
@@ -108,120 +108,122 @@ pub struct Changing {
 
 impl Args {
     /// Returns, for `--when-capacity`, the options of the plan, true if all is approved, and true if a lock is broken.
-    pub(crate) fn stays(&self) -> Option<(&Making, bool, bool)> {
-        let Self { file: _, auto_approve, force_unlock, when_capacity, making } = self;
-        when_capacity.then_some((making, *auto_approve, *force_unlock))
+    pub(crate) fn when_capacity_options(&self) -> Option<(&PlanOptions, bool, bool)> {
+        let Self { file: _, auto_approve, force_unlock, when_capacity, options } = self;
+        when_capacity.then_some((options, *auto_approve, *force_unlock))
     }
 }
 
-impl Changing {
-    /// A plan of what such a command is given, and nothing else.
-    pub fn making(&self) -> Making {
-        Making::plain(self.parallelism, self.json)
+impl ChangeOptions {
+    /// Returns the options of the plan of such a command.
+    pub fn plan_options(&self) -> PlanOptions {
+        PlanOptions::minimal(self.parallelism, self.json)
     }
 
-    /// How such a command applies its plan.
-    pub(crate) fn going(&self, moved: Moved, given: Given) -> Going {
+    /// Returns the options of the apply of such a command.
+    pub(crate) fn run_options(&self, if_changed: IfPlanChanged, given: Given) -> RunOptions {
         let Self { parallelism, force_unlock: force, .. } = *self;
-        Going { parallelism, force, moved, given, capacity: ApplyOptions::CAPACITY }
+        RunOptions { parallelism, force, if_changed, given, capacity: ApplyOptions::CAPACITY }
     }
 }
 
 /// Makes the world as the stack or a saved plan says.
 pub fn apply(settings: &Settings, args: &Args) -> Exit {
-    let Args { file, auto_approve, force_unlock, when_capacity: _, making } = args;
+    let Args { file, auto_approve, force_unlock, when_capacity: _, options } = args;
     let force = *force_unlock;
     match file {
-        Some(file) => settings.report(Format::json(making.json), |reporter| {
-            block_on(apply_saved(settings, file, making, force, reporter))
+        Some(file) => settings.report(Format::json(options.json), |reporter| {
+            block_on(apply_saved(settings, file, options, force, reporter))
         }),
-        None => apply_stack(settings, Mode::Apply, making, *auto_approve, force),
+        None => apply_stack(settings, Mode::Apply, options, *auto_approve, force),
     }
 }
 
 /// Deletes all that the stack owns.
 pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     let DestroyArgs { auto_approve, force_unlock, allow, part, parallelism, json } = args;
-    let making = Making {
+    let options = PlanOptions {
         allow: allow.clone(),
         part: part.clone(),
         skip_preflight: true,
-        ..Making::plain(*parallelism, *json)
+        ..PlanOptions::minimal(*parallelism, *json)
     };
-    apply_stack(settings, Mode::Destroy, &making, *auto_approve, *force_unlock)
+    apply_stack(settings, Mode::Destroy, &options, *auto_approve, *force_unlock)
 }
 
 /// Plans, asks, applies.
 pub fn apply_stack(
     settings: &Settings,
     mode: Mode,
-    making: &Making,
+    options: &PlanOptions,
     auto_approve: bool,
     force: bool,
 ) -> Exit {
-    let format = Format::json(making.json);
-    let whole = if auto_approve { Whole::Given } else { Whole::Ask };
+    let format = Format::json(options.json);
+    let approval = if auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
     settings.report(format, |reporter| {
         let session = Session::load(settings)?;
-        session.is_agreed(making.agreed)?;
+        session.check_agreed(options.agreed)?;
         if mode == Mode::Apply {
             // What is likely not meant is no news of what goes.
             reporter.diagnostics(session.warnings(), session.sources());
         }
         block_on(async {
             let link = session.connect(settings)?;
-            apply_linked((session, link), mode, making, (whole, force), reporter).await
+            apply_linked((session, link), mode, options, (approval, force), reporter).await
         })
     })
 }
 
-/// Goes on where the stack is loaded and the connection stands.
+/// Plans, asks and applies, once the stack is loaded and connected.
 pub(crate) async fn apply_linked(
     (session, link): (Session, Link),
     mode: Mode,
-    making: &Making,
-    (whole, force): (Whole, bool),
+    options: &PlanOptions,
+    (approval, force): (PlanApproval, bool),
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
-    let plan = session.plan(&link, &making.ask(mode)).await?;
+    let plan = session.plan(&link, &options.plan_request(mode)).await?;
     reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
     if plan.has_nothing_to_do() {
         link.close().await?;
         return Ok(Exit::Done);
     }
-    let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
-    passed(findings, reporter, session.sources())?;
-    let came = match plan.is_empty() {
+    let findings = preflight(&*link.api(), &plan, options.preflight(), options.parallelism).await;
+    report_findings(findings, reporter, session.sources())?;
+    let approved_by = match plan.is_empty() {
         // A wait needs no consent.
-        true => Came::Given,
+        true => ApprovedBy::Options,
         // The plan knows the consents that were given by a unique ending.
-        false => consent::get(&plan, &plan.approved, whole, Format::json(making.json || making.unattended))?,
+        false => {
+            consent::obtain(&plan, &plan.approved, approval, Format::json(options.json || options.unattended))?
+        }
     };
-    let Making { parallelism, .. } = *making;
+    let PlanOptions { parallelism, .. } = *options;
     let given = session.given().clone();
     // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
     drop(session);
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
-    let moved = Moved::of(came, "plan and apply again");
-    let capacity = making.capacity();
-    let going = Going { parallelism, force, moved, given: given.clone(), capacity };
-    run(plan, link, going, reporter, again).await
+    let if_changed = IfPlanChanged::after(approved_by, "plan and apply again");
+    let capacity = options.capacity();
+    let run_options = RunOptions { parallelism, force, if_changed, given: given.clone(), capacity };
+    run(plan, link, run_options, reporter, again).await
 }
 
 /// A saved plan is planned again under the lock: it is applied only when nothing that it relies on has moved.
 async fn apply_saved(
     settings: &Settings,
     file: &Path,
-    making: &Making,
+    options: &PlanOptions,
     force: bool,
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
     let plan = plan_file::load(file)?;
-    of_this_stack(settings, file, &plan)?;
-    let link = Link::of_plan(settings, &plan)?;
-    let Making { parallelism, .. } = *making;
-    let (name, again) = (file.display().to_string(), plan_anew(settings, file));
-    let given = given_to(&plan.desired, settings);
+    check_same_stack(settings, file, &plan)?;
+    let link = Link::for_plan(settings, &plan)?;
+    let PlanOptions { parallelism, .. } = *options;
+    let (name, again) = (file.display().to_string(), plan_again_help(settings, file));
+    let given = read_env_secrets(&plan.desired, settings);
     if plan.has_nothing_to_do() {
         // There is nothing to lock for.
         let moved = file::moved(&plan, &plan_again(&plan, &link, &given, parallelism).await?);
@@ -233,17 +235,18 @@ async fn apply_saved(
         return Ok(Exit::Done);
     }
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
-    let findings = preflight(&*link.api(), &plan, making.preflight(), parallelism).await;
-    passed(findings, reporter, &Sources::default())?;
-    consent::get(&plan, &making.allow, Whole::Given, Format::json(making.json))?;
-    let moved = Moved::Stale { plan: name, again };
+    let findings = preflight(&*link.api(), &plan, options.preflight(), parallelism).await;
+    report_findings(findings, reporter, &Sources::default())?;
+    consent::obtain(&plan, &options.allow, PlanApproval::Given, Format::json(options.json))?;
+    let if_changed = IfPlanChanged::Fail { plan: name, again };
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
-    let going = Going { parallelism, force, moved, given: given.clone(), capacity: making.capacity() };
-    run(plan, link, going, reporter, again).await
+    let run_options =
+        RunOptions { parallelism, force, if_changed, given: given.clone(), capacity: options.capacity() };
+    run(plan, link, run_options, reporter, again).await
 }
 
-/// The command that makes a saved plan anew. A plan needs no stack file, so there may be none where it is applied.
-fn plan_anew(settings: &Settings, file: &Path) -> String {
+/// Returns the command that creates a saved plan again. A plan needs no stack file, so there may be none where it is applied.
+fn plan_again_help(settings: &Settings, file: &Path) -> String {
     let command = format!("plan --out {}", quoted(&file.display().to_string()));
     match Session::load(settings) {
         Ok(_) => format!("plan again: {} {command}", settings.program()),
@@ -256,9 +259,9 @@ fn plan_anew(settings: &Settings, file: &Path) -> String {
 
 /// A saved plan needs no stack file. Where there is one, and it is another stack or goes to another place, one of the two
 /// is not what is meant.
-fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Failure> {
+fn check_same_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Failure> {
     let Ok(session) = Session::load(settings) else { return Ok(()) };
-    let (owner, target) = session.whose();
+    let (owner, target) = session.owner_and_target();
     let (file, stack) = (file.display(), settings.stack.display());
     let other = |what: String, help: String| Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
     if owner != &plan.owner {
@@ -290,7 +293,7 @@ fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
     Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
 }
 
-fn locked(why: LockError) -> Diagnostic {
+fn lock_failure(why: LockError) -> Diagnostic {
     match why {
         LockError::HeldByOther(who) => Diagnostic::error(
             Code::Locked,
@@ -306,9 +309,9 @@ fn locked(why: LockError) -> Diagnostic {
 }
 
 /// Reactions when the plan made under the lock differs from the one that was agreed to.
-pub(crate) enum Moved {
+pub(crate) enum IfPlanChanged {
     /// Exit code 4.
-    Stale {
+    Fail {
         /// The name of the plan in messages.
         plan: String,
         /// The next step for the user.
@@ -316,27 +319,27 @@ pub(crate) enum Moved {
     },
     /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no consent that
     /// was not given.
-    Shown,
+    Show,
 }
 
-impl Moved {
-    /// By how consent came.
-    pub(crate) fn of(came: Came, again: &str) -> Self {
-        match came {
-            Came::Asked => Self::Stale { plan: "the plan".to_owned(), again: again.to_owned() },
-            Came::Given => Self::Shown,
+impl IfPlanChanged {
+    /// Returns the reaction after an approval.
+    pub(crate) fn after(approved_by: ApprovedBy, again: &str) -> Self {
+        match approved_by {
+            ApprovedBy::Prompt => Self::Fail { plan: "the plan".to_owned(), again: again.to_owned() },
+            ApprovedBy::Options => Self::Show,
         }
     }
 }
 
-/// How a plan is applied.
-pub(crate) struct Going {
+/// Options of the apply of an approved plan.
+pub(crate) struct RunOptions {
     /// Requests and changes at a time.
     pub parallelism: usize,
     /// True to break the lock of another process.
     pub force: bool,
-    /// When it is not the plan any more.
-    pub moved: Moved,
+    /// The reaction if the plan made under the lock differs.
+    pub if_changed: IfPlanChanged,
     /// Values from the environment that Secrets of the stack ask for.
     pub given: Given,
     /// How long a change waits for capacity.
@@ -347,13 +350,13 @@ pub(crate) struct Going {
 pub(crate) async fn run(
     plan: Plan,
     link: Link,
-    Going { parallelism, force, moved: when_moved, given, capacity }: Going,
+    RunOptions { parallelism, force, if_changed, given, capacity }: RunOptions,
     reporter: &mut dyn Reporter,
     again: impl AsyncFnOnce(&Link, &Plan) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
-    let stops = Stops::listen()?;
+    let stops = StopSignals::listen()?;
     let (holder, liveness, now) = (
-        lock_holder::this(),
+        lock_holder::current(),
         lock_holder::liveness as fn(&str) -> Liveness,
         jiff::Timestamp::now as fn() -> _,
     );
@@ -369,18 +372,18 @@ pub(crate) async fn run(
             reporter.diagnostics(&[told], &Sources::default());
             return Ok(Exit::of_signal(stops.first()));
         }
-        Err(AcquireError::Lock(why)) => return Err(locked(why).into()),
+        Err(AcquireError::Lock(why)) => return Err(lock_failure(why).into()),
         Err(AcquireError::Failed(failure)) => return Err(failure),
     };
     let moved = file::moved(&plan, &now);
     drop(plan);
     if !moved.is_empty() {
-        let stale = match when_moved {
-            Moved::Stale { plan, again } => Some(stale(&plan, &moved, &again)),
-            Moved::Shown if !now.missing_approvals(&[]).is_empty() => {
+        let stale = match if_changed {
+            IfPlanChanged::Fail { plan, again } => Some(stale(&plan, &moved, &again)),
+            IfPlanChanged::Show if !now.missing_approvals(&[]).is_empty() => {
                 Some(stale("the plan", &moved, "plan and apply again"))
             }
-            Moved::Shown => {
+            IfPlanChanged::Show => {
                 reporter.plan(&now, &View { sources: None, next: Next::Nothing });
                 None
             }

@@ -6,13 +6,13 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::cli::Exit;
-use crate::cli::access::{self, Words};
+use crate::cli::access::{self, MessageDetail};
 use crate::cli::commands::sandbox::{self, State};
 use crate::cli::first_hour;
 use crate::cli::gcloud::{self, Gcloud};
-use crate::cli::preflight::room;
+use crate::cli::preflight::capacity_findings;
 use crate::cli::rights::{self, Needs};
-use crate::cli::session::{Ask, Link, Session, block_on};
+use crate::cli::session::{Link, PlanRequest, Session, block_on};
 use crate::cli::settings::{Access, Failure, Settings};
 use crate::report::human::findings::{Finding, Mark, render};
 use kinds::hosts::api as hosts;
@@ -57,7 +57,7 @@ pub struct Args {
 /// Looks and tells.
 pub fn doctor(settings: &Settings, args: &Args) -> Exit {
     if args.live {
-        return first_hour::become_it(settings, &args.options);
+        return first_hour::exec(settings, &args.options);
     }
     let (mut findings, session) = stack(settings);
     findings.push(configuration(&gcloud::read(&environment)));
@@ -243,7 +243,7 @@ async fn host(api: &dyn LiveApi, session: &Session, settings: &Settings) -> Find
 }
 
 fn in_the_way(what: &'static str, error: &ApiError, session: &Session, settings: &Settings) -> Finding {
-    let words = if settings.is_verbose() { Words::All } else { Words::Few };
+    let words = if settings.is_verbose() { MessageDetail::Full } else { MessageDetail::Brief };
     let said = access::diagnose(error, &session.lowered().target, session.sources(), words);
     let mut found = Finding::new(Mark::Bad, what, format!("{} ({})", said.message, said.code));
     found.remedy = said.help;
@@ -285,7 +285,7 @@ async fn permissions(
     name: &ClusterName,
 ) -> Finding {
     let what = "permissions";
-    let needed = rights::permissions(&Needs::of(session.lowered()).apply);
+    let needed = rights::permissions(&Needs::of_stack(session.lowered()).apply);
     match api.send(rights::test(&name.project, &needed)).await {
         Ok(answer) => judged(&needed, &answer, &name.project),
         // A sandbox that is being served.
@@ -318,14 +318,14 @@ fn judged(needed: &[String], answer: &Value, project: &str) -> Finding {
 /// Checks that quotas, zones and policies have room for what an apply would create.
 async fn capacity(session: &Session, link: &Link) -> Vec<Finding> {
     let what = "capacity";
-    let ask = Ask { parallelism: PARALLELISM, ..Ask::of(Mode::Apply) };
-    let Ok(plan) = session.plan(link, &ask).await else {
+    let request = PlanRequest { parallelism: PARALLELISM, ..PlanRequest::new(Mode::Apply) };
+    let Ok(plan) = session.plan(link, &request).await else {
         return vec![Finding::new(Mark::Skipped, what, "not looked at: the stack cannot be planned")];
     };
     let Some(preflight) = Preflight::of(&plan) else {
         return vec![Finding::new(Mark::Skipped, what, "an apply creates no nodes")];
     };
-    let found = room(&*link.api(), &preflight, PARALLELISM).await;
+    let found = capacity_findings(&*link.api(), &preflight, PARALLELISM).await;
     if found.is_empty() {
         let seen = "quotas, zones and organization policies have room for what an apply creates";
         return vec![Finding::new(Mark::Good, what, seen)];

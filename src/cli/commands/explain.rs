@@ -1,7 +1,7 @@
 //! `explain`: a code, or a key of the stack file.
 
 use crate::cli::Exit;
-use crate::cli::completion_values::Offered;
+use crate::cli::completion_values::ValueSet;
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::human::page::{Page, render};
 use model::diag::{self, Code, Diagnostic};
@@ -21,7 +21,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The code of a message (DI0206), or the path of a key (node_pool.nodes)
-    #[arg(value_name = "CODE or PATH", value_parser = Offered::Codes, hide_possible_values = true)]
+    #[arg(value_name = "CODE or PATH", value_parser = ValueSet::Codes, hide_possible_values = true)]
     what: Option<String>,
     /// List the codes of all messages
     #[arg(long, conflicts_with = "what")]

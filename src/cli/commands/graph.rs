@@ -1,7 +1,7 @@
 //! `graph`: what comes before what.
 
 use crate::cli::Exit;
-use crate::cli::session::{Ask, Session};
+use crate::cli::session::{PlanRequest, Session};
 use crate::cli::settings::{Format, Settings};
 use crate::report::graph::{Nodes, mermaid, text};
 use crate::report::human::Detail;
@@ -38,7 +38,7 @@ pub fn graph(settings: &Settings, args: &Args) -> Exit {
     settings.show(Format::Text, |reporter| {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
-        let plan = session.plan_offline(&Ask::of(Mode::Apply))?;
+        let plan = session.plan_offline(&PlanRequest::new(Mode::Apply))?;
         let nodes = match settings.detail() {
             Detail::Objects => Nodes::Objects,
             Detail::Sections | Detail::Summary => Nodes::Sections,

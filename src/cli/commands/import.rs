@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::cli::access::{self, Words};
+use crate::cli::access::{self, MessageDetail};
 use crate::cli::commands::import_hosts::{self, HostArgs};
 use crate::cli::commands::init::{create_all, folder, id, schema_in};
 use crate::cli::commands::plan::parallelism;
@@ -50,7 +50,7 @@ pub struct Args {
     cluster: Option<String>,
     /// How the control plane is reached, now and by the stack: its `[cluster] endpoint`
     #[arg(long, value_name = "ENDPOINT", value_enum, default_value_t)]
-    endpoint: Way,
+    endpoint: EndpointChoice,
     /// Read the cluster of a kubeconfig's context instead
     #[arg(long, value_name = "NAME", conflicts_with_all = ["project", "location", "cluster", "endpoint"])]
     context: Option<String>,
@@ -75,7 +75,7 @@ pub struct Args {
 
 /// The values of `[cluster] endpoint`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Way {
+enum EndpointChoice {
     #[default]
     Auto,
     Public,
@@ -83,13 +83,13 @@ enum Way {
     Dns,
 }
 
-impl From<Way> for Endpoint {
-    fn from(way: Way) -> Self {
+impl From<EndpointChoice> for Endpoint {
+    fn from(way: EndpointChoice) -> Self {
         match way {
-            Way::Auto => Self::Auto,
-            Way::Public => Self::Public,
-            Way::Private => Self::Private,
-            Way::Dns => Self::Dns,
+            EndpointChoice::Auto => Self::Auto,
+            EndpointChoice::Public => Self::Public,
+            EndpointChoice::Private => Self::Private,
+            EndpointChoice::Dns => Self::Dns,
         }
     }
 }
@@ -248,7 +248,7 @@ fn flags(name: &ClusterName) -> String {
 }
 
 fn diagnose(error: &ApiError, target: &Target) -> Failure {
-    access::diagnose(error, target, &Sources::default(), Words::Few).into()
+    access::diagnose(error, target, &Sources::default(), MessageDetail::Brief).into()
 }
 
 /// Kinds to list: Dask's in the namespaces that are asked for, the rest wherever they can be.

@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use serde_json::Value;
 
-use crate::cli::access::{self, Words};
+use crate::cli::access::{self, MessageDetail};
 use crate::cli::commands::init::id;
 use crate::cli::session::Link;
 use crate::cli::settings::{Failure, Settings};
@@ -120,7 +120,7 @@ async fn look(
     target: &Target,
     parallelism: usize,
 ) -> Result<Survey, Failure> {
-    let diagnose = |error| access::diagnose(error, target, &Sources::default(), Words::Few).into();
+    let diagnose = |error| access::diagnose(error, target, &Sources::default(), MessageDetail::Brief).into();
     match survey::survey(api, None, kinds, parallelism).await {
         Ok(Survey { unlisted, .. }) if !unlisted.is_empty() => Err(diagnose(&unlisted[0].1)),
         Ok(survey) => Ok(survey),
@@ -189,8 +189,8 @@ async fn owner(
     };
     let place: ObjectId = Record::object(&stack);
     let recorded = record::fetch(api, &place, Patience::Reading).await;
-    let recorded =
-        recorded.map_err(|error| access::diagnose(&error, target, &Sources::default(), Words::Few))?;
+    let recorded = recorded
+        .map_err(|error| access::diagnose(&error, target, &Sources::default(), MessageDetail::Brief))?;
     let recorded = recorded.record().map(|record| record.id.clone());
     let id = recorded.or_else(|| hosts::id_of(found, &stack)).unwrap_or_else(id);
     Ok(Owner { stack, id })

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::cli::Exit;
-use crate::cli::completion_values::Offered;
+use crate::cli::completion_values::ValueSet;
 use crate::cli::gcloud::{self, Gcloud};
 use crate::cli::settings::{Failure, Format, PROJECT_VARIABLE, Settings, quoted};
 use crate::report::human::page::{Page, render};
@@ -27,7 +27,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The ready stack to start from; without it, lists them
-    #[arg(long, value_name = "NAME", value_parser = Offered::ReadyStacks, hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", value_parser = ValueSet::ReadyStacks, hide_possible_values = true)]
     from: Option<String>,
 }
 

@@ -84,7 +84,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
             }
         }
         if places.is_empty() {
-            let (_, target) = session.whose();
+            let (_, target) = session.owner_and_target();
             let (runs, help) = match target.is_on_hosts() {
                 true => ("processes", "Dask clusters, their groups, jobs, checks and environments have logs"),
                 false => (
@@ -93,13 +93,13 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
                 ),
             };
             let what = format!("`{}` has no {runs}, so it has no log", args.address);
-            return Err(session.fails(Diagnostic::error(Code::NoLog, what).help(help)));
+            return Err(session.failure(Diagnostic::error(Code::NoLog, what).help(help)));
         }
         block_on(async {
             let link = session.connect(settings)?;
             let api = link.api();
             api.skip_unreachable_hosts();
-            let reading = Reading { api, session: &session, args, places, is_check, ends };
+            let reading = LogReader { api, session: &session, args, places, is_check, ends };
             let exit = reading.show(settings).await?;
             reporter.diagnostics(&session.skipped_hosts(&link), session.sources());
             link.close().await?;
@@ -108,7 +108,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-struct Reading<'a> {
+struct LogReader<'a> {
     api: Arc<Connection>,
     session: &'a Session,
     args: &'a Args,
@@ -118,7 +118,7 @@ struct Reading<'a> {
     ends: bool,
 }
 
-impl Reading<'_> {
+impl LogReader<'_> {
     async fn show(&self, settings: &Settings) -> Result<Exit, Failure> {
         let found = self.containers().await?;
         if found.is_empty() && !self.args.follow {
@@ -126,7 +126,7 @@ impl Reading<'_> {
         }
         let look = match (self.args.json, self.args.no_prefix, found.len() > 1 || self.args.follow) {
             (true, ..) => Look::Json,
-            (false, false, true) if self.session.whose().1.is_on_hosts() => Look::Processes,
+            (false, false, true) if self.session.owner_and_target().1.is_on_hosts() => Look::Processes,
             (false, false, true) => Look::Prefixed,
             (false, ..) => Look::Bare,
         };
@@ -146,7 +146,9 @@ impl Reading<'_> {
         for place in &self.places {
             let query = match place {
                 // A host lists processes that ended apart: others may have their names now.
-                Where::Here(query) if self.args.previous && self.session.whose().1.is_on_hosts() => {
+                Where::Here(query)
+                    if self.args.previous && self.session.owner_and_target().1.is_on_hosts() =>
+                {
                     Some(Query { path: format!("{}&previous=true", query.path), ..query.clone() })
                 }
                 Where::Here(query) => Some(query.clone()),
@@ -167,7 +169,7 @@ impl Reading<'_> {
             // Not an object that is missing, but the cluster that it would be in.
             Err(error) if error.class == Class::NotFound && error.status.is_none() => {
                 let problem = Diagnostic::error(Code::NoAnswerThere, error.message);
-                Err(self.session.fails(problem.help("`dask-infra apply` creates it")))
+                Err(self.session.failure(problem.help("`dask-infra apply` creates it")))
             }
             Err(error) if error.class == Class::NotFound => Ok(None),
             Err(error) => Err(self.session.refused(&error)),
@@ -176,7 +178,7 @@ impl Reading<'_> {
 
     fn nothing(&self, settings: &Settings) -> Failure {
         let program = settings.program();
-        let (_, target) = self.session.whose();
+        let (_, target) = self.session.owner_and_target();
         let runs = if target.is_on_hosts() { "process" } else { "pod" };
         let (what, help) = match (&self.args.container, self.is_check) {
             (container, _) if target.is_on_hosts() && self.args.previous => (
@@ -212,7 +214,7 @@ impl Reading<'_> {
                 format!("`{program} status` shows its state"),
             ),
         };
-        self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
+        self.session.failure(Diagnostic::error(Code::NoAnswerThere, what).help(help))
     }
 
     async fn one_by_one(
@@ -224,14 +226,14 @@ impl Reading<'_> {
     ) -> Result<Exit, Failure> {
         for one in found {
             if let Some(why) = one.waits.as_ref().filter(|_| !self.args.previous) {
-                screen.talk(&without(one, why));
+                screen.message(&without(one, why));
                 continue;
             }
             let mut log = match self.open(one, tail, false).await {
                 Ok(log) => log,
                 Err(error) if error.class == Class::Denied => return Err(self.session.refused(&error)),
                 Err(error) => {
-                    screen.talk(&without(one, &error.message));
+                    screen.message(&without(one, &error.message));
                     continue;
                 }
             };
@@ -240,7 +242,7 @@ impl Reading<'_> {
                 said = true;
                 match line {
                     Ok(line) => screen.data(&lines.line(one, &line)),
-                    Err(why) => screen.talk(&without(one, &format!("it ended early: {why}"))),
+                    Err(why) => screen.message(&without(one, &format!("it ended early: {why}"))),
                 }
                 if screen.finish().is_err() {
                     return Ok(Exit::Done);
@@ -249,13 +251,13 @@ impl Reading<'_> {
             if !said {
                 let since = if self.args.since.is_some() { " in that time" } else { "" };
                 let ended = one.ended.as_ref().map(|ended| format!(", and {ended}")).unwrap_or_default();
-                screen.talk(&without(one, &format!("it wrote nothing{since}{ended}")));
+                screen.message(&without(one, &format!("it wrote nothing{since}{ended}")));
             }
         }
         Ok(Exit::Done)
     }
 
-    async fn open(&self, one: &Container, tail: Option<i64>, follow: bool) -> Result<LinesOf, ApiError> {
+    async fn open(&self, one: &Container, tail: Option<i64>, follow: bool) -> Result<LineStream, ApiError> {
         let Container { namespace, pod, name, .. } = one;
         let mut path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log?container={name}");
         if let Some(tail) = tail.filter(|tail| *tail >= 0) {
@@ -292,7 +294,7 @@ impl Reading<'_> {
                         if open >= MOST {
                             if !full {
                                 let what = format!("at most {MOST} logs are followed at a time; the others wait: `-c` selects a container\n");
-                                screen.talk(&what);
+                                screen.message(&what);
                             }
                             full = true;
                             break;
@@ -304,12 +306,12 @@ impl Reading<'_> {
                         match self.open(&one, tail, true).await {
                             Ok(log) => {
                                 open += 1;
-                                tokio::spawn(carry(one, log, told.clone()));
+                                tokio::spawn(forward_lines(one, log, told.clone()));
                             }
                             Err(error) if error.class == Class::Denied => {
                                 return Err(self.session.refused(&error));
                             }
-                            Err(error) => screen.talk(&without(&one, &error.message)),
+                            Err(error) => screen.message(&without(&one, &error.message)),
                         }
                     }
                 }
@@ -329,13 +331,13 @@ impl Reading<'_> {
     }
 }
 
-type LinesOf = futures::stream::BoxStream<'static, Result<String, String>>;
+type LineStream = futures::stream::BoxStream<'static, Result<String, String>>;
 
 /// Longer lines are cut here: a program may write without end and never end a line.
 const LONGEST_LINE: usize = 1024 * 1024;
 
 /// Bytes as lines; what comes after the last end of a line is one, too.
-fn split(bytes: live::kube::ByteStream) -> LinesOf {
+fn split(bytes: live::kube::ByteStream) -> LineStream {
     let state = (bytes, Vec::<u8>::new(), 0, false);
     futures::stream::unfold(state, |(mut bytes, mut rest, mut looked, mut ended)| async move {
         loop {
@@ -373,9 +375,9 @@ fn whole(bytes: &[u8], most: usize) -> usize {
         .unwrap_or(most)
 }
 
-async fn carry(
+async fn forward_lines(
     one: Container,
-    mut log: LinesOf,
+    mut log: LineStream,
     told: mpsc::Sender<(Container, Option<Result<String, String>>)>,
 ) {
     while let Some(line) = log.next().await {

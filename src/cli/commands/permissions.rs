@@ -49,7 +49,7 @@ pub fn permissions(settings: &Settings, args: &Args) -> Exit {
                 Written::Json => format!("{:#}\n", json!({ "plan": {}, "apply": {} })),
             });
         }
-        let needs = Needs::of(lowered);
+        let needs = Needs::of_stack(lowered);
         let project = lowered.target.gke.as_ref().map(|name| name.project.as_str());
         Ok(match (args.format, project) {
             (Written::Text, Some(project)) => of_project(&needs, project),

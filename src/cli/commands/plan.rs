@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::Exit;
-use crate::cli::preflight::{Wanted, preflight};
-use crate::cli::session::{Ask, Session, block_on};
+use crate::cli::preflight::{PreflightChoice, preflight};
+use crate::cli::session::{PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::cli::{completion_values, consent, lock_holder, plan_file};
 use crate::report::human::Detail;
@@ -32,7 +32,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Making {
+pub struct PlanOptions {
     /// Approve replacing, deleting, adopting, or a change of unknown effect: `replace:ADDRESS`, `delete:ADDRESS`,
     /// `take:ADDRESS`, `update:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse, add = completion_values::consents())]
@@ -44,7 +44,7 @@ pub struct Making {
     #[arg(long)]
     pub retry_capacity: bool,
     #[command(flatten)]
-    pub part: Part,
+    pub part: PartOptions,
     /// Allow another target than the stack's existing one: creates a second cluster
     #[arg(long)]
     pub retarget: bool,
@@ -81,7 +81,7 @@ pub struct Making {
 
 /// Which part of the stack.
 #[derive(clap::Args, Clone, Debug, Default)]
-pub struct Part {
+pub struct PartOptions {
     /// Only this and what it needs; with destroy: and what needs it. May be repeated
     #[arg(long, value_name = "ADDRESS", add = completion_values::addresses())]
     target: Vec<String>,
@@ -90,7 +90,7 @@ pub struct Part {
     exclude: Vec<String>,
 }
 
-impl Part {
+impl PartOptions {
     /// Only these.
     pub fn only(target: Vec<String>) -> Self {
         Self { target, exclude: Vec::new() }
@@ -103,7 +103,7 @@ impl Part {
 }
 
 /// Seconds that `--when-idle` waits when nobody says otherwise.
-const IDLE: u32 = 3600;
+const IDLE_WAIT: u32 = 3600;
 
 /// Parses `--parallelism`.
 pub fn parallelism(text: &str) -> Result<usize, String> {
@@ -128,7 +128,7 @@ pub fn seconds(text: &str) -> Result<u32, String> {
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
-    making: Making,
+    options: PlanOptions,
     /// Save the plan; `apply FILE` applies exactly this plan
     #[arg(long, value_name = "FILE", conflicts_with = "offline")]
     out: Option<PathBuf>,
@@ -165,7 +165,7 @@ pub struct ShowArgs {
 
 /// Shows what apply would do.
 pub fn plan(settings: &Settings, args: &Args) -> Exit {
-    let format = Format::json(args.making.json);
+    let format = Format::json(args.options.json);
     if args.refresh_only {
         return settings.report(format, |reporter| refresh(settings, args, reporter));
     }
@@ -176,13 +176,13 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             // What is likely not meant is no news of what goes.
             reporter.diagnostics(session.warnings(), session.sources());
         }
-        args.out.as_deref().map_or(Ok(()), plan_file::has_a_place)?;
+        args.out.as_deref().map_or(Ok(()), plan_file::check_folder)?;
         let mode = if args.destroy { Mode::Destroy } else { Mode::Apply };
-        let ask = args.making.ask(mode);
+        let request = args.options.plan_request(mode);
         let (plan, findings) = if args.offline {
-            (session.plan_offline(&ask)?, Vec::new())
+            (session.plan_offline(&request)?, Vec::new())
         } else {
-            block_on(plan_live(settings, &session, &ask, args.making.preflight()))?
+            block_on(plan_live(settings, &session, &request, args.options.preflight()))?
         };
         if let Some(path) = &args.out {
             plan_file::save(path, &plan)?;
@@ -194,7 +194,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
         };
         reporter.plan(&plan, &View { sources: Some(session.sources()), next });
         reporter.diagnostics(&findings, session.sources());
-        let refused = consent::not_ours(&plan, session.sources());
+        let refused = consent::adoption_refusals(&plan, session.sources());
         if !refused.is_empty() {
             reporter.diagnostics(&refused, session.sources());
             return Ok(Exit::Refused);
@@ -215,7 +215,7 @@ fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Res
     reporter.diagnostics(session.warnings(), session.sources());
     let drifted = block_on(async {
         let link = session.connect(settings)?;
-        let drifted = session.drift(&link, &args.making.ask(Mode::Apply)).await?;
+        let drifted = session.drift(&link, &args.options.plan_request(Mode::Apply)).await?;
         link.close().await?;
         Ok(drifted)
     })?;
@@ -228,19 +228,19 @@ fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Res
 async fn plan_live(
     settings: &Settings,
     session: &Session,
-    ask: &Ask<'_>,
-    wanted: Wanted,
+    request: &PlanRequest<'_>,
+    wanted: PreflightChoice,
 ) -> Result<(Plan, Vec<Diagnostic>), Failure> {
     let link = session.connect(settings)?;
-    let plan = session.plan(&link, ask).await?;
-    let mut findings = preflight(&*link.api(), &plan, wanted, ask.parallelism).await;
-    findings.extend(beside(&*link.api(), &plan).await);
+    let plan = session.plan(&link, request).await?;
+    let mut findings = preflight(&*link.api(), &plan, wanted, request.parallelism).await;
+    findings.extend(running_apply(&*link.api(), &plan).await);
     link.close().await?;
     Ok((plan, findings))
 }
 
 /// Warns if another apply of the stack is running: changes that it has not made yet are in this plan, too.
-async fn beside(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
+async fn running_apply(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
     let makes_cluster =
         |change: &Change| change.action == Action::Create && matches!(change.identity, Identity::Cluster(_));
     if plan.is_empty() || plan.changes.iter().any(makes_cluster) {
@@ -254,14 +254,14 @@ async fn beside(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
     Some(Diagnostic::warning(Code::Locked, what).help("plan again when it has ended"))
 }
 
-impl Making {
-    /// Without any of the options that choose what is planned.
-    pub fn plain(parallelism: usize, json: bool) -> Self {
+impl PlanOptions {
+    /// Returns options that select nothing in particular.
+    pub fn minimal(parallelism: usize, json: bool) -> Self {
         Self {
             allow: Vec::new(),
             replace: Vec::new(),
             retry_capacity: false,
-            part: Part::default(),
+            part: PartOptions::default(),
             retarget: false,
             when_idle: false,
             wait: None,
@@ -276,7 +276,7 @@ impl Making {
     }
 
     /// Returns the request for a plan that these options describe.
-    pub fn ask(&self, mode: Mode) -> Ask<'_> {
+    pub fn plan_request(&self, mode: Mode) -> PlanRequest<'_> {
         let Self {
             allow,
             replace,
@@ -300,8 +300,8 @@ impl Making {
         };
         let retry_capacity = *retry_capacity;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
-        let when_idle = when_idle.then(|| wait.unwrap_or(IDLE));
-        Ask {
+        let when_idle = when_idle.then(|| wait.unwrap_or(IDLE_WAIT));
+        PlanRequest {
             mode,
             allowed: allow,
             replace,
@@ -320,8 +320,8 @@ impl Making {
     }
 
     /// Returns the choice of the preflight checks: run or skip them.
-    pub fn preflight(&self) -> Wanted {
-        if self.skip_preflight { Wanted::Skipped } else { Wanted::Yes }
+    pub fn preflight(&self) -> PreflightChoice {
+        if self.skip_preflight { PreflightChoice::Skip } else { PreflightChoice::Run }
     }
 }
 

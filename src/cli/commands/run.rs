@@ -1,7 +1,7 @@
 //! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
 
-use crate::cli::commands::apply::{Changing, apply_stack};
-use crate::cli::commands::plan::{Making, Part};
+use crate::cli::commands::apply::{ChangeOptions, apply_stack};
+use crate::cli::commands::plan::{PartOptions, PlanOptions};
 use crate::cli::session::Session;
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::cli::{Exit, consent};
@@ -26,27 +26,27 @@ pub struct Args {
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Approval>,
     #[command(flatten)]
-    changing: Changing,
+    change_options: ChangeOptions,
 }
 
 /// Runs a job or a check once more.
 pub fn run(settings: &Settings, args: &Args) -> Exit {
     let mut meant = Vec::new();
     let exit = settings.report(Format::Text, |_| {
-        meant = what(settings, &args.address)?;
+        meant = find_addresses(settings, &args.address)?;
         Ok(Exit::Done)
     });
     if exit != Exit::Done {
         return exit;
     }
-    let Args { address: _, allow, changing } = args;
-    let part = Part::only(meant.clone());
-    let making = Making { allow: allow.clone(), replace: meant, part, ..changing.making() };
-    apply_stack(settings, Mode::Apply, &making, changing.auto_approve, changing.force_unlock)
+    let Args { address: _, allow, change_options } = args;
+    let part = PartOptions::only(meant.clone());
+    let options = PlanOptions { allow: allow.clone(), replace: meant, part, ..change_options.plan_options() };
+    apply_stack(settings, Mode::Apply, &options, change_options.auto_approve, change_options.force_unlock)
 }
 
 /// The addresses that are meant, all of what runs to an end.
-fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
+fn find_addresses(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let session = Session::load(settings)?;
     let found = session.find(typed)?;
     let runs = found.iter().filter(|resource| kinds::of(resource.kind).ends);
@@ -60,7 +60,7 @@ fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
         .map(|resource| resource.address.to_string())
         .collect();
     let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to completion"));
-    Err(session.fails(match all.as_slice() {
+    Err(session.failure(match all.as_slice() {
         [] => problem.help("jobs and checks do, and this stack has none"),
         all => problem.help(format!("give {}", model::diag::listed(all.iter().map(String::as_str), "or"))),
     }))

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::Exit;
-use crate::cli::sandbox_folder::{TOKEN_FILE, served, token_in};
+use crate::cli::sandbox_folder::{TOKEN_FILE, served_url, token_in};
 use crate::cli::session::block_on;
 use crate::cli::settings::{Failure, Format, PROJECT_VARIABLE, SANDBOX_PROJECT, Settings, quoted};
-use crate::cli::signals::Stops;
+use crate::cli::signals::StopSignals;
 use live::gke::{Gke, GkeAccess};
 use live::{ApiError, Request};
 use model::diag::{Code, Diagnostic};
@@ -123,7 +123,7 @@ fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
     settings.report(Format::Text, |_| {
         block_on(async {
             // First, so that a signal between the line and the loop ends it as it should.
-            let stops = Stops::listen()?;
+            let stops = StopSignals::listen()?;
             let server = Server::bind(options, *gke_port).await?;
             without_clients(folder)?;
             settings.print(&format!("{}\n", server.announcement()));
@@ -186,14 +186,14 @@ pub fn state(dir: &Path) -> State {
     match lock(dir) {
         None => State::Empty,
         Some(Some(_)) => State::Idle,
-        Some(None) => served(dir).map_or(State::InUse, State::Served),
+        Some(None) => served_url(dir).map_or(State::InUse, State::Served),
     }
 }
 
 /// The URL, or that nobody serves the folder.
 fn must_be_served(dir: &Path) -> Result<String, Failure> {
     let in_use = lock(dir).is_none_or(|lock| lock.is_none());
-    served(dir).filter(|_| in_use).ok_or_else(|| {
+    served_url(dir).filter(|_| in_use).ok_or_else(|| {
         let what = format!("the sandbox in {} is not being served", dir.display());
         let help = format!("serve it: dask-infra sandbox serve --dir {}", quoted(&dir.display().to_string()));
         Diagnostic::error(Code::Sandbox, what).help(help).into()

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli::Exit;
-use crate::cli::commands::apply::{Changing, Moved, run};
+use crate::cli::commands::apply::{ChangeOptions, IfPlanChanged, run};
 use crate::cli::completion_values;
-use crate::cli::consent::{self, Whole};
-use crate::cli::preflight::{Wanted, passed, preflight};
+use crate::cli::consent::{self, PlanApproval};
+use crate::cli::preflight::{PreflightChoice, preflight, report_findings};
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::{Next, Reporter, View};
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long)]
     skip_preflight: bool,
     #[command(flatten)]
-    changing: Changing,
+    change_options: ChangeOptions,
 }
 
 /// Parses the number: more workers than that are no number that anybody means.
@@ -65,18 +65,18 @@ fn number(text: &str) -> Result<u32, String> {
 }
 
 impl Args {
-    fn preflight(&self) -> Wanted {
-        if self.skip_preflight { Wanted::Skipped } else { Wanted::Yes }
+    fn preflight(&self) -> PreflightChoice {
+        if self.skip_preflight { PreflightChoice::Skip } else { PreflightChoice::Run }
     }
 }
 
-/// Brings one thing to a number.
+/// Scales one thing to a number.
 pub fn scale(settings: &Settings, args: &Args) -> Exit {
-    let format = Format::json(args.changing.json);
-    settings.report_edit(format, |reporter, written| bring(settings, args, format, reporter, written))
+    let format = Format::json(args.change_options.json);
+    settings.report_edit(format, |reporter, written| scale_thing(settings, args, format, reporter, written))
 }
 
-fn bring(
+fn scale_thing(
     settings: &Settings,
     args: &Args,
     format: Format,
@@ -84,7 +84,7 @@ fn bring(
     written: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let session = Session::load(settings)?;
-    let (resource, scaled) = meant(&session, &args.address)?;
+    let (resource, scaled) = find_scalable(&session, &args.address)?;
     let fail = |problem| Failure::new(vec![problem], session.sources().clone());
     let edit = match args.write {
         true => Some(edit::number(session.sources(), &scaled.place, args.number).map_err(fail)?),
@@ -93,12 +93,12 @@ fn bring(
     // The rules of the file hold for the new number, too.
     let instead = [(scaled.place.clone(), json!(args.number))];
     let asked = Session::load_with(settings, &instead)?;
-    reporter.diagnostics(&unasked(asked.warnings(), args.number), asked.sources());
+    reporter.diagnostics(&without_expected(asked.warnings(), args.number), asked.sources());
     let wish =
         Wish { address: &resource.address, scaled: &scaled, number: args.number, kept: edit.is_some() };
     let keep = |written: &mut Option<String>| match &edit {
         Some(edit) if edit.before != edit.after => {
-            keep(settings, edit, &asked)?;
+            write_edit(settings, edit, &asked)?;
             *written = Some(edit.what.clone());
             Ok(())
         }
@@ -106,35 +106,38 @@ fn bring(
     };
     block_on(async {
         let link = asked.connect(settings)?;
-        let plan = asked.scale(&link, &wish, args.changing.parallelism).await?;
+        let plan = asked.scale(&link, &wish, args.change_options.parallelism).await?;
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             keep(written)?;
             link.close().await?;
             return Ok(Exit::Done);
         }
-        let findings = preflight(&*link.api(), &plan, args.preflight(), args.changing.parallelism).await;
-        passed(findings, reporter, asked.sources())?;
-        let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
-        let came = consent::get(&plan, &plan.approved, whole, format)?;
+        let findings =
+            preflight(&*link.api(), &plan, args.preflight(), args.change_options.parallelism).await;
+        report_findings(findings, reporter, asked.sources())?;
+        let approval = if args.change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
+        let approved_by = consent::obtain(&plan, &plan.approved, approval, format)?;
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
-        let moved = Moved::of(came, "scale again");
-        let again = async |link: &Link, _: &Plan| asked.scale(link, &wish, args.changing.parallelism).await;
-        run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await
+        let if_changed = IfPlanChanged::after(approved_by, "scale again");
+        let again =
+            async |link: &Link, _: &Plan| asked.scale(link, &wish, args.change_options.parallelism).await;
+        run(plan, link, args.change_options.run_options(if_changed, asked.given().clone()), reporter, again)
+            .await
     })
 }
 
 /// Warnings without those that say what was asked for: Pods do not fit into a pool without nodes.
-fn unasked(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
+fn without_expected(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
     let meant = |warning: &&Diagnostic| number > 0 || warning.code != Code::MoreGpusThanPool;
     warnings.iter().filter(meant).cloned().collect()
 }
 
-/// The one thing that is meant and has a number that may be changed.
-fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> {
+/// Returns the one thing that an argument means and whose number may be changed.
+fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> {
     let found = match session.find(typed) {
-        Err(nothing) => session.find(&group(session, typed).ok_or(nothing)?)?,
+        Err(nothing) => session.find(&helm_workers(session, typed).ok_or(nothing)?)?,
         found => found?,
     };
     let lowered = session.lowered();
@@ -186,7 +189,7 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
 
 /// The address of the Deployment behind a group of workers of a Helm chart: `helm_release.rapids/gpu-workers`. `None`
 /// when there is none, or there are several.
-fn group(session: &Session, typed: &str) -> Option<String> {
+fn helm_workers(session: &Session, typed: &str) -> Option<String> {
     let groups = groups_meant(&session.stack().helm_release, typed);
     let [(key, group)] = groups.as_slice() else { return None };
     let section = Address::of(helm_release::SECTION, key);
@@ -196,12 +199,12 @@ fn group(session: &Session, typed: &str) -> Option<String> {
 }
 
 /// Writes the edited file in the place of the old one. The stack must then say exactly what was asked for.
-fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure> {
-    replace(&edit.file, &edit.before, &edit.after)?;
+fn write_edit(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure> {
+    replace_file(&edit.file, &edit.before, &edit.after)?;
     match Session::load(settings) {
         Ok(now) if now.stack() == asked.stack() => Ok(()),
         Ok(_) | Err(_) => {
-            replace(&edit.file, &edit.after, &edit.before)?;
+            replace_file(&edit.file, &edit.after, &edit.before)?;
             let what = format!("{} cannot be edited without changing anything else", edit.file.display());
             Err(Diagnostic::error(Code::CannotKeep, what).help("edit it by hand, then apply").into())
         }
@@ -209,7 +212,7 @@ fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure
 }
 
 /// Replaces a file whole, so that nobody reads half of it; one that changed meanwhile stays.
-pub(crate) fn replace(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
+pub(crate) fn replace_file(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
     let failed = |why: String| {
         Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))
             .help("nothing was scaled; fix the cause, or omit `--write`")

@@ -75,10 +75,12 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
             let mut before = String::new();
             loop {
                 link.api().skip_unreachable_hosts();
-                let status = look(&session, &link, &found, args.parallelism).await?;
+                let status = status_of(&session, &link, &found, args.parallelism).await?;
                 reporter.diagnostics(&session.skipped_hosts(&link), session.sources());
                 let text = shown(settings, args, &status);
-                if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_settled()
+                if text != before && settings.print(&text) != Exit::Done
+                    || !args.watch
+                    || status.is_ready_or_stopped()
                 {
                     break;
                 }
@@ -100,12 +102,12 @@ async fn follow(
     found: &[Identity],
 ) -> Result<Exit, Failure> {
     link.api().skip_unreachable_hosts();
-    let mut status = look(session, &link, found, args.parallelism).await?;
+    let mut status = status_of(session, &link, found, args.parallelism).await?;
     let mut printed = settings.print(&shown(settings, args, &status));
     while printed == Exit::Done && !status.is_over() {
         tokio::time::sleep(FOLLOW).await;
         link.api().skip_unreachable_hosts();
-        let Ok(now) = look(session, &link, found, args.parallelism).await else { continue };
+        let Ok(now) = status_of(session, &link, found, args.parallelism).await else { continue };
         let moment = jiff::Timestamp::now();
         let lines: String =
             now.changes(&status).iter().map(|change| change.shown(args.json, moment)).collect();
@@ -131,7 +133,7 @@ fn shown(settings: &Settings, args: &Args, status: &Status) -> String {
 }
 
 /// How the stack is, or what of it was asked for.
-pub(crate) async fn look(
+pub(crate) async fn status_of(
     session: &Session,
     link: &Link,
     found: &[Identity],
@@ -152,7 +154,7 @@ pub(crate) async fn look(
     let others: BTreeSet<&Identity> = others.collect();
     rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.prices.clear());
     without_nodes(&mut rows, &resources, &world);
-    ask_events(&*api, &mut rows).await;
+    add_event_reasons(&*api, &mut rows).await;
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
 }
 
@@ -164,7 +166,7 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
     }
     let (state, said) = match (&resource.identity, live) {
         (Identity::Check(_), _) => {
-            let state = passed(resource, world);
+            let state = check_state(resource, world);
             let line = match state {
                 State::Ready => "passed",
                 State::Absent => "it has not passed yet",
@@ -178,7 +180,7 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
             match kinds::of(resource.kind).kept(&resource, owner, live) {
                 None => (State::Ready, StatusLine::default()),
                 Some(wait) => {
-                    let (state, mut said) = judged(api, &wait, world).await;
+                    let (state, mut said) = judge(api, &wait, world).await;
                     if let Some(instead) = instead {
                         said.line.push_str(&instead);
                     }
@@ -248,7 +250,7 @@ fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
 }
 
 /// A check has passed when the record says so of this very text.
-fn passed(resource: &Resource, world: &World) -> State {
+fn check_state(resource: &Resource, world: &World) -> State {
     let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
     match pass {
         Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
@@ -257,7 +259,7 @@ fn passed(resource: &Resource, world: &World) -> State {
     }
 }
 
-async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, StatusLine) {
+async fn judge(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, StatusLine) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
     match futures::future::try_join_all(queries.all().map(|(_, query)| probe(api, query))).await {
@@ -282,7 +284,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
                 (state, ..) => state,
             };
             if let Some((what, until)) = &said.until {
-                said.line.push_str(&format!("; {what} {}", within(until, jiff::Timestamp::now())));
+                said.line.push_str(&format!("; {what} {}", remaining_time(until, jiff::Timestamp::now())));
             }
             (state, said)
         }
@@ -290,7 +292,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
 }
 
 /// `within 7 min`, and by when where that cannot be told.
-fn within(until: &str, now: jiff::Timestamp) -> String {
+fn remaining_time(until: &str, now: jiff::Timestamp) -> String {
     match until.parse::<jiff::Timestamp>() {
         Ok(until) if until > now => {
             // Begun minutes count: the last one is one, too.
@@ -303,7 +305,7 @@ fn within(until: &str, now: jiff::Timestamp) -> String {
 }
 
 /// Pods that do not say themselves why they wait, or that no node takes: the events of their namespaces may.
-async fn ask_events(api: &dyn LiveApi, rows: &mut [Row]) {
+async fn add_event_reasons(api: &dyn LiveApi, rows: &mut [Row]) {
     let mut events: BTreeMap<String, Value> = BTreeMap::new();
     for row in rows {
         for pending in

@@ -1,8 +1,8 @@
 //! `stop` and `start`: what costs money goes and comes back, and the stack file stays as it is.
 
-use crate::cli::commands::apply::{Changing, apply_linked, apply_stack};
-use crate::cli::commands::plan::{Making, Part, seconds};
-use crate::cli::consent::Whole;
+use crate::cli::commands::apply::{ChangeOptions, apply_linked, apply_stack};
+use crate::cli::commands::plan::{PartOptions, PlanOptions, seconds};
+use crate::cli::consent::PlanApproval;
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::cli::{Exit, completion_values, consent, lock_holder};
@@ -49,7 +49,7 @@ pub struct StopArgs {
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
     wait: u32,
     #[command(flatten)]
-    changing: Changing,
+    change_options: ChangeOptions,
 }
 
 /// Options of `start`.
@@ -68,58 +68,59 @@ pub struct StartArgs {
     #[arg(long)]
     skip_preflight: bool,
     #[command(flatten)]
-    changing: Changing,
+    change_options: ChangeOptions,
 }
 
 /// Takes away what costs money.
 pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
-    let StopArgs { addresses, allow, when_idle, wait, changing } = args;
+    let StopArgs { addresses, allow, when_idle, wait, change_options } = args;
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap_or_default();
-    let making = Making {
+    let options = PlanOptions {
         allow: allow.clone(),
-        part: Part::only(addresses.clone()),
-        stop: Some(Stop { by: lock_holder::this().who, since: now.to_string(), section: None }),
+        part: PartOptions::only(addresses.clone()),
+        stop: Some(Stop { by: lock_holder::current().who, since: now.to_string(), section: None }),
         when_idle: *when_idle,
         wait: when_idle.then_some(*wait),
         // Nothing is made.
         skip_preflight: true,
-        ..changing.making()
+        ..change_options.plan_options()
     };
-    apply_stack(settings, Mode::Apply, &making, changing.auto_approve, changing.force_unlock)
+    apply_stack(settings, Mode::Apply, &options, change_options.auto_approve, change_options.force_unlock)
 }
 
 /// Brings back what is stopped.
 pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
-    let StartArgs { addresses, allow, wait, skip_preflight, changing } = args;
-    let format = Format::json(changing.json);
-    let whole = if changing.auto_approve { Whole::Given } else { Whole::Ask };
+    let StartArgs { addresses, allow, wait, skip_preflight, change_options } = args;
+    let format = Format::json(change_options.json);
+    let approval = if change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
     settings.report(format, |reporter| {
         let session = Session::load(settings)?;
         block_on(async {
             let link = session.connect(settings)?;
-            let (meant, told) = what(&session, &link, addresses, changing.parallelism).await?;
+            let (meant, told) =
+                find_addresses(&session, &link, addresses, change_options.parallelism).await?;
             reporter.diagnostics(&told, session.sources());
             if meant.is_empty() {
                 link.close().await?;
                 return Ok(Exit::Done);
             }
             reporter.diagnostics(session.warnings(), session.sources());
-            let making = Making {
+            let options = PlanOptions {
                 allow: allow.clone(),
-                part: Part::only(meant),
+                part: PartOptions::only(meant),
                 start: true,
                 wait: *wait,
                 skip_preflight: *skip_preflight,
-                ..changing.making()
+                ..change_options.plan_options()
             };
-            let how = (whole, changing.force_unlock);
-            apply_linked((session, link), Mode::Apply, &making, how, reporter).await
+            let how = (approval, change_options.force_unlock);
+            apply_linked((session, link), Mode::Apply, &options, how, reporter).await
         })
     })
 }
 
 /// The addresses of what is stopped and meant, and a word on what is meant and is not stopped.
-async fn what(
+async fn find_addresses(
     session: &Session,
     link: &Link,
     typed: &[String],

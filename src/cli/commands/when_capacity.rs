@@ -7,116 +7,120 @@ use tokio::time::Instant;
 
 use crate::cli::Exit;
 use crate::cli::commands::apply::apply_stack;
-use crate::cli::commands::plan::Making;
-use crate::cli::commands::status::look;
+use crate::cli::commands::plan::PlanOptions;
+use crate::cli::commands::status::status_of;
 use crate::cli::session::{Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
-use crate::cli::signals::{self, Stops};
+use crate::cli::signals::{self, StopSignals};
 use crate::report::status::{State, Status};
 use plan::Mode;
 
 /// Seconds that is waited when nobody says how long: as long as GKE's nodes for one request last.
-const LONGEST: u32 = 604_800;
+const DEFAULT_WAIT: u32 = 604_800;
 /// Seconds that one apply waits for capacity, under the lock.
-const TRY: u64 = 10;
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(15);
+const APPLY_WAIT: u64 = 10;
+/// The pause between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// The longest time between two applies: there may be changes that a look does not show.
-const AGAIN: Duration = Duration::from_secs(3600);
+const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// How the time between two applies ended.
-enum Woken {
+enum NextStep {
     /// Something left the queue, or it is time to try again.
-    Again,
+    Apply,
     Ended(Exit),
 }
 
 /// Applies until nothing waits for capacity any more, or the time is over.
-pub fn apply(settings: &Settings, making: &Making, auto_approve: bool, force: bool) -> Exit {
-    let most = Duration::from_secs(making.wait.unwrap_or(LONGEST).into());
+pub fn apply(settings: &Settings, options: &PlanOptions, auto_approve: bool, force: bool) -> Exit {
+    let most = Duration::from_secs(options.wait.unwrap_or(DEFAULT_WAIT).into());
     let begun = Instant::now();
-    let (mut making, mut approved, mut force) = (making.clone(), auto_approve, force);
+    let (mut options, mut approved, mut force) = (options.clone(), auto_approve, force);
     let Some(agreed) = Session::load(settings).ok().and_then(|session| session.lowered().digest().ok())
     else {
         // Says what is wrong with the stack.
-        return apply_stack(settings, Mode::Apply, &making, approved, force);
+        return apply_stack(settings, Mode::Apply, &options, approved, force);
     };
-    making.agreed = Some(agreed);
+    options.agreed = Some(agreed);
     loop {
         let left = most.saturating_sub(begun.elapsed());
-        making.wait = Some(u32::try_from(left.as_secs().min(TRY)).unwrap_or_default());
-        let exit = apply_stack(settings, Mode::Apply, &making, approved, force);
+        options.wait = Some(u32::try_from(left.as_secs().min(APPLY_WAIT)).unwrap_or_default());
+        let exit = apply_stack(settings, Mode::Apply, &options, approved, force);
         // Another apply that has the lock is one more thing to wait for, once this one has begun.
-        let waits = exit == Exit::Queued || (making.unattended && exit == Exit::Locked);
+        let waits = exit == Exit::Queued || (options.unattended && exit == Exit::Locked);
         if !waits || begun.elapsed() >= most {
             return exit;
         }
         // Too late for that apply, and not for this command.
-        if let Some(signal) = signals::heard() {
+        if let Some(signal) = signals::first_signal() {
             return Exit::of_signal(Some(signal));
         }
         // What was asked for once is done, and what was agreed to is agreed to.
-        making.replace.clear();
-        making.unattended = true;
-        (making.retry_capacity, approved, force) = (false, true, false);
-        let format = Format::json(making.json);
-        let mut woken = Woken::Again;
+        options.replace.clear();
+        options.unattended = true;
+        (options.retry_capacity, approved, force) = (false, true, false);
+        let format = Format::json(options.json);
+        let mut next = NextStep::Apply;
         let exit = settings.report(format, |_| {
-            woken = block_on(asleep(settings, &making, most.saturating_sub(begun.elapsed())))?;
+            next = block_on(wait_for_capacity(settings, &options, most.saturating_sub(begun.elapsed())))?;
             Ok(Exit::Done)
         });
-        match woken {
-            Woken::Ended(exit) => return exit,
-            Woken::Again if exit != Exit::Done => return exit,
-            Woken::Again => {}
+        match next {
+            NextStep::Ended(exit) => return exit,
+            NextStep::Apply if exit != Exit::Done => return exit,
+            NextStep::Apply => {}
         }
     }
 }
 
-/// Looks until what waits does so no longer.
-async fn asleep(settings: &Settings, making: &Making, left: Duration) -> Result<Woken, Failure> {
-    let stops = Stops::listen()?;
+/// Polls until something left the queue, or it is time to apply again.
+async fn wait_for_capacity(
+    settings: &Settings,
+    options: &PlanOptions,
+    left: Duration,
+) -> Result<NextStep, Failure> {
+    let stops = StopSignals::listen()?;
     let begun = Instant::now();
-    let most = left.min(AGAIN);
+    let most = left.min(MAX_INTERVAL);
     let mut before: Option<Status> = None;
     loop {
         // A file that cannot be read for a moment, or a network that is away for a while, ends no wait of days.
         let session = Session::load(settings).ok();
-        session.as_ref().map_or(Ok(()), |session| session.is_agreed(making.agreed))?;
+        session.as_ref().map_or(Ok(()), |session| session.check_agreed(options.agreed))?;
         let now = match &session {
-            Some(session) => seen(settings, session, making.parallelism).await.ok(),
+            Some(session) => read_status(settings, session, options.parallelism).await.ok(),
             None => None,
         };
         if let Some(now) = now {
             let told = before.as_ref().map(|before| now.changes(before));
             for change in told.into_iter().flatten() {
-                settings.print(&change.shown(making.json, jiff::Timestamp::now()));
+                settings.print(&change.shown(options.json, jiff::Timestamp::now()));
             }
-            if before.as_ref().is_some_and(|before| moved(before, &now)) {
-                return Ok(Woken::Again);
+            if before.as_ref().is_some_and(|before| has_left_queue(before, &now)) {
+                return Ok(NextStep::Apply);
             }
             before = Some(now);
         }
-        let pause = LOOK.min(most.saturating_sub(begun.elapsed()));
+        let pause = POLL_INTERVAL.min(most.saturating_sub(begun.elapsed()));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = stops.came() => return Ok(Woken::Ended(Exit::of_signal(stops.first()))),
+            () = stops.received() => return Ok(NextStep::Ended(Exit::of_signal(stops.first()))),
         }
         if begun.elapsed() >= most {
-            return Ok(Woken::Again);
+            return Ok(NextStep::Apply);
         }
     }
 }
 
-async fn seen(settings: &Settings, session: &Session, parallelism: usize) -> Result<Status, Failure> {
+async fn read_status(settings: &Settings, session: &Session, parallelism: usize) -> Result<Status, Failure> {
     let link = session.connect(settings)?;
-    let status = look(session, &link, &[], parallelism).await?;
+    let status = status_of(session, &link, &[], parallelism).await?;
     link.close().await?;
     Ok(status)
 }
 
 /// Returns true if something left the queue, or nothing is queued.
-fn moved(before: &Status, now: &Status) -> bool {
+fn has_left_queue(before: &Status, now: &Status) -> bool {
     let queued = |status: &Status| {
         let rows = status.rows.iter().filter(|row| matches!(row.state, State::Queued(_)));
         rows.map(|row| row.identity.clone()).collect::<Vec<_>>()

@@ -8,7 +8,7 @@ use crate::cli::Exit;
 use crate::cli::commands::plan::parallelism;
 use crate::cli::commands::status::row;
 use crate::cli::completion_values;
-use crate::cli::session::{Ask, Link, Session, block_on};
+use crate::cli::session::{Link, PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
@@ -61,7 +61,7 @@ pub fn why(settings: &Settings, args: &Args) -> Exit {
         let answer = block_on(async {
             let link = session.connect(settings)?;
             link.api().skip_unreachable_hosts();
-            let answer = look(settings, &session, &link, &found, args.parallelism).await?;
+            let answer = find_causes(settings, &session, &link, &found, args.parallelism).await?;
             reporter.diagnostics(&session.skipped_hosts(&link), session.sources());
             link.close().await?;
             Ok(answer)
@@ -74,7 +74,7 @@ pub fn why(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-async fn look(
+async fn find_causes(
     settings: &Settings,
     session: &Session,
     link: &Link,
@@ -83,7 +83,7 @@ async fn look(
 ) -> Result<Why, Failure> {
     let world = session.world(link, parallelism).await?;
     let (api, owner) = (link.api(), &session.lowered().owner);
-    let mut looking = Looking {
+    let mut looking = CauseSearch {
         api: &*api,
         session,
         program: settings.program(),
@@ -101,12 +101,12 @@ async fn look(
         looking.answer.things.push(Thing { address, state, line, place });
     }
     let mut answer = looking.answer;
-    let ask = Ask { parallelism, ..Ask::of(Mode::Apply) };
+    let request = PlanRequest { parallelism, ..PlanRequest::new(Mode::Apply) };
     if !api.skipped_hosts().is_empty() {
         answer.notes.push("no plan can be made without all hosts".to_owned());
         return Ok(answer);
     }
-    match session.plan(link, &ask).await {
+    match session.plan(link, &request).await {
         Ok(plan) => planned(session, found, &plan, &mut answer),
         Err(failure) => {
             let first = failure.diagnostics().first().map(|problem| problem.message.clone());
@@ -147,7 +147,7 @@ fn pools(session: &Session, world: &World) -> Vec<Pool> {
     .collect()
 }
 
-struct Looking<'a> {
+struct CauseSearch<'a> {
     api: &'a dyn LiveApi,
     session: &'a Session,
     program: &'a str,
@@ -157,7 +157,7 @@ struct Looking<'a> {
     answer: Why,
 }
 
-impl Looking<'_> {
+impl CauseSearch<'_> {
     /// `unhandled`: the state of a thing that its operator has not taken up.
     async fn thing(&mut self, resource: &Resource, unhandled: Option<&State>, live: Option<&Value>) {
         let Some(live) =
@@ -199,7 +199,7 @@ impl Looking<'_> {
             return;
         }
         let name = state.name();
-        let (_, target) = self.session.whose();
+        let (_, target) = self.session.owner_and_target();
         if target.is_on_hosts() {
             if state.phase() == "Succeeded" {
                 return;
@@ -286,7 +286,7 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
             Action::Run => "run",
         };
         let resource = found.iter().find(|resource| resource.address == change.address);
-        let field = |field: &FieldChange| said(session, resource, change.action, field);
+        let field = |field: &FieldChange| field_text(session, resource, change.action, field);
         let before = plan.before(change).filter_map(|place| plan.changes.get(place));
         answer.planned.push(Planned {
             address: change.address.clone(),
@@ -306,13 +306,13 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
 }
 
 /// `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`, and what changing it does.
-fn said(session: &Session, resource: Option<&Resource>, action: Action, field: &FieldChange) -> String {
+fn field_text(session: &Session, resource: Option<&Resource>, action: Action, field: &FieldChange) -> String {
     let FieldChange { path, before: _, after: _, effect, note, drift, secret: _ } = field;
     let (before, after) = field.shown();
     let value = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
     let place = resource.and_then(|resource| session.sources().locate(&resource.origin_of(path)));
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
-    let (_, target) = session.whose();
+    let (_, target) = session.owner_and_target();
     let on_host = target.is_on_hosts();
     let does = match effect {
         // Of what is replaced as a whole nothing rolls.

@@ -54,14 +54,14 @@ impl Bars {
                     Some(usual) => format!("usually {usual}"),
                     None => format!("of {}", brief(*deadline)),
                 };
-                self.shows(plan, *change, one_line(shortened(message)), Some(&limit));
+                self.show(plan, *change, one_line(shortened(message)), Some(&limit));
             }
             Event::Retrying { change, message, after } => {
                 let text = format!("{} (trying again in {})", one_line(message), brief(*after));
-                self.shows(plan, *change, text, None);
+                self.show(plan, *change, text, None);
                 return Ok(());
             }
-            Event::Finished { change, .. } => self.ends(plan, *change),
+            Event::Finished { change, .. } => self.end(plan, *change),
             // What is quick has no bar, which would only flicker: the first wait makes it.
             Event::Started { .. } | Event::Log { .. } | Event::Warning { .. } | Event::Interrupted => {}
         }
@@ -78,7 +78,7 @@ impl Bars {
         self.group.clear()
     }
 
-    fn shows(&mut self, plan: &Plan, change: usize, text: String, limit: Option<&str>) {
+    fn show(&mut self, plan: &Plan, change: usize, text: String, limit: Option<&str>) {
         let name = section(plan, change);
         if !self.bars.contains_key(name) {
             let bar = self.bar(plan, name);
@@ -91,7 +91,7 @@ impl Bars {
                 bar.set_style(timed(self.look, limit));
             }
         }
-        self.says(plan, change);
+        self.update_totals(plan, change);
     }
 
     /// A new bar above the line of the total. It joins the group first: before that it would draw on its own.
@@ -111,7 +111,7 @@ impl Bars {
         bar
     }
 
-    fn ends(&mut self, plan: &Plan, change: usize) {
+    fn end(&mut self, plan: &Plan, change: usize) {
         let name = section(plan, change);
         let Some(Bar { bar, waits }) = self.bars.get_mut(name) else { return };
         waits.retain(|(place, _)| *place != change);
@@ -120,11 +120,11 @@ impl Bars {
             self.group.remove(bar);
             self.bars.remove(name);
         }
-        self.says(plan, change);
+        self.update_totals(plan, change);
     }
 
     /// How much of the section is done and the newest of what it waits for; how much of all is done.
-    fn says(&mut self, plan: &Plan, change: usize) {
+    fn update_totals(&mut self, plan: &Plan, change: usize) {
         if let Some(total) = &self.total {
             total.set_message(format!("{} done", self.tally.whole()));
         }

@@ -13,7 +13,7 @@ const PRICED: &str = "us-central1";
 
 /// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. What is not known is said, and never left out of a sum
 /// in silence.
-pub(super) fn of_plan(plan: &Plan) -> Option<String> {
+pub(super) fn plan_cost(plan: &Plan) -> Option<String> {
     let unknown = plan.unpriced();
     let Some(cost) = plan.cost() else { return with_unknown(None, &unknown) };
     let whole = if plan.partial.is_some() { " for the whole stack" } else { "" };
@@ -44,14 +44,14 @@ fn with_unknown(known: Option<String>, unknown: &[String]) -> Option<String> {
 
 /// The running cost of existing resources.
 #[derive(Default)]
-pub(in crate::report) struct Running<'p> {
+pub(in crate::report) struct RunningCost<'p> {
     /// US dollars per hour of what has a price.
     known: Option<f64>,
     unknown: BTreeSet<&'p str>,
 }
 
-impl<'p> Running<'p> {
-    pub(in crate::report) fn of(prices: impl Iterator<Item = &'p Price>) -> Self {
+impl<'p> RunningCost<'p> {
+    pub(in crate::report) fn from_prices(prices: impl Iterator<Item = &'p Price>) -> Self {
         let mut running = Self::default();
         for price in prices {
             match price {

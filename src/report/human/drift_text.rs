@@ -1,6 +1,6 @@
 //! Drift since the last apply, as text for people.
 
-use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
+use super::style::{Tint, columns, paint, push_line, strip_controls, symbol, wrap};
 use super::values;
 use crate::report::count;
 use model::resource::{FieldChange, Identity, Owner, Target, manager_text};
@@ -52,7 +52,7 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
     if let What::Replaced(Some((manager, time))) = &drift.what {
-        let who = tame(&format!("# {manager} created a new one at {time}"));
+        let who = strip_controls(&format!("# {manager} created a new one at {time}"));
         push_line(text, &format!("      {}", paint(Tint::Dim, &who)));
     }
     for field in &drift.fields {
@@ -60,7 +60,7 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
     }
     for field in &drift.external {
         let value = field.shown().0.as_ref().map(values::inline).unwrap_or_default();
-        let line = format!("      {} {}: {}", paint(Tint::Add, "+"), field.path, tame(&value));
+        let line = format!("      {} {}: {}", paint(Tint::Add, "+"), field.path, strip_controls(&value));
         let who = format!("{}; the stack does not set it", who(drift, field));
         with_comment(text, &line, &who, width);
     }
@@ -88,14 +88,14 @@ fn field_lines(text: &mut String, field: &FieldChange, who: String, width: usize
     let line = format!(
         "      {} {path}: {} -> {}",
         paint(Tint::Change, "~"),
-        tame(&value(&ours)),
-        tame(&value(&live))
+        strip_controls(&value(&ours)),
+        strip_controls(&value(&live))
     );
     with_comment(text, &line, &who, width);
 }
 
 fn with_comment(text: &mut String, line: &str, who: &str, width: usize) {
-    let who = paint(Tint::Dim, &tame(who));
+    let who = paint(Tint::Dim, &strip_controls(who));
     if columns(line) + 2 + columns(&who) <= width {
         push_line(text, &format!("{line}  {who}"));
     } else {

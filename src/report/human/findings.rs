@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::style::{Tint, paint, push_line, tame, wrap};
+use super::style::{Tint, paint, push_line, strip_controls, wrap};
 
 /// How a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,10 @@ pub fn render(findings: &[Finding], width: usize) -> String {
             paint(tint, &format!("{:4}", mark.word())),
             paint(Tint::Bold, &format!("{what:column$}"))
         );
-        text.push_str(&wrap(&first, &tame(seen), width));
+        text.push_str(&wrap(&first, &strip_controls(seen), width));
         for line in remedy.iter().flat_map(|remedy| remedy.lines()) {
             // Whole, so that it can be copied.
-            push_line(&mut text, &format!("{}-> {}", " ".repeat(column + 10), tame(line)));
+            push_line(&mut text, &format!("{}-> {}", " ".repeat(column + 10), strip_controls(line)));
         }
     }
     let bad = findings.iter().filter(|finding| finding.mark == Mark::Bad).count();

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::climb;
 use super::cost;
-use super::halts;
+use super::fallbacks;
 use super::steps::{is_new, is_shown_whole, steps};
-use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
+use super::stop_text;
+use super::style::{Tint, columns, paint, push_line, strip_controls, symbol, wrap};
 use super::values;
 use crate::report::{Next, View, count, quoted, words};
 use model::address::Address;
@@ -54,7 +54,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         let page =
             Page { plan, wanted, view, options, column: address_column(&sections, plan, options.width) };
         if options.detail == Detail::Summary {
-            text.push_str(&sorts(&sections, options.width));
+            text.push_str(&type_lines(&sections, options.width));
         } else {
             page.reads(&mut text);
             for section in &sections {
@@ -64,7 +64,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     }
     if !plan.notes.is_empty() {
         text.push('\n');
-        text.push_str(&halts::stopped(plan, options.width));
+        text.push_str(&stop_text::stopped(plan, options.width));
         for note in plan.notes.iter().filter(|note| note.code != Code::Stopped.as_str()) {
             text.push_str(&note_text(note, options.width));
         }
@@ -72,7 +72,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     text.push('\n');
     text.push_str(&wrap("", &footer(plan, &sections), options.width));
     text.push_str(&consents(plan, options));
-    text.push_str(&how_to_go_on(plan, view.next, options));
+    text.push_str(&next_step(plan, view.next, options));
     text
 }
 
@@ -94,13 +94,13 @@ fn header(plan: &Plan, width: usize) -> String {
         text.push_str(&wrap("", "offline: no live state was read; planned as a first apply", width));
     }
     let part = partial.as_ref().map(|partial| match plan.stop_state.is_stop() {
-        true => halts::stopping(partial, width),
-        false if halts::is_start(plan) => halts::starting(partial, width),
+        true => stop_text::stopping(partial, width),
+        false if stop_text::is_start(plan) => stop_text::starting(partial, width),
         false => partial_text(partial, *mode, width),
     });
     text.push_str(&part.unwrap_or_default());
     if *mode == Mode::Apply {
-        text.push_str(&cost::of_plan(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
+        text.push_str(&cost::plan_cost(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
         text.push_str(&time(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
     }
     text
@@ -162,7 +162,7 @@ const ORDER: [Action; 7] = [
 ];
 
 /// Lines of a summary: `  + node_pool  create 2: default-pool, scheduler-pool`.
-fn sorts(sections: &[Section<'_>], width: usize) -> String {
+fn type_lines(sections: &[Section<'_>], width: usize) -> String {
     let mut sorts: Vec<(&str, Vec<&Section<'_>>)> = Vec::new();
     for section in sections {
         let sort = section.name.split('.').next().unwrap_or_default();
@@ -294,7 +294,7 @@ impl Page<'_> {
                 number => format!(", and {}", count(number - 1, "object")),
             };
             let place = reads.iter().find_map(|read| read.location.as_deref());
-            let found = tame(found.unwrap_or("not read, offline"));
+            let found = strip_controls(found.unwrap_or("not read, offline"));
             let row = Row {
                 symbol: paint(Tint::Run, " <="),
                 title: name,
@@ -309,8 +309,8 @@ impl Page<'_> {
         let location = section.changes.iter().find_map(|change| change.location.as_deref());
         let location = location.map(|location| place_name(location, self.view));
         let said = match section.changes.as_slice() {
-            [change] => what(change, section.name, self.about(change)),
-            changes => said(totals(changes), None, self.about_one_of(changes)),
+            [change] => action_of(change, section.name, self.about(change)),
+            changes => action_text(totals(changes), None, self.about_one_of(changes)),
         };
         let gravest = symbol(section.action());
         let row = Row { symbol: gravest, title: section.name, what: &said, place: location };
@@ -319,19 +319,21 @@ impl Page<'_> {
             self.details(text, change, 6);
             return;
         }
-        if let Some(why) = all_go_along(&section.changes).filter(|_| self.options.detail != Detail::Objects) {
-            text.push_str(&wrap("      # ", &tame(&why), self.options.width));
+        if let Some(why) =
+            shared_cascade_reason(&section.changes).filter(|_| self.options.detail != Detail::Objects)
+        {
+            text.push_str(&wrap("      # ", &strip_controls(&why), self.options.width));
             return;
         }
         for change in &section.changes {
-            if self.options.detail == Detail::Objects || tells_more(change) {
+            if self.options.detail == Detail::Objects || needs_own_lines(change) {
                 let short = change.address.as_str().strip_prefix(section.name).unwrap_or_default();
                 let name =
                     if short.is_empty() { change.address.as_str() } else { short.trim_start_matches('/') };
                 let line = format!(
                     "    {} {name}  {}",
                     symbol(change.action),
-                    what(change, change.address.as_str(), Vec::new())
+                    action_of(change, change.address.as_str(), Vec::new())
                 );
                 push_line(text, &line);
                 self.details(text, change, 10);
@@ -364,7 +366,7 @@ impl Page<'_> {
     fn details(&self, text: &mut String, change: &Change, indent: usize) {
         let blank = " ".repeat(indent);
         if let Some(reason) = change.why() {
-            text.push_str(&wrap(&format!("{blank}# "), &tame(&reason), self.options.width));
+            text.push_str(&wrap(&format!("{blank}# "), &strip_controls(&reason), self.options.width));
         }
         for field in &change.fields {
             self.field(text, change, field, indent);
@@ -384,7 +386,11 @@ impl Page<'_> {
             filled.iter().map(|(path, value)| format!("{path}: {}", values::inline(value))).collect();
         if !filled.is_empty() {
             let line = format!("not set; GKE's defaults are expected: {}", filled.join(", "));
-            text.push_str(&wrap(&format!("{}# ", " ".repeat(indent)), &tame(&line), self.options.width));
+            text.push_str(&wrap(
+                &format!("{}# ", " ".repeat(indent)),
+                &strip_controls(&line),
+                self.options.width,
+            ));
         }
     }
 
@@ -406,7 +412,7 @@ impl Page<'_> {
         // The row of the change says where it stands.
         let location = location.filter(|place| change.location.as_ref() != Some(place));
         let comment = comment(change, field, location.map(|place| place_name(&place, self.view).to_owned()));
-        let line = format!("{blank}{sign} {path}: {}", tame(&values));
+        let line = format!("{blank}{sign} {path}: {}", strip_controls(&values));
         if columns(&line) + 2 + columns(&comment) <= self.options.width {
             push_line(text, &format!("{line}  {}", paint(Tint::Dim, &comment)));
             return;
@@ -416,7 +422,7 @@ impl Page<'_> {
         } else {
             push_line(text, &format!("{blank}{sign} {path}:"));
             match (&before, &after) {
-                (Some(before), Some(after)) => differing(text, indent + 4, before, after),
+                (Some(before), Some(after)) => differing_lines(text, indent + 4, before, after),
                 (before, after) => {
                     side(text, indent + 4, Tint::Remove, "-", before.as_ref());
                     side(text, indent + 4, Tint::Add, "+", after.as_ref());
@@ -438,7 +444,10 @@ impl Page<'_> {
         }
         let Some(resource) = self.wanted.get(&change.identity) else { return };
         for line in values::folded(&resource.body) {
-            push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
+            push_line(
+                text,
+                &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), strip_controls(&line)),
+            );
         }
     }
 }
@@ -476,13 +485,13 @@ impl Row<'_> {
 }
 
 /// `create`, `create: zonal`, `create: GKE cluster other, zonal`.
-fn said(verb: String, noun: Option<String>, about: Vec<String>) -> String {
+fn action_text(verb: String, noun: Option<String>, about: Vec<String>) -> String {
     let said: Vec<String> = noun.into_iter().chain(about).collect();
     if said.is_empty() { verb } else { format!("{verb}: {}", said.join(", ")) }
 }
 
 /// The lines in which two values differ, with a few of those around them.
-fn differing(text: &mut String, indent: usize, before: &Value, after: &Value) {
+fn differing_lines(text: &mut String, indent: usize, before: &Value, after: &Value) {
     let blank = " ".repeat(indent);
     let (before, after) = (values::lines(before), values::lines(after));
     let groups = similar::capture_diff_slices(similar::Algorithm::Myers, &before, &after);
@@ -497,7 +506,7 @@ fn differing(text: &mut String, indent: usize, before: &Value, after: &Value) {
                 similar::ChangeTag::Delete => paint(Tint::Remove, "-"),
                 similar::ChangeTag::Insert => paint(Tint::Add, "+"),
             };
-            push_line(text, format!("{blank}{sign} {}", tame(change.value_ref())).trim_end());
+            push_line(text, format!("{blank}{sign} {}", strip_controls(change.value_ref())).trim_end());
         }
     }
 }
@@ -505,12 +514,12 @@ fn differing(text: &mut String, indent: usize, before: &Value, after: &Value) {
 /// One side of a field whose values do not fit beside each other.
 fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<&Value>) {
     for line in value.map(values::lines).unwrap_or_default() {
-        push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(tint, sign), tame(&line)));
+        push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(tint, sign), strip_controls(&line)));
     }
 }
 
 /// Returns the action of a change in words, with the name of the resource if the address does not contain it.
-fn what(change: &Change, title: &str, about: Vec<String>) -> String {
+fn action_of(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
@@ -529,7 +538,7 @@ fn what(change: &Change, title: &str, about: Vec<String>) -> String {
     // The address of an object inside a section ends with the same name as the section's main one.
     let main = change.address.as_str() == title;
     let told = (main && Address::new(title).ends_with(name)) || change.action == Action::Keep;
-    said(verb.to_owned(), (!told).then(|| change.identity.to_string()), about)
+    action_text(verb.to_owned(), (!told).then(|| change.identity.to_string()), about)
 }
 
 /// `create 9 objects`, `update 1 object, create 2 objects`.
@@ -548,7 +557,7 @@ fn totals(changes: &[&Change]) -> String {
 }
 
 /// Why a whole section of ours goes without a deletion of its own, when it does for one reason.
-fn all_go_along(changes: &[&Change]) -> Option<String> {
+fn shared_cascade_reason(changes: &[&Change]) -> Option<String> {
     let reasons = &changes.first()?.reasons;
     let along = |change: &&Change| {
         let deleted = change.action == Action::Delete && !change.foreign;
@@ -558,7 +567,7 @@ fn all_go_along(changes: &[&Change]) -> Option<String> {
 }
 
 /// Returns true if a change among many of its section needs its own lines.
-fn tells_more(change: &Change) -> bool {
+fn needs_own_lines(change: &Change) -> bool {
     let Change { action, fields, .. } = change;
     !fields.is_empty() || change.has_reason() || matches!(action, Action::Update | Action::Replace)
 }
@@ -587,7 +596,7 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
     let words: Vec<String> =
         [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
     let place = location.map(|place| format!("({place})"));
-    let comment = (!words.is_empty()).then(|| format!("# {}", tame(&words.join("; "))));
+    let comment = (!words.is_empty()).then(|| format!("# {}", strip_controls(&words.join("; "))));
     [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
@@ -605,13 +614,14 @@ fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
 /// The program of a change, in words, with what is sent.
 fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
     steps(text, change, &change.steps, indent, width);
-    climb::calls(text, change, indent, width);
+    fallbacks::calls(text, change, indent, width);
 }
 
 fn note_text(note: &Note, width: usize) -> String {
     let Note { code, address, message } = note;
     let first = format!("{} ", paint(Tint::Change, "Warning:"));
-    let body = format!("{} {}", tame(message), paint_words(Tint::Dim, &format!("({address}, {code})")));
+    let body =
+        format!("{} {}", strip_controls(message), paint_words(Tint::Dim, &format!("({address}, {code})")));
     wrap(&first, &body, width)
 }
 
@@ -628,7 +638,7 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
                 );
                 return format!("{} {what}", paint(Tint::Bold, "No changes."));
             }
-            Mode::Apply if halts::nothing(plan).is_some() => halts::nothing(plan).unwrap_or_default(),
+            Mode::Apply if stop_text::nothing(plan).is_some() => stop_text::nothing(plan).unwrap_or_default(),
             _ if plan.partial.is_some() => "This part of the stack is up to date.",
             Mode::Apply => "The stack is up to date.",
             Mode::Destroy => "Nothing to destroy.",
@@ -717,18 +727,18 @@ pub fn consent_text(consent: &Approval) -> String {
 
 /// Returns the requests beside the stack file, as options of the next command, which plans again. A `--replace` that
 /// is done is not repeated.
-pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> String {
+pub(super) fn repeated_options(plan: &Plan, is_done: impl Fn(usize) -> bool) -> String {
     let mut words: Vec<String> = Vec::new();
     let selection = plan.partial.iter().map(|partial| &partial.selection);
-    words.extend(halts::asked_again(plan));
-    for selection in selection.filter(|_| !plan.stop_state.is_stop() && !halts::is_start(plan)) {
+    words.extend(stop_text::repeated_options(plan));
+    for selection in selection.filter(|_| !plan.stop_state.is_stop() && !stop_text::is_start(plan)) {
         words.extend(selection.targets.iter().map(|target| format!("--target {target}")));
         words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
     }
     let asked =
         plan.changes.iter().enumerate().filter(|(place, change)| change.is_requested() && !is_done(*place));
     words.extend(asked.map(|(_, change)| format!("--replace {}", change.address)));
-    words.extend(climb::asked_again(plan, &is_done));
+    words.extend(fallbacks::repeated_options(plan, &is_done));
     if plan.retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());
     }
@@ -739,15 +749,15 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
     words.iter().map(|word| format!(" {word}")).collect()
 }
 
-fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
+fn next_step(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     if plan.is_empty() {
         return String::new();
     }
     let program = options.program;
-    let again = asked_again(plan, |_| false);
+    let again = repeated_options(plan, |_| false);
     let verb = match plan.mode {
         Mode::Apply if plan.stop_state.is_stop() => "stop",
-        Mode::Apply if halts::is_start(plan) => "start",
+        Mode::Apply if stop_text::is_start(plan) => "start",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };

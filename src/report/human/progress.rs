@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan_text::Detail;
-use super::style::{Tint, paint, push_line, tame};
+use super::style::{Tint, paint, push_line, strip_controls};
 use crate::report::{brief, count, words};
 use apply::{Event, Outcome};
 use kinds::kubernetes::why::shortened;
@@ -13,7 +13,7 @@ use model::resource::DurationEstimate;
 use plan::{Action, Change, Plan};
 
 /// Between two lines that only say that a change still goes on.
-const STILL: Duration = Duration::from_secs(60);
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
 /// One object of several is not worth a line before it has taken so long.
 const QUICK: Duration = Duration::from_secs(5);
@@ -36,12 +36,14 @@ impl Log {
     pub fn event(&mut self, plan: &Plan, event: &Event, now: Duration) -> String {
         let text = match event {
             Event::Waiting { change, message, operation: _, waited, deadline } => {
-                let (address, doing) = (address(plan, *change), doing(plan, *change));
+                let (address, doing) = (address(plan, *change), verb(plan, *change));
                 if *waited < QUICK && self.tally.part(plan, *change).is_some() {
                     return String::new();
                 }
                 match self.said.get(change) {
-                    Some((old, when)) if old == message && now < *when + STILL => return String::new(),
+                    Some((old, when)) if old == message && now < *when + REPEAT_AFTER => {
+                        return String::new();
+                    }
                     Some((old, _)) if old == message => {
                         format!("{address}: still {doing} ({})", brief(*waited))
                     }
@@ -55,7 +57,7 @@ impl Log {
                 }
             }
             Event::Retrying { change, message, .. } => match self.said.get(change) {
-                Some((old, when)) if old == message && now < *when + STILL => return String::new(),
+                Some((old, when)) if old == message && now < *when + REPEAT_AFTER => return String::new(),
                 Some(_) | None => self.tally.lines(plan, event, now),
             },
             Event::Started { .. }
@@ -122,7 +124,7 @@ impl Tally {
                 }
                 String::new()
             }
-            Event::Log { change, lines } if self.holds_back(plan, *change) => {
+            Event::Log { change, lines } if self.is_silent(plan, *change) => {
                 self.logs.insert(*change, lines.clone());
                 String::new()
             }
@@ -158,7 +160,7 @@ impl Tally {
     }
 
     /// A check that passes has nothing to say, unless it is what was asked for.
-    fn holds_back(&self, plan: &Plan, change: usize) -> bool {
+    fn is_silent(&self, plan: &Plan, change: usize) -> bool {
         let runs = |change: &Change| change.action == Action::Run;
         let only = |change: &Change| runs(change) || change.action == Action::Keep;
         self.detail != Detail::Objects
@@ -192,7 +194,7 @@ impl Tally {
         }
         if over && all > 1 {
             let took = now.saturating_sub(begun.unwrap_or(now));
-            push_line(&mut text, &together(plan, change, done, all, took));
+            push_line(&mut text, &section_line(plan, change, done, all, took));
         }
         if over && done == all && self.sections.len() > 1 {
             let counted = format!(" ({})", self.whole());
@@ -203,7 +205,7 @@ impl Tally {
 }
 
 /// `dask_operator: 9 objects created after 12s`.
-fn together(plan: &Plan, change: usize, done: usize, all: usize, took: Duration) -> String {
+fn section_line(plan: &Plan, change: usize, done: usize, all: usize, took: Duration) -> String {
     let word = words(plan.changes.get(change).map_or(Action::Keep, |change| change.action)).done;
     let section = section(plan, change);
     let after = if took.as_secs() == 0 { String::new() } else { format!(" after {}", brief(took)) };
@@ -220,10 +222,10 @@ pub fn lines(plan: &Plan, event: &Event) -> String {
     match event {
         Event::Started { change } if is_kept(plan, *change) => {}
         Event::Started { change } => {
-            push_line(&mut text, &format!("{}: {}", address(plan, *change), doing(plan, *change)));
+            push_line(&mut text, &format!("{}: {}", address(plan, *change), verb(plan, *change)));
         }
         Event::Waiting { change, message, operation: _, waited, deadline } => {
-            let (address, doing) = (address(plan, *change), doing(plan, *change));
+            let (address, doing) = (address(plan, *change), verb(plan, *change));
             let (waited, deadline, message) =
                 (brief(*waited), brief(*deadline), one_line(shortened(message)));
             push_line(&mut text, &format!("{address}: {doing}, {message} ({waited}, at most {deadline})"));
@@ -314,12 +316,12 @@ pub(super) fn usual(plan: &Plan, change: usize) -> Option<DurationEstimate> {
     plan.changes.get(change)?.estimate.filter(|_| !plan.target.simulated)
 }
 
-fn doing(plan: &Plan, change: usize) -> &'static str {
+fn verb(plan: &Plan, change: usize) -> &'static str {
     plan.changes.get(change).map_or("working", |change| words(change.action).doing)
 }
 
 pub(super) fn one_line(text: &str) -> String {
-    tame(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    strip_controls(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The steps of a change in words, with what is sent.
 
-use super::style::{Tint, paint, push_line, tame, wrap};
+use super::style::{Tint, paint, push_line, strip_controls, wrap};
 use super::values;
 use crate::report::brief;
 use model::resource::{Api, Call, Lane, Late, Step, Until};
@@ -19,13 +19,13 @@ pub(super) fn steps(text: &mut String, change: &Change, steps: &[Step], indent: 
     let blank = " ".repeat(indent);
     for (place, step) in steps.iter().enumerate() {
         let first = format!("{blank}{} ", paint(Tint::Dim, &format!("{}.", place + 1)));
-        text.push_str(&wrap(&first, &tame(&step_text(step)), width));
+        text.push_str(&wrap(&first, &strip_controls(&step_text(step)), width));
         let Step::Call(Call { api, body: Some(body), .. }) = step else { continue };
         if *api == Api::Kubernetes && is_shown_whole(change) {
             continue;
         }
         for line in values::folded(&body.value()) {
-            push_line(text, &format!("{blank}     {}", tame(&line)));
+            push_line(text, &format!("{blank}     {}", strip_controls(&line)));
         }
     }
 }

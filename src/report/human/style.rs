@@ -66,7 +66,7 @@ pub fn symbol(action: Action) -> String {
 
 /// Text from outside without escape codes and other control characters: a log or a label must not steer the
 /// terminal.
-pub fn tame(text: &str) -> String {
+pub fn strip_controls(text: &str) -> String {
     let stripped = anstream::adapter::strip_str(text).to_string();
     stripped
         .chars()
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn escape_codes_from_outside_are_taken_out() {
-        assert_eq!(tame("\u{1b}[31mred\u{1b}[0m\u{7}\tend\r\nnext"), "red end\nnext");
-        assert_eq!(tame("a\u{202e}b\u{200b}c\u{2028}d\u{9b}e\u{2067}f\u{feff}"), "abcdef");
+        assert_eq!(strip_controls("\u{1b}[31mred\u{1b}[0m\u{7}\tend\r\nnext"), "red end\nnext");
+        assert_eq!(strip_controls("a\u{202e}b\u{200b}c\u{2028}d\u{9b}e\u{2067}f\u{feff}"), "abcdef");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::halts;
-use super::plan_text::{asked_again, sum};
-use super::style::{Tint, paint, push_line, tame, wrap};
+use super::plan_text::{repeated_options, sum};
+use super::stop_text;
+use super::style::{Tint, paint, push_line, strip_controls, wrap};
 use crate::report::brief;
 use apply::{AbortCause, Outcome, Summary};
 use model::address::Address;
@@ -18,20 +18,20 @@ const SLOWEST: usize = 3;
 
 /// The whole text, with colours, each line ended. `program` is how the program was called, up to the command.
 pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
-    let ends = Ends::of(plan, summary);
-    let mut text = format!("\n{}", wrap("", &verdict(plan, summary, &ends), width));
-    text.push_str(&timings(summary, &ends, width));
-    for problem in &ends.problems {
+    let by_kind = OutcomesByKind::new(plan, summary);
+    let mut text = format!("\n{}", wrap("", &verdict(plan, summary, &by_kind), width));
+    text.push_str(&timings(summary, &by_kind, width));
+    for problem in &by_kind.problems {
         text.push_str(&problem.text(width));
     }
-    text.push_str(&not_done(&ends, width));
-    text.push_str(&next(plan, summary, &ends, program));
+    text.push_str(&not_done(&by_kind, width));
+    text.push_str(&next(plan, summary, &by_kind, program));
     text
 }
 
 /// Outcomes by kind.
 #[derive(Default)]
-struct Ends<'a> {
+struct OutcomesByKind<'a> {
     done: Vec<(&'a Change, Duration)>,
     problems: Vec<Problem<'a>>,
     /// Changes that wait for capacity, with their messages.
@@ -50,28 +50,28 @@ struct Problem<'a> {
     help: Option<&'a str>,
 }
 
-impl<'a> Ends<'a> {
-    fn of(plan: &'a Plan, summary: &'a Summary) -> Self {
-        let mut ends = Self::default();
+impl<'a> OutcomesByKind<'a> {
+    fn new(plan: &'a Plan, summary: &'a Summary) -> Self {
+        let mut by_kind = Self::default();
         for (place, outcome, took) in &summary.outcomes {
             let Some(change) = plan.changes.get(*place) else { continue };
             match outcome {
-                Outcome::Done => ends.done.push((change, *took)),
+                Outcome::Done => by_kind.done.push((change, *took)),
                 Outcome::Failed { code, message, help } => {
                     let (code, help) = (Some(code.as_str()), help.as_deref());
-                    ends.problems.push(Problem { change, code, message, help });
+                    by_kind.problems.push(Problem { change, code, message, help });
                 }
                 Outcome::TimedOut { message } => {
-                    ends.problems.push(Problem { change, code: None, message, help: None });
+                    by_kind.problems.push(Problem { change, code: None, message, help: None });
                 }
-                Outcome::Queued { message } => ends.queued.push((change, message)),
-                Outcome::Waits { because } => ends.behind.push((change, because)),
-                Outcome::Skipped { because } => ends.skipped.push((change, because.to_string())),
-                Outcome::InDoubt { message } => ends.doubt.push((change, message.clone())),
-                Outcome::NotStarted => ends.not_started.push(change),
+                Outcome::Queued { message } => by_kind.queued.push((change, message)),
+                Outcome::Waits { because } => by_kind.behind.push((change, because)),
+                Outcome::Skipped { because } => by_kind.skipped.push((change, because.to_string())),
+                Outcome::InDoubt { message } => by_kind.doubt.push((change, message.clone())),
+                Outcome::NotStarted => by_kind.not_started.push(change),
             }
         }
-        ends
+        by_kind
     }
 
     fn all_done(&self) -> bool {
@@ -100,16 +100,16 @@ impl<'a> Ends<'a> {
 }
 
 /// `Apply complete! Resources: 14 added, 1 check passed.`
-fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
+fn verdict(plan: &Plan, summary: &Summary, by_kind: &OutcomesByKind<'_>) -> String {
     let what = match plan.mode {
         Mode::Apply if plan.stop_state.is_stop() => "Stop",
-        Mode::Apply if halts::is_start(plan) => "Start",
+        Mode::Apply if stop_text::is_start(plan) => "Start",
         Mode::Apply => "Apply",
         Mode::Destroy => "Destroy",
     };
-    let (tint, end) = match (ends.all_done(), summary.stopped) {
+    let (tint, end) = match (by_kind.all_done(), summary.stopped) {
         (true, _) => (Tint::Add, format!("{what} complete!")),
-        (false, AbortCause::None) if ends.only_queued() => {
+        (false, AbortCause::None) if by_kind.only_queued() => {
             (Tint::Change, format!("{what} queued: the rest waits for capacity."))
         }
         (false, AbortCause::Interrupted) => (Tint::Change, format!("{what} interrupted.")),
@@ -118,29 +118,29 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
         }
         (false, AbortCause::None) => (Tint::Remove, format!("{what} failed.")),
     };
-    format!("{} Resources: {}.", paint(tint, &end), done_text(plan, ends))
+    format!("{} Resources: {}.", paint(tint, &end), done_text(plan, by_kind))
 }
 
-fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
+fn done_text(plan: &Plan, by_kind: &OutcomesByKind<'_>) -> String {
     let objects = [
-        (ends.number(Action::Create), "added"),
-        (ends.number(Action::Update), "changed"),
-        (ends.number(Action::Replace), "replaced"),
-        (ends.number(Action::Delete), "destroyed"),
-        (ends.number(Action::Forget), "released"),
+        (by_kind.number(Action::Create), "added"),
+        (by_kind.number(Action::Update), "changed"),
+        (by_kind.number(Action::Replace), "replaced"),
+        (by_kind.number(Action::Delete), "destroyed"),
+        (by_kind.number(Action::Forget), "released"),
     ];
-    let begun = !(ends.problems.is_empty() && ends.doubt.is_empty() && ends.queued.is_empty());
+    let begun = !(by_kind.problems.is_empty() && by_kind.doubt.is_empty() && by_kind.queued.is_empty());
     let nothing = match (begun, plan.mode) {
         // What did not succeed may have changed something before.
         (true, _) => "none completed",
         (false, Mode::Destroy) => "nothing destroyed",
         (false, Mode::Apply) => "nothing changed",
     };
-    sum(&objects, (ends.number(Action::Run), "passed")).unwrap_or_else(|| nothing.to_owned())
+    sum(&objects, (by_kind.number(Action::Run), "passed")).unwrap_or_else(|| nothing.to_owned())
 }
 
-fn timings(summary: &Summary, ends: &Ends<'_>, width: usize) -> String {
-    let mut slowest = ends.done.clone();
+fn timings(summary: &Summary, by_kind: &OutcomesByKind<'_>, width: usize) -> String {
+    let mut slowest = by_kind.done.clone();
     slowest.retain(|(_, took)| took.as_secs() > 0);
     slowest.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.address.cmp(&b.address)));
     let slowest: Vec<String> = slowest
@@ -162,29 +162,29 @@ impl Problem<'_> {
         let Self { change, code, message, help } = self;
         let place = change.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
         let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
-        let line = format!("{}{place}: {}{code}", change.address, tame(message));
+        let line = format!("{}{place}: {}{code}", change.address, strip_controls(message));
         let mut text = format!("\n{}", wrap(&format!("{} ", paint(Tint::Remove, "Error:")), &line, width));
         if let Some(help) = help {
-            text.push_str(&wrap("  help: ", &tame(help), width));
+            text.push_str(&wrap("  help: ", &strip_controls(help), width));
         }
         text
     }
 }
 
-fn not_done(ends: &Ends<'_>, width: usize) -> String {
+fn not_done(by_kind: &OutcomesByKind<'_>, width: usize) -> String {
     let mut text = String::new();
-    if !ends.doubt.is_empty() {
+    if !by_kind.doubt.is_empty() {
         text.push_str("\nUnfinished, interrupted while running (state unknown):\n");
-        for (change, message) in &ends.doubt {
-            text.push_str(&wrap("  ", &format!("{}: {}", change.address, tame(message)), width));
+        for (change, message) in &by_kind.doubt {
+            text.push_str(&wrap("  ", &format!("{}: {}", change.address, strip_controls(message)), width));
         }
     }
-    if !ends.queued.is_empty() {
+    if !by_kind.queued.is_empty() {
         text.push_str("\nWaiting for capacity:\n");
-        for (change, message) in &ends.queued {
-            text.push_str(&wrap("  ", &format!("{}: {}", change.address, tame(message)), width));
+        for (change, message) in &by_kind.queued {
+            text.push_str(&wrap("  ", &format!("{}: {}", change.address, strip_controls(message)), width));
         }
-        for (change, because) in &ends.behind {
+        for (change, because) in &by_kind.behind {
             push_line(&mut text, &format!("  {} waits for {because}", change.address));
         }
         text.push_str(&wrap(
@@ -193,11 +193,11 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
             width,
         ));
     }
-    if !ends.skipped.is_empty() {
+    if !by_kind.skipped.is_empty() {
         // Each had a line of its own already, so here is one for each cause.
         text.push_str("\nSkipped:\n");
         let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (change, because) in &ends.skipped {
+        for (change, because) in &by_kind.skipped {
             match causes.iter_mut().find(|(cause, _)| cause == because) {
                 Some((_, skipped)) => skipped.push(change.address.as_str()),
                 None => causes.push((because.as_str(), vec![change.address.as_str()])),
@@ -215,7 +215,7 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
     }
     // What stays as it is had only to be looked at.
     let changes = |change: &&&Change| change.action != Action::Keep || change.is_waited_for();
-    let not_started: Vec<_> = ends.not_started.iter().filter(changes).collect();
+    let not_started: Vec<_> = by_kind.not_started.iter().filter(changes).collect();
     if !not_started.is_empty() {
         text.push_str("\nNot started:\n");
         for change in not_started {
@@ -225,14 +225,14 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
     text
 }
 
-fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> String {
+fn next(plan: &Plan, summary: &Summary, by_kind: &OutcomesByKind<'_>, program: &str) -> String {
     let verb = match plan.mode {
         Mode::Apply if plan.stop_state.is_stop() => "stop",
-        Mode::Apply if halts::is_start(plan) => "start",
+        Mode::Apply if stop_text::is_start(plan) => "start",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };
-    if !ends.all_done() || summary.stopped != AbortCause::None && plan.mode == Mode::Destroy {
+    if !by_kind.all_done() || summary.stopped != AbortCause::None && plan.mode == Mode::Destroy {
         let done =
             |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
         // An apply would put the number of the stack file back.
@@ -240,7 +240,7 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
             plan.partial.as_ref().and_then(|partial| partial.number.zip(partial.selection.targets.first()));
         let again = match scaled {
             Some((number, address)) => format!("scale {address} {number}"),
-            None => format!("{verb}{}", asked_again(plan, done)),
+            None => format!("{verb}{}", repeated_options(plan, done)),
         };
         return format!("\nTo continue (plans again from live state):\n  {program} {again}\n");
     }
@@ -248,7 +248,7 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
         return String::new();
     }
     if plan.stop_state.is_stop() {
-        let what = if plan.stop_state.is_all_of_stop() { String::new() } else { asked_again(plan, |_| true) };
+        let what = if plan.stop_state.is_all_of_stop() { String::new() } else { repeated_options(plan, |_| true) };
         return format!("\nTo restore it:\n  {program} start{what}\n");
     }
     let mut text = String::new();

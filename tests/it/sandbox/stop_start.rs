@@ -71,7 +71,7 @@ impl Lab {
         thing.unwrap()["state"].as_str().unwrap().to_owned()
     }
 
-    fn is_settled(&self) {
+    fn is_ready_or_stopped(&self) {
         self.user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     }
 }
@@ -111,10 +111,10 @@ fn all_that_costs_money_goes_and_comes_back() {
     );
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
     assert!(lab.names("daskclusters").is_empty());
-    lab.is_settled();
+    lab.is_ready_or_stopped();
 
     user.run(&["start", "--auto-approve"]).expect(0).says("Start complete!").says("5 added, 2 changed");
-    lab.is_settled();
+    lab.is_ready_or_stopped();
     assert_eq!(lab.names("daskclusters"), ["d", "late", "other"]);
     assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 1));
     let cluster = lab.served.get(&format!("{DASK}/daskclusters/d"));
@@ -135,11 +135,11 @@ fn a_section_stops_by_itself_and_starts_with_what_it_needs() {
     user.run(&["stop", "node_pool.more", "--auto-approve"]).expect(0);
     assert_eq!(lab.names("daskclusters"), ["other"]);
     assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 0));
-    lab.is_settled();
+    lab.is_ready_or_stopped();
     user.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0);
     assert_eq!(lab.names("daskclusters"), ["d", "other"]);
     assert_eq!(lab.nodes("more"), 1);
-    lab.is_settled();
+    lab.is_ready_or_stopped();
 
     // Two things, one after the other; a saved plan brings both back.
     user.run(&["stop", "other", "--auto-approve"]).expect(0);
@@ -147,13 +147,13 @@ fn a_section_stops_by_itself_and_starts_with_what_it_needs() {
     user.run(&["plan", "--start", "--out", "p"]).expect(0).says("stopped until now");
     user.run(&["apply", "p"]).expect(0);
     assert_eq!(lab.names("daskclusters"), ["d", "other"]);
-    lab.is_settled();
+    lab.is_ready_or_stopped();
 
     // What was deleted by hand is stopped by a note alone.
     let path = format!("{DASK}/daskclusters/other");
     assert_eq!(lab.served.delete(&path), 200);
     user.run(&["stop", "other", "--auto-approve"]).expect(0);
-    lab.is_settled();
+    lab.is_ready_or_stopped();
 
     // A destroy while something is stopped leaves nothing, and the next apply makes everything.
     user.run(&["stop", "--auto-approve"]).expect(0);
@@ -172,7 +172,7 @@ fn a_stop_that_is_killed_goes_on() {
         stopping.signal("KILL");
         stopping.end();
         user.run(&["stop", "--auto-approve"]).expect(0);
-        lab.is_settled();
+        lab.is_ready_or_stopped();
         assert!(lab.names("daskclusters").is_empty());
         assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
 
@@ -182,7 +182,7 @@ fn a_stop_that_is_killed_goes_on() {
         starting.end();
         // The same command goes on, whatever it came to.
         user.run(&["start", "--auto-approve"]).expect(0);
-        lab.is_settled();
+        lab.is_ready_or_stopped();
         assert_eq!(lab.names("daskclusters"), ["d", "other"]);
     }
 }
@@ -210,5 +210,5 @@ fn pods_of_others_are_lost_with_consent_only() {
     assert_eq!(lab.nodes("cpu"), 2);
     lab.user.run(&["stop", "node_pool.cpu", "--auto-approve", "--allow", allow]).expect(0);
     assert_eq!(lab.nodes("cpu"), 0);
-    lab.is_settled();
+    lab.is_ready_or_stopped();
 }

@@ -30,10 +30,10 @@ const LARGEST: u64 = 4096;
 /// How a line of `/proc/net/tcp` names the state of a socket that listens. Source: proc(5), `enum` in `include/net/tcp_states.h`.
 const LISTENS: &str = "0A";
 
-/// A connection that stands.
+/// A note of an open connection, for other commands.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Note {
+pub struct ConnectionNote {
     pub pid: u32,
     /// Tells the process from a later one of the same number.
     process: Option<String>,
@@ -41,15 +41,15 @@ pub struct Note {
     pub ports: Vec<u16>,
 }
 
-impl Note {
+impl ConnectionNote {
     /// Returns true when its process runs, is this user's, and listens on all of its ports.
-    fn stands(&self) -> bool {
+    fn is_alive(&self) -> bool {
         let of_pid = self.process.as_deref().and_then(|process| process.rsplit(' ').nth(1));
         let lives = self.process.as_deref().map_or(Liveness::Unknown, lock_holder::liveness);
         let is_own = fs::metadata(format!("/proc/{}", self.pid))
             .is_ok_and(|about| about.uid() == private_files::user());
         let listens = || {
-            let held = listening(self.pid);
+            let held = listening_ports(self.pid);
             !self.ports.is_empty() && self.ports.iter().all(|port| held.contains(port))
         };
         // The name has the process id, too: both must mean the same process.
@@ -64,7 +64,7 @@ impl Note {
 }
 
 /// The ports of the IPv4 loopback interface that a process listens on; none where the system has no `/proc`.
-fn listening(pid: u32) -> BTreeSet<u16> {
+fn listening_ports(pid: u32) -> BTreeSet<u16> {
     let handles = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let sockets: BTreeSet<String> = handles
         .filter_map(|handle| {
@@ -86,9 +86,9 @@ fn listening(pid: u32) -> BTreeSet<u16> {
 }
 
 /// The notes and logs of one user.
-pub struct Notes(PathBuf);
+pub struct ConnectionNotes(PathBuf);
 
-impl Notes {
+impl ConnectionNotes {
     /// The folder for them: that of the session where there is one, else the user's state.
     ///
     /// # Errors
@@ -109,12 +109,12 @@ impl Notes {
 
     /// A folder for tests.
     #[cfg(test)]
-    fn at(folder: &Path) -> Self {
+    fn in_folder(folder: &Path) -> Self {
         Self(private_files::folder(&folder.join("connect")).unwrap())
     }
 
     /// The file of one address of one target of one stack.
-    fn place(&self, of: &Connected, stack: &Path, ending: &str) -> PathBuf {
+    fn path(&self, of: &Connected, stack: &Path, ending: &str) -> PathBuf {
         let stack = fs::canonicalize(stack).unwrap_or_else(|_| stack.to_owned());
         // The folder stands for the file in it.
         let stack = if stack.is_dir() { stack.join("stack.toml") } else { stack };
@@ -125,29 +125,32 @@ impl Notes {
         self.0.join(format!("{}.{ending}", &name.finalize().to_hex().as_str()[..32]))
     }
 
-    /// The connection that stands already.
-    pub fn standing(&self, of: &Connected, stack: &Path) -> Option<Note> {
+    /// Returns the open connection to an address.
+    pub fn find(&self, of: &Connected, stack: &Path) -> Option<ConnectionNote> {
         let mut text = Vec::new();
-        let file = File::open(self.place(of, stack, "json")).ok()?;
+        let file = File::open(self.path(of, stack, "json")).ok()?;
         file.take(LARGEST).read_to_end(&mut text).ok()?;
-        serde_json::from_slice::<Note>(&text).ok().filter(Note::stands)
+        serde_json::from_slice::<ConnectionNote>(&text).ok().filter(ConnectionNote::is_alive)
     }
 
-    /// Notes a connection; where that cannot be written it is not found by others, and works.
-    pub fn note(&self, of: &Connected, stack: &Path, ports: &[u16]) -> Noted {
-        let path = self.place(of, stack, "json");
-        let note =
-            Note { pid: std::process::id(), process: lock_holder::this().process, ports: ports.to_vec() };
+    /// Writes the note of a connection. A connection whose note cannot be written works, but is not found by others.
+    pub fn write(&self, of: &Connected, stack: &Path, ports: &[u16]) -> NoteGuard {
+        let path = self.path(of, stack, "json");
+        let note = ConnectionNote {
+            pid: std::process::id(),
+            process: lock_holder::current().process,
+            ports: ports.to_vec(),
+        };
         let written = serde_json::to_vec(&note).ok().and_then(|text| {
-            let mut file = fresh(&path).ok()?;
+            let mut file = create_new(&path).ok()?;
             file.write_all(&text).ok()
         });
-        Noted(written.map(|()| path))
+        NoteGuard(written.map(|()| path))
     }
 }
 
-/// A new file in the place of one that may be there, never through a link.
-fn fresh(path: &Path) -> std::io::Result<File> {
+/// Creates a file, in place of one that may exist, never through a link.
+fn create_new(path: &Path) -> std::io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -155,10 +158,10 @@ fn fresh(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// The note of one address. It is taken away with this value.
-pub struct Noted(Option<PathBuf>);
+/// The note of one address. It is deleted with this value.
+pub struct NoteGuard(Option<PathBuf>);
 
-impl Drop for Noted {
+impl Drop for NoteGuard {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
             // A note that stays behind names a process that is gone.
@@ -167,17 +170,18 @@ impl Drop for Noted {
     }
 }
 
-/// Starts this very command again in the background and waits until its connection stands.
+/// Starts this very command again in the background and waits until it is connected.
 ///
 /// # Errors
 /// It cannot be started. What it says itself when it fails is in the second value, with its exit code.
-pub fn go_on(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
+pub fn run_detached(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
     let fails = |what: String| {
         Diagnostic::error(Code::CannotWrite, what).help("`connect` without `--background` needs no file")
     };
-    let notes = Notes::open().map_err(|why| fails(format!("there is no folder for the log: {why}")))?;
-    let log = notes.place(of, stack, "log");
-    let told = fresh(&log).map_err(|error| fails(format!("cannot write {}: {error}", log.display())))?;
+    let notes =
+        ConnectionNotes::open().map_err(|why| fails(format!("there is no folder for the log: {why}")))?;
+    let log = notes.path(of, stack, "log");
+    let told = create_new(&log).map_err(|error| fails(format!("cannot write {}: {error}", log.display())))?;
     let words = std::env::args_os().skip(1).map(|word| match word {
         word if word == "--background" => OsString::from(DETACHED),
         word => word,
@@ -223,73 +227,73 @@ mod tests {
 
     #[tokio::test]
     async fn a_note_is_found_while_its_process_holds_the_ports() {
-        if lock_holder::this().process.is_none() {
+        if lock_holder::current().process.is_none() {
             println!("skipped: the system has no /proc");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let notes = Notes::at(folder.path());
+        let notes = ConnectionNotes::in_folder(folder.path());
         let (stack, one) = (folder.path().join("stack.toml"), of("dask_cluster.a/b", "t"));
         fs::write(&stack, "").unwrap();
         let held = LocalPort::bind(0).await.unwrap();
         let ports = [held.port().unwrap()];
-        let noted = notes.note(&one, &stack, &ports);
-        let found = notes.standing(&one, &stack).unwrap();
+        let noted = notes.write(&one, &stack, &ports);
+        let found = notes.find(&one, &stack).unwrap();
         assert!((found.pid, found.ports.as_slice()) == (std::process::id(), &ports) && !found.is_detached());
-        assert_eq!(notes.standing(&one, folder.path()), Some(found), "the folder stands for the file");
+        assert_eq!(notes.find(&one, folder.path()), Some(found), "the folder stands for the file");
         for other in [of("dask_cluster.a/b", "another"), of("dask_cluster.c", "t")] {
-            assert_eq!(notes.standing(&other, &stack), None);
+            assert_eq!(notes.find(&other, &stack), None);
         }
-        assert_eq!(notes.standing(&one, &folder.path().join("else/stack.toml")), None);
+        assert_eq!(notes.find(&one, &folder.path().join("else/stack.toml")), None);
         // Ports that the process does not hold make it no connection.
         drop(held);
-        assert_eq!(notes.standing(&one, &stack), None);
+        assert_eq!(notes.find(&one, &stack), None);
         drop(noted);
         assert_eq!(fs::read_dir(&notes.0).unwrap().count(), 0);
     }
 
     #[tokio::test]
     async fn a_note_of_another_process_counts_for_nothing() {
-        let Some(this) = lock_holder::this().process else { return };
+        let Some(this) = lock_holder::current().process else { return };
         let folder = tempfile::tempdir().unwrap();
-        let (notes, one) = (Notes::at(folder.path()), of("dask_cluster.a", "t"));
+        let (notes, one) = (ConnectionNotes::in_folder(folder.path()), of("dask_cluster.a", "t"));
         let held = LocalPort::bind(0).await.unwrap();
-        let noted = notes.note(&one, folder.path(), &[held.port().unwrap()]);
-        let path = notes.place(&one, folder.path(), "json");
+        let noted = notes.write(&one, folder.path(), &[held.port().unwrap()]);
+        let path = notes.path(&one, folder.path(), "json");
         let text = fs::read_to_string(&path).unwrap();
         let (rest, start) = this.rsplit_once(' ').unwrap();
         let (world, pid) = rest.rsplit_once(' ').unwrap();
         for process in [format!("\"{rest} 0\""), format!("\"{world} 1 {start}\""), "null".to_owned()] {
             fs::write(&path, text.replace(&format!("\"{this}\""), &process)).unwrap();
-            assert_eq!(notes.standing(&one, folder.path()), None, "{process}");
+            assert_eq!(notes.find(&one, folder.path()), None, "{process}");
         }
         fs::write(&path, text.replace(&format!("\"pid\":{pid}"), "\"pid\":1")).unwrap();
-        assert_eq!(notes.standing(&one, folder.path()), None, "another process id");
+        assert_eq!(notes.find(&one, folder.path()), None, "another process id");
         fs::write(&path, &text).unwrap();
-        assert!(notes.standing(&one, folder.path()).is_some());
+        assert!(notes.find(&one, folder.path()).is_some());
         drop(noted);
     }
 
     /// Each byte of a note is left out, cut off at, or another one.
     #[tokio::test]
     async fn a_changed_note_is_no_note_or_says_the_same() {
-        if lock_holder::this().process.is_none() {
+        if lock_holder::current().process.is_none() {
             println!("skipped: the system has no /proc");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let (notes, one) = (Notes::at(folder.path()), of("dask_cluster.a", "t"));
+        let (notes, one) = (ConnectionNotes::in_folder(folder.path()), of("dask_cluster.a", "t"));
         let held = LocalPort::bind(0).await.unwrap();
-        let noted = notes.note(&one, folder.path(), &[held.port().unwrap()]);
-        let path = notes.place(&one, folder.path(), "json");
+        let noted = notes.write(&one, folder.path(), &[held.port().unwrap()]);
+        let path = notes.path(&one, folder.path(), "json");
         let text = fs::read(&path).unwrap();
-        let right = notes.standing(&one, folder.path()).unwrap();
+        let right = notes.find(&one, folder.path()).unwrap();
         for at in 0..text.len() {
             let (before, after) = (&text[..at], &text[at + 1..]);
             let others = b"\"0{}[],:-\\\x00\xff\n".iter().map(|byte| [before, &[*byte], after].concat());
             for changed in others.chain([before.to_vec(), [before, after].concat()]) {
                 fs::write(&path, &changed).unwrap();
-                if let Some(note) = notes.standing(&one, folder.path()) {
+                if let Some(note) = notes.find(&one, folder.path()) {
                     assert_eq!(note, right, "{}", String::from_utf8_lossy(&changed));
                 }
             }
@@ -303,7 +307,7 @@ mod tests {
         let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
         fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, &link).unwrap();
-        fresh(&link).unwrap().write_all(b"log").unwrap();
+        create_new(&link).unwrap().write_all(b"log").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert_eq!(fs::read_to_string(&link).unwrap(), "log");
     }

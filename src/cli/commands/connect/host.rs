@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::Exit;
-use crate::cli::commands::connect::{One, host_address, local_python};
+use crate::cli::commands::connect::{ConnectRun, host_address, local_python};
 use crate::cli::session::Link;
 use crate::cli::settings::Failure;
 use crate::report::connect::Connected;
@@ -17,7 +17,7 @@ use model::resource::{Api, Host, ObjectId, Reach};
 use model::shell::{ShellLine, python_string, quoted};
 use model::versions::Versions;
 
-impl One<'_> {
+impl ConnectRun<'_> {
     /// Says where it listens.
     pub(crate) fn on_host(&self) -> Result<Exit, Failure> {
         if self.args.port.is_some() || self.args.dashboard_port.is_some() {
@@ -30,7 +30,7 @@ impl One<'_> {
             let link = self.session.connect(self.settings)?;
             link.api().skip_unreachable_hosts();
             let connected = self.listening(&link).await?;
-            self.tell(&connected);
+            self.print(&connected);
             link.close().await?;
             Ok(Exit::Done)
         })
@@ -39,7 +39,7 @@ impl One<'_> {
     async fn listening(&self, link: &Link) -> Result<Connected, Failure> {
         let program = self.settings.program();
         let not_there = |what: String, help: String| {
-            self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
+            self.session.failure(Diagnostic::error(Code::NoAnswerThere, what).help(help))
         };
         let Some(live) = self.read(link, &self.endpoint.service).await? else {
             let help = format!("`{program} plan` shows what is missing, `{program} apply` creates it");
@@ -68,10 +68,10 @@ impl One<'_> {
                 "do not use it; look at the host: its files may have been changed".into(),
             ));
         };
-        let (_, target) = self.session.whose();
+        let (_, target) = self.session.owner_and_target();
         // Clients on the same machine run with the environment's own.
         let is_here = target.hosts.iter().all(|host| host.reach == Reach::Here);
-        let misfit = if is_here { None } else { local_python::misfit(&versions).await };
+        let misfit = if is_here { None } else { local_python::version_mismatch(&versions).await };
         versions.retain(|name, _| ["python", "dask", "distributed"].contains(&name.as_str()));
         let terms = &live["spec"]["scheduler"];
         let on = text(&terms["on"]);
@@ -118,7 +118,7 @@ impl One<'_> {
             let what = format!("there are no certificates for clients: {why}");
             let help =
                 "they are kept below `$XDG_STATE_HOME/dask-infra/clients`, by default in `~/.local/state`";
-            self.session.fails(Diagnostic::error(Code::CannotWrite, what).help(help))
+            self.session.failure(Diagnostic::error(Code::CannotWrite, what).help(help))
         })
     }
 

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PYTHON: &str = "python3";
 
 /// Why it cannot send work to a scheduler of these versions, and the cure; `None` when it can, and where there is none.
-pub async fn misfit(scheduler: &Versions) -> Option<String> {
+pub async fn version_mismatch(scheduler: &Versions) -> Option<String> {
     if scheduler.is_empty() {
         return None;
     }
@@ -26,10 +26,10 @@ pub async fn misfit(scheduler: &Versions) -> Option<String> {
     let said = String::from_utf8(asked.stdout).ok()?;
     // A program that a user's Python always runs may say something first.
     let own: Versions = serde_json::from_str(said.lines().next_back()?).ok()?;
-    said_of(own, scheduler)
+    mismatch_text(own, scheduler)
 }
 
-fn said_of(own: Versions, scheduler: &Versions) -> Option<String> {
+fn mismatch_text(own: Versions, scheduler: &Versions) -> Option<String> {
     let wanted: Vec<String> = ["dask", "distributed"]
         .into_iter()
         .filter_map(|name| Some(format!("{name}=={}", scheduler.get(name)?)))
@@ -61,13 +61,13 @@ mod tests {
     fn a_python_that_does_not_fit_is_told_with_its_cure() {
         let scheduler = versions("3.12.4", Some("2026.8.0"));
         let install = "`python3 -m pip install dask==2026.8.0 distributed==2026.8.0`";
-        assert_eq!(said_of(versions("3.12.9", Some("2026.8.0")), &scheduler), None);
-        let said = said_of(versions("3.12.4", None), &scheduler).unwrap();
+        assert_eq!(mismatch_text(versions("3.12.9", Some("2026.8.0")), &scheduler), None);
+        let said = mismatch_text(versions("3.12.4", None), &scheduler).unwrap();
         assert_eq!(said, format!("has no distributed; {install}"));
-        let said = said_of(versions("3.12.4", Some("2026.3.0")), &scheduler).unwrap();
+        let said = mismatch_text(versions("3.12.4", Some("2026.3.0")), &scheduler).unwrap();
         assert!(said.contains("distributed 2026.3.0 on python3, 2026.8.0 on the scheduler"), "{said}");
         assert!(said.ends_with(install), "{said}");
-        let said = said_of(versions("3.11.7", Some("2026.8.0")), &scheduler).unwrap();
+        let said = mismatch_text(versions("3.11.7", Some("2026.8.0")), &scheduler).unwrap();
         assert!(said.ends_with("use another Python than 3.11.7, and the same packages"), "{said}");
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use self::connections::Notes;
+use self::connections::ConnectionNotes;
 use crate::cli::Exit;
 use crate::cli::completion_values;
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
-use crate::cli::signals::Stops;
-use crate::report::connect::{Connected, News, Password};
+use crate::cli::signals::StopSignals;
+use crate::report::connect::{ConnectEvent, Connected, Password};
 use kinds::kind::{Endpoint, EndpointKind};
 use kinds::kubernetes::endpoint::{self, PodFound, PodPort, PortRole};
 use live::connection::Connection;
@@ -66,30 +66,30 @@ pub struct Args {
 pub fn connect(settings: &Settings, args: &Args) -> Exit {
     settings.report(Format::Text, |_| {
         let session = Session::load(settings)?;
-        let (address, endpoint, resource) = meant(&session, args.address.as_deref())?;
-        let one = One { settings, args, session: &session, address, endpoint, resource };
-        if args.dashboard_port.is_some() && one.endpoint.kind == EndpointKind::Notebook {
-            let what = format!("{} is a notebook, which has no dashboard", one.address);
+        let (address, endpoint, resource) = find_endpoint(&session, args.address.as_deref())?;
+        let run = ConnectRun { settings, args, session: &session, address, endpoint, resource };
+        if args.dashboard_port.is_some() && run.endpoint.kind == EndpointKind::Notebook {
+            let what = format!("{} is a notebook, which has no dashboard", run.address);
             return Err(Diagnostic::error(Code::Usage, what).help("give `--port`").into());
         }
-        let (_, target) = session.whose();
+        let (_, target) = session.owner_and_target();
         if target.is_on_hosts() {
-            return one.on_host();
+            return run.on_host();
         }
-        if let Some(standing) = block_on(async { Ok(one.standing().await) })? {
-            one.tell(&standing);
+        if let Some(existing) = block_on(async { Ok(run.existing().await) })? {
+            run.print(&existing);
             return Ok(Exit::Done);
         }
         if !args.background {
-            return block_on(one.run());
+            return block_on(run.run());
         }
-        match connections::go_on(&one.named(), &settings.stack)? {
+        match connections::run_detached(&run.named(), &settings.stack)? {
             Ok(connected) => {
-                one.tell(&connected);
+                run.print(&connected);
                 Ok(Exit::Done)
             }
             Err((exit, said)) => {
-                settings.screen().talk(&said);
+                settings.screen().message(&said);
                 Ok(exit)
             }
         }
@@ -112,7 +112,7 @@ fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
     named.collect()
 }
 
-fn meant<'a>(
+fn find_endpoint<'a>(
     session: &'a Session,
     typed: Option<&str>,
 ) -> Result<(Address, Endpoint, &'a Resource), Failure> {
@@ -157,7 +157,7 @@ fn meant<'a>(
     match (problem, found.into_iter().next()) {
         (None, Some(one)) => Ok(one),
         (problem, _) => {
-            Err(session.fails(problem.unwrap_or_else(|| {
+            Err(session.failure(problem.unwrap_or_else(|| {
                 Diagnostic::error(Code::WhichDoor, "this stack has nothing to connect to")
             })))
         }
@@ -165,7 +165,7 @@ fn meant<'a>(
 }
 
 /// One connection.
-struct One<'a> {
+struct ConnectRun<'a> {
     settings: &'a Settings,
     args: &'a Args,
     session: &'a Session,
@@ -178,31 +178,31 @@ struct One<'a> {
 struct Reached {
     pod: PodFound,
     target: ForwardTarget,
-    uses: Vec<PortRole>,
+    port_roles: Vec<PortRole>,
     versions: Option<dask::Versions>,
 }
 
-impl One<'_> {
-    /// The connection that stands already, unless this one is to have other ports.
-    async fn standing(&self) -> Option<Connected> {
-        let note = Notes::open().ok()?.standing(&self.named(), &self.settings.stack)?;
+impl ConnectRun<'_> {
+    /// Returns the open connection to this address, unless this one is to have other ports.
+    async fn existing(&self) -> Option<Connected> {
+        let note = ConnectionNotes::open().ok()?.find(&self.named(), &self.settings.stack)?;
         let wanted = [self.args.port, self.args.dashboard_port];
         if !wanted.iter().flatten().all(|port| note.ports.contains(port)) {
             return None;
         }
         // The note has ports only. The pod is looked up again; where it is not found the ports are all there is to say.
-        let found = tokio::time::timeout(ANSWER, self.found_again()).await.ok().flatten();
+        let found = tokio::time::timeout(ANSWER, self.find_pod()).await.ok().flatten();
         let versions = match (self.endpoint.kind, note.ports.first()) {
             (EndpointKind::Scheduler, Some(port)) => {
                 tokio::time::timeout(ANSWER, dask::versions_on_port(*port)).await.ok().flatten()
             }
             _ => None,
         };
-        let connected = self.connected(found.as_ref(), self.uses(), &note.ports, versions);
+        let connected = self.connected(found.as_ref(), self.port_roles(), &note.ports, versions);
         Some(Connected { pid: note.pid, background: note.is_detached(), already: true, ..connected })
     }
 
-    async fn found_again(&self) -> Option<PodFound> {
+    async fn find_pod(&self) -> Option<PodFound> {
         let link = self.session.connect(self.settings).ok()?;
         let found = self.find(&link.api()).await.ok().map(|found| found.pod);
         link.close().await.ok()?;
@@ -211,7 +211,7 @@ impl One<'_> {
 
     /// The target of a connection, by its names alone.
     fn named(&self) -> Connected {
-        let (_, target) = self.session.whose();
+        let (_, target) = self.session.owner_and_target();
         Connected {
             address: self.address.to_string(),
             target: target.to_string(),
@@ -221,14 +221,14 @@ impl One<'_> {
     }
 
     /// The purpose of each local port, in their order.
-    fn uses(&self) -> &'static [PortRole] {
+    fn port_roles(&self) -> &'static [PortRole] {
         match self.endpoint.kind {
             EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],
             EndpointKind::Notebook => &[PortRole::Pages],
         }
     }
 
-    fn tell(&self, connected: &Connected) {
+    fn print(&self, connected: &Connected) {
         let mut screen = self.settings.screen();
         let width = screen.data_look().width;
         screen.data(&if self.args.json { connected.line() } else { connected.text(width) });
@@ -244,31 +244,32 @@ impl One<'_> {
     async fn hold(&self, link: &Link) -> Result<Exit, Failure> {
         let api = link.api();
         if api.is_simulated() {
-            return Err(nothing_real(&self.address).into());
+            return Err(not_in_sandbox(&self.address).into());
         }
-        let Reached { pod, target, uses, versions } = self.reach(&api).await?;
-        let locals = self.locals(&uses).await?;
+        let Reached { pod, target, port_roles, versions } = self.reach(&api).await?;
+        let locals = self.bind_ports(&port_roles).await?;
         let ports: Vec<u16> = locals.iter().filter_map(|local| local.port().ok()).collect();
-        let mut connected = self.connected(Some(&pod), &uses, &ports, versions);
-        connected.misfit = local_python::misfit(&connected.versions).await;
+        let mut connected = self.connected(Some(&pod), &port_roles, &ports, versions);
+        connected.misfit = local_python::version_mismatch(&connected.versions).await;
         // One that stands already is the one that others find.
         let stack = &self.settings.stack;
-        let notes = Notes::open().ok().filter(|notes| notes.standing(&connected, stack).is_none());
-        let _noted = notes.map(|notes| notes.note(&connected, stack, &ports));
+        let notes = ConnectionNotes::open().ok().filter(|notes| notes.find(&connected, stack).is_none());
+        let _noted = notes.map(|notes| notes.write(&connected, stack, &ports));
         // A terminal that is closed ends what was started in it, but for what goes on in the background.
-        let stops = if self.args.detached { Stops::outliving_the_terminal()? } else { Stops::listen()? };
-        let (hear, heard) = mpsc::unbounded_channel();
+        let stops =
+            if self.args.detached { StopSignals::listen_without_terminal()? } else { StopSignals::listen()? };
+        let (hear, event) = mpsc::unbounded_channel();
         if self.args.detached {
             self.settings.screen().data(&connected.line());
         } else {
-            self.tell(&connected);
+            self.print(&connected);
         }
         tokio::select! {
             () = forward(api, target, target_pod(pod), locals, hear) => {}
-            () = self.tell_news(heard) => {}
+            () = self.report_events(event) => {}
             () = stops.wait() => {}
         }
-        self.say(&News::Ended);
+        self.report(&ConnectEvent::Ended);
         Ok(Exit::Done)
     }
 
@@ -276,35 +277,38 @@ impl One<'_> {
     /// opened.
     async fn reach(&self, api: &Connection) -> Result<Reached, Failure> {
         let mut reached = self.find(api).await?;
-        reached.versions = self.greet(api, &reached.pod).await?;
+        reached.versions = self.probe_pod(api, &reached.pod).await?;
         Ok(reached)
     }
 
     /// Finds the pod.
     async fn find(&self, api: &Connection) -> Result<Reached, Failure> {
         let service = self.service(api).await?;
-        let found: Vec<(PortRole, PodPort)> =
-            self.uses().iter().filter_map(|one| Some((*one, endpoint::port(&service, *one)?))).collect();
-        let not_there = |what: String, help: String| {
-            self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
+        let found: Vec<(PortRole, PodPort)> = self
+            .port_roles()
+            .iter()
+            .filter_map(|one| Some((*one, endpoint::port(&service, *one)?)))
+            .collect();
+        let missing = |what: String, help: String| {
+            self.session.failure(Diagnostic::error(Code::NoAnswerThere, what).help(help))
         };
         let (Some(query), false) = (endpoint::pods(&service), found.is_empty()) else {
             let what = format!("{} does not select a pod of {}", self.endpoint.service, self.address);
-            return Err(not_there(
+            return Err(missing(
                 what,
                 "its `selector` or `ports` are missing: inspect it with kubectl".into(),
             ));
         };
-        let (uses, wanted): (Vec<PortRole>, Vec<PodPort>) = found.into_iter().unzip();
+        let (port_roles, wanted): (Vec<PortRole>, Vec<PodPort>) = found.into_iter().unzip();
         let list = self.get(api, &query.path).await?;
         let pod = endpoint::choose(&list, &wanted, None).map_err(|why| {
             let help = format!("`{} status` shows the state of the stack", self.settings.program());
-            not_there(format!("{} cannot be connected to: {why}", self.address), help)
+            missing(format!("{} cannot be connected to: {why}", self.address), help)
         })?;
         let find: FindPod = Arc::new(move |list: &Value, current: Option<&str>| {
             endpoint::choose(list, &wanted, current).map(target_pod)
         });
-        Ok(Reached { pod, target: ForwardTarget { pods: query.path, find }, uses, versions: None })
+        Ok(Reached { pod, target: ForwardTarget { pods: query.path, find }, port_roles, versions: None })
     }
 
     async fn service(&self, api: &Connection) -> Result<Value, Failure> {
@@ -330,7 +334,7 @@ impl One<'_> {
                         format!("`{program} plan` shows what is missing, `{program} apply` creates it"),
                     )
                 };
-                Err(self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help)))
+                Err(self.session.failure(Diagnostic::error(Code::NoAnswerThere, what).help(help)))
             }
             Err(error) => Err(self.session.refused(&error)),
         }
@@ -340,8 +344,8 @@ impl One<'_> {
         api.send(Request::get(Api::Kubernetes, path)).await.map_err(|error| self.session.refused(&error))
     }
 
-    /// One connection to the first port; a scheduler is asked for its versions.
-    async fn greet(&self, api: &Connection, pod: &PodFound) -> Result<Option<dask::Versions>, Failure> {
+    /// Opens one connection to the first port; a scheduler is asked for its versions.
+    async fn probe_pod(&self, api: &Connection, pod: &PodFound) -> Result<Option<dask::Versions>, Failure> {
         let port = pod.ports.first().copied().unwrap_or_default();
         let mut tunnel = match api.tunnel(&pod.namespace, &pod.name, port).await {
             Ok(tunnel) => tunnel,
@@ -365,14 +369,14 @@ impl One<'_> {
             why = refused => {
                 let what = format!("{} does not accept connections: {}", self.address, why.trim());
                 let help = format!("it may be starting: `{} status` shows its state", self.settings.program());
-                Err(self.session.fails(Diagnostic::error(Code::NoConnection, what).help(help)))
+                Err(self.session.failure(Diagnostic::error(Code::NoConnection, what).help(help)))
             }
             versions = tokio::time::timeout(ANSWER, asked) => Ok(versions.ok().flatten()),
         }
     }
 
     fn not_forwarded(&self, error: &ApiError, namespace: &str) -> Failure {
-        let (_, target) = self.session.whose();
+        let (_, target) = self.session.owner_and_target();
         match error.class {
             Class::Denied => {
                 let what = format!(
@@ -383,24 +387,24 @@ impl One<'_> {
                     "an administrator of the cluster grants `create` of `pods/portforward`: on GKE with the role \
                      roles/container.developer; `kubectl auth can-i create pods/portforward -n {namespace}` asks"
                 );
-                self.session.fails(Diagnostic::error(Code::MayNotForward, what).help(help))
+                self.session.failure(Diagnostic::error(Code::MayNotForward, what).help(help))
             }
             // A sandbox without a real API server behind it answers so, and no real one does.
             _ if target.simulated && error.status.is_some_and(|status| status == 404 || status == 405) => {
-                nothing_real(&self.address).into()
+                not_in_sandbox(&self.address).into()
             }
             Class::Unauthenticated => self.session.refused(error),
             _ => {
                 let what = format!("{} cannot be connected to: {error}", self.address);
                 let help = "the API server could not reach the pod: try again in a moment";
-                self.session.fails(Diagnostic::error(Code::NoConnection, what).help(help))
+                self.session.failure(Diagnostic::error(Code::NoConnection, what).help(help))
             }
         }
     }
 
-    async fn locals(&self, uses: &[PortRole]) -> Result<Vec<LocalPort>, Failure> {
-        let mut locals = Vec::with_capacity(uses.len());
-        for one in uses {
+    async fn bind_ports(&self, port_roles: &[PortRole]) -> Result<Vec<LocalPort>, Failure> {
+        let mut locals = Vec::with_capacity(port_roles.len());
+        for one in port_roles {
             let (asked, option) = match one {
                 PortRole::Comm | PortRole::Pages => (self.args.port, "--port"),
                 PortRole::Dashboard => (self.args.dashboard_port, "--dashboard-port"),
@@ -422,12 +426,12 @@ impl One<'_> {
     fn connected(
         &self,
         pod: Option<&PodFound>,
-        uses: &[PortRole],
+        port_roles: &[PortRole],
         ports: &[u16],
         versions: Option<dask::Versions>,
     ) -> Connected {
         let port = |one: PortRole| {
-            let place = uses.iter().position(|other| *other == one)?;
+            let place = port_roles.iter().position(|other| *other == one)?;
             ports.get(place)
         };
         let client = port(PortRole::Comm).map(|port| format!("tcp://127.0.0.1:{port}"));
@@ -455,34 +459,34 @@ impl One<'_> {
         }
     }
 
-    /// Says what happens; the same refusal again and again is said once.
-    async fn tell_news(&self, mut heard: mpsc::UnboundedReceiver<ForwardEvent>) {
+    /// Reports events; a failure that repeats is reported once.
+    async fn report_events(&self, mut events: mpsc::UnboundedReceiver<ForwardEvent>) {
         let mut last = None;
-        while let Some(heard) = heard.recv().await {
-            let news = match heard {
-                ForwardEvent::PodGone(why) => News::Gone(why),
+        while let Some(event) = events.recv().await {
+            let event = match event {
+                ForwardEvent::PodGone(why) => ConnectEvent::PodGone(why),
                 ForwardEvent::PodFound(TargetPod { namespace, pod, .. }) => {
-                    News::There(format!("{namespace}/{pod}"))
+                    ConnectEvent::PodFound(format!("{namespace}/{pod}"))
                 }
-                ForwardEvent::ApiUnreachable(why) => News::Unreached(why),
-                ForwardEvent::ApiReachable => News::Back,
-                ForwardEvent::ConnectionFailed(why) => News::Refused(why),
+                ForwardEvent::ApiUnreachable(why) => ConnectEvent::ApiUnreachable(why),
+                ForwardEvent::ApiReachable => ConnectEvent::ApiReachable,
+                ForwardEvent::ConnectionFailed(why) => ConnectEvent::ConnectionFailed(why),
             };
-            if last.as_ref() != Some(&news) {
-                self.say(&news);
+            if last.as_ref() != Some(&event) {
+                self.report(&event);
             }
-            last = Some(news);
+            last = Some(event);
         }
         std::future::pending::<()>().await;
     }
 
-    fn say(&self, news: &News) {
+    fn report(&self, event: &ConnectEvent) {
         let mut screen = self.settings.screen();
         match (self.args.json, self.args.detached) {
-            (true, false) => screen.data(&news.line()),
-            (false, false) => screen.talk(&news.text()),
+            (true, false) => screen.data(&event.line()),
+            (false, false) => screen.message(&event.text()),
             // Nobody reads its stdout any more; stderr is its log.
-            (_, true) => screen.talk(&format!("{} {}", jiff::Timestamp::now(), news.text())),
+            (_, true) => screen.message(&format!("{} {}", jiff::Timestamp::now(), event.text())),
         }
     }
 }
@@ -495,7 +499,7 @@ fn target_pod(pod: PodFound) -> TargetPod {
     TargetPod { namespace, pod: name, uid, ports }
 }
 
-fn nothing_real(address: &Address) -> Diagnostic {
+fn not_in_sandbox(address: &Address) -> Diagnostic {
     let what = format!("SIMULATED: this sandbox runs no programs, so {address} cannot be connected to");
     Diagnostic::error(Code::NothingReal, what).help(
         "`dask-infra sandbox serve --kubernetes KUBECONFIG` uses a real API server; without `--sandbox`, \

@@ -288,7 +288,8 @@ pub fn lines() -> Vec<Vec<u8>> {
 pub fn line(bytes: &[u8], _: &Path) -> Result<(), String> {
     use std::os::unix::ffi::OsStringExt as _;
     let words = bytes.split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
-    let Some(text) = dask_infra::cli::misread([OsString::from("dask-infra")].into_iter().chain(words)) else {
+    let Some(text) = dask_infra::cli::parse_error([OsString::from("dask-infra")].into_iter().chain(words))
+    else {
         return Ok(());
     };
     // Colours are the parser's own.

@@ -77,7 +77,7 @@ pub fn nothing(plan: &Plan) -> Option<&'static str> {
 }
 
 /// Words of the next command: what stops, or that what is stopped starts.
-pub fn asked_again(plan: &Plan) -> Vec<String> {
+pub fn repeated_options(plan: &Plan) -> Vec<String> {
     match plan.stop_state.request {
         StopRequest::Leave => Vec::new(),
         StopRequest::Start if is_start(plan) => {
