@@ -85,7 +85,7 @@ async fn objects_in_scope(
     let each = |gvk: &Gvk, listed: Listed| -> Result<(), Infallible> {
         match listed {
             Ok(objects) => {
-                found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))))
+                found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))));
             }
             Err(error) => drop(unseen.insert(format!("{}: {error}", gvk.kind))),
         }
