@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use sandbox::{TOKEN, is_of_others};
+use sandbox::{TOKEN, has_other_owner};
 
 /// The URL at which a folder's sandbox is served, when a process says that it serves it.
 pub fn served_url(dir: &Path) -> Option<String> {
     // What others say there, or what a link leads to, is nobody's word for it.
     let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());
-    if !file || is_of_others(dir) {
+    if !file || has_other_owner(dir) {
         return None;
     }
     let text = fs::read_to_string(dir.join("serve.json")).ok()?;

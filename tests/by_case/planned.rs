@@ -12,7 +12,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{self, Look};
 use model::record::Stop;
 use model::resource::{Identity, Seen, World};
-use model::secrets::given::Given;
+use model::secrets::env_values::Given;
 use model::source::{Sources, Span};
 use plan::{Approval, ApprovalVerb, Inputs, Mode, Plan, Selection, StopRequest, plan};
 use serde::Deserialize;

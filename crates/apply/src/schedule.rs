@@ -97,7 +97,8 @@ impl<'a> Scheduler<'a> {
             (0..all.len()).map(|index| if done(index) { State::Done } else { State::Waiting }).collect();
         // What names nothing in the plan is never done.
         let is_open = |before: &&usize| states.get(**before) != Some(&State::Done);
-        let open_predecessors = all.iter().map(|depends_on| depends_on.iter().filter(is_open).count()).collect();
+        let open_predecessors =
+            all.iter().map(|depends_on| depends_on.iter().filter(is_open).count()).collect();
         let mut scheduler = Self {
             changes,
             states,

@@ -12,19 +12,19 @@ use super::kube::store::Cluster;
 use super::state::Sandbox;
 
 #[derive(Clone, Debug)]
-pub struct Inside {
+pub struct ClusterAccess {
     sandbox: Sandbox,
     id: ClusterId,
 }
 
-impl Inside {
+impl ClusterAccess {
     /// The cluster of this id.
     pub fn new(sandbox: Sandbox, id: ClusterId) -> Self {
         Self { sandbox, id }
     }
 }
 
-impl Access for Inside {
+impl Access for ClusterAccess {
     /// A cluster that has just been deleted looks empty, and what is written to it is lost with it. A write
     /// that cannot be stored ends the sandbox with the next tick; what this request saw is in memory.
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R {

@@ -39,7 +39,7 @@ impl Lock {
         }
         make_private_folder(dir)
             .map_err(|error| SandboxError::io(format!("make the folder {}", dir.display()), error))?;
-        if is_of_others(dir) {
+        if has_other_owner(dir) {
             return Err(SandboxError::OfOthers { dir: dir.to_owned() });
         }
         let path = dir.join("lock");
@@ -68,7 +68,7 @@ impl Lock {
 }
 
 /// Returns true if another user owns a folder and so decides what its files say about endpoints and certificates.
-pub fn is_of_others(dir: &Path) -> bool {
+pub fn has_other_owner(dir: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;

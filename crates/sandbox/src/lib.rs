@@ -3,12 +3,12 @@
 
 pub mod backing;
 mod clock;
+mod cluster_access;
 mod endpoint;
 mod error;
 pub mod faults;
 mod gke;
 mod guard;
-mod inside;
 pub mod kube;
 mod options;
 mod persist;
@@ -17,7 +17,7 @@ pub mod serve;
 mod state;
 
 pub use self::clock::Scale;
-pub use self::endpoint::{TOKEN, is_of_others, write_private};
+pub use self::endpoint::{TOKEN, has_other_owner, write_private};
 pub use self::error::SandboxError;
 pub use self::gke::{ClusterId, Quota, Stockout};
 pub use self::options::{Clock, Options};

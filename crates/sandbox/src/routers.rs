@@ -8,9 +8,9 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::backing::proxy;
+use super::cluster_access::ClusterAccess;
 use super::faults::{Side, layer};
 use super::gke::{ClusterId, Reply};
-use super::inside::Inside;
 use super::kube;
 use super::state::Sandbox;
 
@@ -25,7 +25,7 @@ impl Sandbox {
     pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
         let inner = match &self.shared.backing {
             Some(backing) => proxy::router(backing.clone()),
-            None => self.stored(kube::router(Inside::new(self.clone(), cluster.clone()))),
+            None => self.stored(kube::router(ClusterAccess::new(self.clone(), cluster.clone()))),
         };
         layer::around(self, Side::Kubernetes, inner)
     }

@@ -14,7 +14,7 @@ use super::backing::Backing;
 use super::endpoint::{self, Authority};
 use super::error::SandboxError;
 use super::faults;
-use super::gke::{self, ClusterId, Endpoints, Gke, Request, Room, Settings, Stockout};
+use super::gke::{self, ClusterId, ClusterLimit, Endpoints, Gke, Request, Settings, Stockout};
 use super::kube::object::Key;
 use super::kube::run::autopilot::Provision;
 use super::kube::run::autoscaler::missing_nodes;
@@ -138,11 +138,11 @@ impl Sandbox {
         }
         state.gke.add_stockouts(stockouts);
         state.rules = faults::Script::new(requests, &met.unwrap_or_default());
-        let room = if backing.is_some() { Room::One } else { Room::Any };
+        let cluster_limit = if backing.is_some() { ClusterLimit::One } else { ClusterLimit::Unlimited };
         let authority_pem = authority.certificate().to_owned();
         let (quota, seconds) = (gke_quota, operation_seconds);
         let settings =
-            Settings { scale, quota, endpoints, authority: authority_pem, room, seconds, degraded };
+            Settings { scale, quota, endpoints, authority: authority_pem, cluster_limit, seconds, degraded };
         let manual = match clock {
             Clock::System => None,
             Clock::Manual(start) => Some(Mutex::new(start)),

@@ -195,9 +195,12 @@ pub(crate) async fn apply_linked(
         // A wait needs no consent.
         true => ApprovedBy::Options,
         // The plan knows the consents that were given by a unique ending.
-        false => {
-            consent::obtain(&plan, &plan.approved, approval, Format::json(options.json || options.unattended))?
-        }
+        false => consent::obtain(
+            &plan,
+            &plan.approved,
+            approval,
+            Format::json(options.json || options.unattended),
+        )?,
     };
     let PlanOptions { parallelism, .. } = *options;
     let given = session.given().clone();

@@ -16,7 +16,7 @@ use model::diag::{Code, Diagnostic};
 use model::resource::Api;
 use sandbox::faults::file as faults;
 use sandbox::serve::Server;
-use sandbox::{Options, Scale, Stockout, TOKEN, is_of_others, write_private};
+use sandbox::{Options, Scale, Stockout, TOKEN, has_other_owner, write_private};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -261,7 +261,7 @@ fn is_no_sandbox(dir: &Path) -> Option<String> {
     if fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
         return Some(format!("{} is a link", dir.display()));
     }
-    if is_of_others(dir) {
+    if has_other_owner(dir) {
         return Some(format!("{} belongs to another user", dir.display()));
     }
     let state = ["sandbox.redb", "sandbox.redb.new"].into_iter().any(is_file);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandbox::faults::{Refuse, Rule, Then};
+use sandbox::faults::{FaultEffect, Refuse, Rule};
 use sandbox::{Options, Scale};
 use serde_json::Value;
 
@@ -249,7 +249,7 @@ fn the_report_holds_no_secret() {
         message: Some(format!("denied: {}. {}{}", CANARIES.join(", "), "x ".repeat(350), CANARIES.join(" "))),
         ..Refuse::with(403)
     };
-    let then = Then::Refuse(refuse);
+    let then = FaultEffect::Refuse(refuse);
     let path = "*/serverConfig".to_owned();
     let kit = Kit::new(600.0, vec![Rule { path, times: None, then, ..Rule::default() }]);
     kit.run(&["--yes", "--only", "channels", "--out", "out"]).expect(0);

@@ -48,7 +48,11 @@ fn pods_of_sections_come_after_what_manifests_make_for_them() {
         ("PersistentVolumeClaim/default/data", true),
         ("ConfigMap/default/unrelated", false),
     ] {
-        assert_eq!(before.contains(&*format!("manifest.access/{object}")), depends_on, "{object}: {before:?}");
+        assert_eq!(
+            before.contains(&*format!("manifest.access/{object}")),
+            depends_on,
+            "{object}: {before:?}"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use apply::Outcome;
 use plan::Mode;
-use sandbox::faults::{Refuse, Rule, Then};
+use sandbox::faults::{FaultEffect, Refuse, Rule};
 use sandbox::{Options, Quota, Sandbox, Stockout};
 use serde_json::{Value, json};
 
@@ -299,7 +299,7 @@ fn a_reservation_that_is_used_up_gives_way() {
     let message = "Reservation does not have enough resources for the request: specific reservation \"t4s\" is insufficient for node \
                    pool \"gpu\" at zone \"us-central1-c\": required 2 and short of 2 VM count of machine type n1-standard-4.";
     let refused = Refuse { code: 429, reason: None, message: Some(message.to_owned()) };
-    let rule = Rule { path: "*/nodePools".to_owned(), then: Then::Refuse(refused), ..Rule::default() };
+    let rule = Rule { path: "*/nodePools".to_owned(), then: FaultEffect::Refuse(refused), ..Rule::default() };
     let requests = vec![Rule { method: Some("POST".to_owned()), ..rule }];
     let served = Served::with(Options { scale: FAST, requests, ..Options::default() });
     let user = User::at(&served, stack(&["reservation", "spot"], &ZONES[2..]));

@@ -8,7 +8,7 @@ use live::Request;
 use model::resource::{self, Api, KindId};
 use plan::Mode;
 use proptest::prelude::*;
-use sandbox::faults::{Rule, Then};
+use sandbox::faults::{FaultEffect, Rule};
 use serde_json::Value;
 
 use crate::props::bench::{Bench, Moment, Stack, Turn};
@@ -402,7 +402,7 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
         skip: 0,
         times: Some(1),
         delay: Duration::ZERO,
-        then: Then::LoseAnswer,
+        then: FaultEffect::LoseAnswer,
     };
     for (what, rules, moment) in
         [("killed", Vec::new(), Some(at(Turn::DeathAfter))), ("answer lost", vec![lost], None)]

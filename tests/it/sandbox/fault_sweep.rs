@@ -16,7 +16,7 @@ use apply::Outcome;
 use live::Request;
 use model::resource::{Api as Which, Method};
 use plan::{Action, Mode, Plan};
-use sandbox::faults::{Refuse, Rule, Then};
+use sandbox::faults::{FaultEffect, Refuse, Rule};
 use serde_json::{Value, json};
 
 use crate::props::bench::{Bench, Ended, Going, Moment, Process, Stack, Turn, title};
@@ -136,20 +136,20 @@ impl Case {
 
     fn rules(&self) -> Vec<Rule> {
         let refuse = |code, reason: Option<&str>| {
-            Then::Refuse(Refuse { reason: reason.map(str::to_owned), ..Refuse::with(code) })
+            FaultEffect::Refuse(Refuse { reason: reason.map(str::to_owned), ..Refuse::with(code) })
         };
         let (times, delay, then) = match self.fault {
             Fault::Once(code) => (Some(1), 0, refuse(code, None)),
             Fault::Always(code) => (None, 0, refuse(code, None)),
             Fault::Busy => (Some(1), 0, refuse(400, Some("CLUSTER_ALREADY_HAS_OPERATION"))),
             Fault::Page => (Some(1), 0, refuse(200, None)),
-            Fault::AnswerCut => (Some(1), 0, Then::CutAnswer),
-            Fault::AnswerLost => (Some(1), 0, Then::LoseAnswer),
-            Fault::AnswersLost => (None, 0, Then::LoseAnswer),
-            Fault::RequestLost => (Some(1), 0, Then::LoseRequest),
-            Fault::Late => (Some(1), 45, Then::Usual),
+            Fault::AnswerCut => (Some(1), 0, FaultEffect::CutAnswer),
+            Fault::AnswerLost => (Some(1), 0, FaultEffect::LoseAnswer),
+            Fault::AnswersLost => (None, 0, FaultEffect::LoseAnswer),
+            Fault::RequestLost => (Some(1), 0, FaultEffect::LoseRequest),
+            Fault::Late => (Some(1), 45, FaultEffect::Usual),
             Fault::OperationFails => {
-                (Some(1), 0, Then::FailOperation("Internal error: something broke on the way.".into()))
+                (Some(1), 0, FaultEffect::FailOperation("Internal error: something broke on the way.".into()))
             }
             Fault::StockOut | Fault::DeathBefore | Fault::DeathAfter => return Vec::new(),
         };

@@ -7,7 +7,7 @@ use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sandbox::Options;
-use sandbox::faults::{Refuse, Rule, Then};
+use sandbox::faults::{FaultEffect, Refuse, Rule};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -213,7 +213,7 @@ fn echo() -> Rule {
     Rule {
         method: Some("PATCH".into()),
         path: "*/configmaps/conf".into(),
-        then: Then::Refuse(refuse),
+        then: FaultEffect::Refuse(refuse),
         ..Rule::default()
     }
 }

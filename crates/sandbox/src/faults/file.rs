@@ -14,7 +14,7 @@ use super::super::kube::run::Scripts;
 use super::super::kube::run::capacity::{self, Capacity, Start};
 use super::bodies::REASONS;
 use super::mistakes::Problem;
-use super::rule::{Refuse, Rule, Then};
+use super::rule::{FaultEffect, Refuse, Rule};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
@@ -160,7 +160,7 @@ impl Reader {
         rule
     }
 
-    fn then(&mut self, table: &DeTable<'_>) -> Then {
+    fn then(&mut self, table: &DeTable<'_>) -> FaultEffect {
         let lose = self.word(table, "lose", &["request", "answer", "half"]);
         let message = self.text(table, "message");
         let reason = self.text(table, "reason");
@@ -172,11 +172,11 @@ impl Reader {
                 }
             }
             return match (lose.as_deref(), error) {
-                (Some("request"), _) => Then::LoseRequest,
-                (Some("half"), _) => Then::CutAnswer,
-                (Some(_), _) => Then::LoseAnswer,
-                (None, Some((error, _))) => Then::FailOperation(error),
-                (None, None) => Then::Usual,
+                (Some("request"), _) => FaultEffect::LoseRequest,
+                (Some("half"), _) => FaultEffect::CutAnswer,
+                (Some(_), _) => FaultEffect::LoseAnswer,
+                (None, Some((error, _))) => FaultEffect::FailOperation(error),
+                (None, None) => FaultEffect::Usual,
             };
         };
         let reasons = REASONS.iter().find(|(known, _)| *known == code).map(|(_, reasons)| *reasons);
@@ -191,7 +191,7 @@ impl Reader {
             );
         }
         let (reason, message) = (reason.map(|(text, _)| text), message.map(|(text, _)| text));
-        Then::Refuse(Refuse { code, reason, message })
+        FaultEffect::Refuse(Refuse { code, reason, message })
     }
 
     fn code(&mut self, table: &DeTable<'_>) -> Option<u16> {
@@ -529,13 +529,13 @@ cuda_fails = true
         .expect("no mistakes");
         let Faults { requests, stockouts, quota, default_quota, seconds, degraded, scripts } = faults;
         assert!(degraded);
-        assert_eq!(requests[0].then, Then::Refuse(Refuse::with(503)));
+        assert_eq!(requests[0].then, FaultEffect::Refuse(Refuse::with(503)));
         assert_eq!((requests[0].skip, requests[0].times), (1, Some(2)));
-        assert_eq!(requests[1].then, Then::LoseAnswer);
+        assert_eq!(requests[1].then, FaultEffect::LoseAnswer);
         assert_eq!((requests[1].delay, requests[1].times), (Duration::from_secs(40), Some(1)));
         assert_eq!(requests[2].times, None);
-        assert_eq!(requests[3].then, Then::CutAnswer);
-        assert_eq!(requests[4].then, Then::Refuse(Refuse::with(200)));
+        assert_eq!(requests[3].then, FaultEffect::CutAnswer);
+        assert_eq!(requests[4].then, FaultEffect::Refuse(Refuse::with(200)));
         assert_eq!(stockouts[0].gpu.as_deref(), Some("nvidia-tesla-t4"));
         assert_eq!((stockouts[0].pool.as_str(), stockouts[0].times), ("*", None));
         assert_eq!((quota["NVIDIA_A100_GPUS"], default_quota), (1, Some(16)));

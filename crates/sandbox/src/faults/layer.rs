@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 use super::super::error::SandboxError;
 use super::super::state::Sandbox;
 use super::bodies::{self, Side};
-use super::rule::{Rule, Then};
+use super::rule::{FaultEffect, Rule};
 
 /// The router behind the rules; as it is when there are none.
 pub fn around(sandbox: &Sandbox, side: Side, inner: Router) -> Router {
@@ -41,15 +41,17 @@ async fn answer(sandbox: &Sandbox, side: Side, inner: Router, request: Request<B
         let Rule { delay, then, .. } = rule;
         tokio::time::sleep(delay).await;
         match then {
-            Then::Usual => done(inner, request).await,
-            Then::Refuse(refuse) => bodies::refusal(side, &method, &path, &refuse, number),
-            Then::LoseRequest => lost(),
-            Then::LoseAnswer => {
+            FaultEffect::Usual => done(inner, request).await,
+            FaultEffect::Refuse(refuse) => bodies::refusal(side, &method, &path, &refuse, number),
+            FaultEffect::LoseRequest => lost(),
+            FaultEffect::LoseAnswer => {
                 done(inner, request).await;
                 lost()
             }
-            Then::CutAnswer => cut(done(inner, request).await).await,
-            Then::FailOperation(why) => fail_operation(&sandbox, done(inner, request).await, &why).await,
+            FaultEffect::CutAnswer => cut(done(inner, request).await).await,
+            FaultEffect::FailOperation(why) => {
+                fail_operation(&sandbox, done(inner, request).await, &why).await
+            }
         }
     });
     work.await.unwrap_or_else(|_| lost())

@@ -24,19 +24,19 @@ pub struct Rule {
     /// client has given up meanwhile, as with a real server.
     pub delay: Duration,
     /// The outcome of the request.
-    pub then: Then,
+    pub then: FaultEffect,
 }
 
 impl Default for Rule {
     fn default() -> Self {
-        let (method, path, then) = (None, "*".to_owned(), Then::Usual);
+        let (method, path, then) = (None, "*".to_owned(), FaultEffect::Usual);
         Self { method, path, skip: 0, times: Some(1), delay: Duration::ZERO, then }
     }
 }
 
 /// Outcomes of a request that a rule strikes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum Then {
+pub enum FaultEffect {
     /// It is done and answered.
     Usual,
     /// It is not done, and answered with an error.
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn rule(method: Option<&str>, path: &str, skip: u32, times: Option<u32>, code: u16) -> Rule {
-        let then = Then::Refuse(Refuse::with(code));
+        let then = FaultEffect::Refuse(Refuse::with(code));
         Rule {
             method: method.map(str::to_owned),
             path: path.to_owned(),
@@ -151,7 +151,7 @@ mod tests {
 
     fn codes(script: &mut Script, requests: &[(&str, &str)]) -> Vec<u16> {
         let strike = |(method, path): &(&str, &str)| match script.strike(method, path).map(|rule| rule.then) {
-            Some(Then::Refuse(Refuse { code, .. })) => code,
+            Some(FaultEffect::Refuse(Refuse { code, .. })) => code,
             _ => 0,
         };
         requests.iter().map(strike).collect()

@@ -8,9 +8,9 @@ use super::ids::{hex, project_number, uuid};
 use super::operations::{Effect, Kind, Operation, Scope, Status};
 use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, Surface, list_of};
-use super::settings::{Endpoints, Room, Settings};
+use super::settings::{ClusterLimit, Endpoints, Settings};
 use super::state::{Cluster, Gke, Phase, Pool, PoolPhase};
-use super::{autopilot, beta, checks, defaults, places, pools, settle, state, versions};
+use super::{autopilot, beta, checks, defaults, derived_fields, places, pools, state, versions};
 use crate::clock::Scale;
 use crate::kube::object::{fill, text};
 
@@ -84,7 +84,7 @@ impl Gke {
         if self.clusters.contains_key(&id) {
             return Err(Refusal::exists(id.link()));
         }
-        self.has_room(context.settings.room)?;
+        self.can_add_cluster(context.settings.cluster_limit)?;
         checks::zones(&body, &id)?;
         autopilot::check_place(&body, &id)?;
         let (version, channel) = version_of(&body)?;
@@ -120,8 +120,10 @@ impl Gke {
         Ok(self.start(context, &id, Kind::CreateCluster, Scope::Cluster, (nodes, 1), Effect::Phase))
     }
 
-    fn has_room(&self, room: Room) -> Result<(), Refusal> {
-        let (Room::One, Some(other)) = (room, self.clusters.keys().next()) else { return Ok(()) };
+    fn can_add_cluster(&self, cluster_limit: ClusterLimit) -> Result<(), Refusal> {
+        let (ClusterLimit::One, Some(other)) = (cluster_limit, self.clusters.keys().next()) else {
+            return Ok(());
+        };
         Err(Refusal::new(
             Code::FailedPrecondition,
             format!(
@@ -225,7 +227,7 @@ impl Gke {
                 ));
             }
         }
-        settle::updated(&mut after, &cluster.body);
+        derived_fields::updated(&mut after, &cluster.body);
         self.admit(id, &Scope::Cluster)?;
         let effect = Effect::Bodies { cluster: Some(after), pools: Vec::new() };
         Ok(self.start(context, id, Kind::UpdateCluster, Scope::Cluster, (0, 1), effect))

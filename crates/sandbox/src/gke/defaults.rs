@@ -8,7 +8,7 @@ use super::facts::{FACTS, fill_sent, fill_unsent, overlay};
 use super::ids::{hex, project_number};
 use super::path::ClusterId;
 use super::places;
-use super::{machines, settle, versions};
+use super::{derived_fields, machines, versions};
 use crate::kube::object::{fill, text};
 
 /// Scopes of nodes when nobody names any.
@@ -301,7 +301,7 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
         json!(format!("projects/{host}/regions/{region}/subnetworks/{subnetwork}"));
     cluster["releaseChannel"] =
         if channel == "UNSPECIFIED" { json!({}) } else { json!({ "channel": channel }) };
-    settle::sent(cluster);
+    derived_fields::sent(cluster);
     // Naming components means only those, and naming none switches the service off: gcloud's `--logging=NONE` sends an empty
     // `componentConfig`.
     for service in ["loggingConfig", "monitoringConfig"] {
@@ -315,7 +315,7 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     addresses(cluster, id);
     provisioning(&mut cluster["autoscaling"]);
     encryption(cluster, version);
-    settle::finish(cluster);
+    derived_fields::finish(cluster);
 }
 
 /// Secrets that are asked to be encrypted: from 1.35 on everything is (one recording).

@@ -10,11 +10,12 @@ mod checks;
 mod clusters;
 mod compute;
 mod defaults;
+mod derived_fields;
 pub mod errors;
 mod facts;
 mod ids;
 pub mod limits;
-mod listed;
+mod lists;
 mod machines;
 pub mod operations;
 pub mod path;
@@ -23,7 +24,6 @@ mod pools;
 mod quotas;
 mod requests;
 mod settings;
-mod settle;
 pub mod shape;
 mod state;
 #[cfg(test)]
@@ -34,5 +34,5 @@ mod versions;
 
 pub use self::path::ClusterId;
 pub use self::requests::{Reply, Request};
-pub use self::settings::{Endpoints, Quota, Room, Settings, Stockout};
+pub use self::settings::{ClusterLimit, Endpoints, Quota, Settings, Stockout};
 pub use self::state::{Cluster, Gke};

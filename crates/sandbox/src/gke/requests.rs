@@ -9,7 +9,7 @@ use super::path::{self, ClusterId, Target};
 use super::settings::Settings;
 use super::shape::{self, Enums};
 use super::state::Gke;
-use super::{compute, listed, places, versions};
+use super::{compute, lists, places, versions};
 
 /// A request, as much of it as GKE looks at.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +162,7 @@ impl Gke {
                 Ok(("", body))
             }
             ("GET", Target::Places { project, regions, name: None }) => {
-                Ok(("", listed::places(&project, regions, request.query)?))
+                Ok(("", lists::places(&project, regions, request.query)?))
             }
             ("GET", Target::Collection { project, place, collection }) => {
                 Ok(("", self.listed(&project, &place, collection, request.query)?))

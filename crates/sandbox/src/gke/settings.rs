@@ -20,7 +20,7 @@ pub struct Settings {
     /// Certificate authority of every cluster, PEM.
     pub authority: String,
     /// How many clusters there can be.
-    pub room: Room,
+    pub cluster_limit: ClusterLimit,
     /// How long operations take, in seconds of the real service, where it is not the usual time.
     pub seconds: BTreeMap<Kind, f64>,
     /// True if every running cluster has the status `DEGRADED`, although it answers requests.
@@ -37,10 +37,10 @@ impl Settings {
 
 /// How many clusters there can be at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Room {
-    /// As many as are asked for.
+pub enum ClusterLimit {
+    /// No limit.
     #[default]
-    Any,
+    Unlimited,
     /// One: there is one API server that can stand behind it.
     One,
 }

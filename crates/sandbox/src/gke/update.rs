@@ -9,7 +9,7 @@ use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
 use super::requests::{Answer, Context, changes};
 use super::state::{Cluster, Gke, Pool};
-use super::{checks, clusters, defaults, pools, settle, versions};
+use super::{checks, clusters, defaults, derived_fields, pools, versions};
 use crate::kube::object::text;
 
 /// Fields of an update that say where, not what.
@@ -161,7 +161,7 @@ fn plan(
             _ => store(&mut body, key, value),
         }
     }
-    settle::updated(&mut body, &cluster.body);
+    derived_fields::updated(&mut body, &cluster.body);
     if planned.kind == Kind::UpgradeNodes {
         let rolled = cluster.pools.iter().filter(|pool| changed.contains_key(&pool.name));
         planned.nodes = rolled.map(Pool::nodes).sum();

@@ -48,8 +48,8 @@ fn from_schema(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Brings an object into the form in which it is stored.
-pub fn settle(kind: &Kind, object: &mut Value) {
+/// Normalizes an object to the form in which it is stored.
+pub fn normalize(kind: &Kind, object: &mut Value) {
     if let Some(schema) = &kind.schema {
         match kind.origin {
             Origin::BuiltIn => print(schema, object),

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::apply::{self, Writer};
-use super::form::{self, settle};
+use super::form::{self, normalize};
 use super::kinds::{namespace, service};
 use super::numbers::Numbers;
 use super::object::{Key, concerns_others, generation, is_deleted, list, number, text, time};
@@ -255,10 +255,10 @@ impl Cluster {
         let mut object = object;
         // In the order of a client's request: what admission and the kind's own rules add is nobody's.
         form::fill(&kind, &mut object);
-        settle(&kind, &mut object);
+        normalize(&kind, &mut object);
         apply::update(&kind, None, &mut object, Writer { manager, subresource: "", now });
         self.prepare(now, &kind, &mut object)?;
-        settle(&kind, &mut object);
+        normalize(&kind, &mut object);
         self.insert(&kind, object)
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::apply::{self, Force, Writer};
 use super::body;
 use super::call::Call;
-use super::form::{self, settle};
+use super::form::{self, normalize};
 use super::object::{Key, merge, text};
 use super::patch;
 use super::read::versioned;
@@ -120,10 +120,10 @@ pub fn create(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status
     }
     // Owners are worked out before admission and the kind's own rules add anything: that is nobody's.
     form::fill(kind, &mut object);
-    settle(kind, &mut object);
+    normalize(kind, &mut object);
     apply::update(kind, None, &mut object, job.writer());
     cluster.prepare(now, kind, &mut object)?;
-    settle(kind, &mut object);
+    normalize(kind, &mut object);
     validate::object(kind, &object)?;
     let object = if job.dry_run { object } else { cluster.insert(kind, object)? };
     Ok(Response { warnings, ..Response::json(201, &object) })
@@ -172,9 +172,9 @@ fn store(
     let kind = job.call.kind;
     let key = kind.key(live);
     check_preconditions(&key, live, &object)?;
-    through_door(job, live, &mut object);
+    keep_other_parts(job, live, &mut object);
     form::fill(kind, &mut object);
-    settle(kind, &mut object);
+    normalize(kind, &mut object);
     form::null_times(kind, &mut object);
     (kind.strategy.prepare_for_update)(live, &mut object);
     keep_identity(live, &mut object);
@@ -264,9 +264,9 @@ fn check_preconditions(key: &Key, live: &Value, object: &Value) -> Result<(), St
     Ok(())
 }
 
-/// Through `status` only the status goes in; through the main door everything but, when the kind has
-/// that subresource.
-fn through_door(job: &Job<'_>, live: &Value, object: &mut Value) {
+/// Restores the parts of an object that a request may not write: all but the status through `status`, and the status through
+/// the object itself when the kind has that subresource.
+fn keep_other_parts(job: &Job<'_>, live: &Value, object: &mut Value) {
     let take = |from: &Value, to: &mut Value, name: &str| match (from.get(name), to.as_object_mut()) {
         (Some(value), Some(fields)) => drop(fields.insert(name.to_owned(), value.clone())),
         (None, Some(fields)) => drop(fields.remove(name)),
@@ -394,7 +394,7 @@ fn apply_new(cluster: &mut Cluster, job: &Job<'_>, config: &Value, force: Force)
         fields.retain(|_, value| !value.is_null());
     }
     cluster.prepare(now, kind, &mut object)?;
-    settle(kind, &mut object);
+    normalize(kind, &mut object);
     validate::object(kind, &object)?;
     let object = if job.dry_run { object } else { cluster.insert(kind, object)? };
     Ok(Response::json(201, &object))

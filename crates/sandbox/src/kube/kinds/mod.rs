@@ -7,9 +7,9 @@ mod batch;
 mod config;
 pub mod definition;
 mod event;
+mod misc;
 pub mod namespace;
 mod node;
-mod others;
 mod pod;
 mod pod_spec;
 mod rbac;
@@ -26,7 +26,7 @@ const ALL: &[&[Strategy]] = &[
     event::STRATEGIES,
     namespace::STRATEGIES,
     node::STRATEGIES,
-    others::STRATEGIES,
+    misc::STRATEGIES,
     pod::STRATEGIES,
     rbac::STRATEGIES,
     review::STRATEGIES,

@@ -42,7 +42,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
     let fixed = nodes.len();
     let mut owners = Vec::new();
     for view in pools.iter().filter(|view| is_scaled(view)) {
-        let mut left = room(view).min(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
+        let mut left = free_nodes(view).min(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
         if !market.knows(view) {
             nodes.extend((0..left).map(|_| template(view)));
             owners.extend((0..left).map(|_| (view, None)));
@@ -109,11 +109,11 @@ pub(super) fn run(run: &mut Run<'_>) {
                 coming.iter().filter(|node| label(node, nodes::POOL_LABEL) == pool_name(view)).count()
                     < usize::try_from(size(view)).unwrap_or_default();
             let refused = match host.filter(spec) {
-                Ok(()) if room(view) > 0 || on_their_way => {
+                Ok(()) if free_nodes(view) > 0 || on_their_way => {
                     takes = true;
                     continue;
                 }
-                _ if room(view) == 0 => vec!["max node group size reached".to_owned()],
+                _ if free_nodes(view) == 0 => vec!["max node group size reached".to_owned()],
                 Ok(()) => continue,
                 Err(refusal) => refusal.into_reasons(),
             };
@@ -178,7 +178,7 @@ pub(super) fn size(view: &PoolView) -> u32 {
 }
 
 /// Nodes that the pool's limits still allow: those of all zones together, or of each.
-pub(super) fn room(view: &PoolView) -> u32 {
+pub(super) fn free_nodes(view: &PoolView) -> u32 {
     let limit =
         |key: &str| view.pool["autoscaling"][key].as_u64().and_then(|limit| u32::try_from(limit).ok());
     let zones = u32::try_from(view.target_sizes.len()).unwrap_or(1);

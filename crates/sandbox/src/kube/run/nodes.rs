@@ -50,11 +50,11 @@ pub fn run_beside_agents(run: &mut Run<'_>) {
 
 fn follow_pools(run: &mut Run<'_>, agents: Agents) {
     let nodes = run.objects("", "nodes");
-    let mut taken = Taken::of(&nodes);
+    let mut used = UsedNames::new(&nodes);
     for view in run.pools {
         for (zone, size) in &view.target_sizes {
             let size = if view.deleting { 0 } else { usize::try_from(*size).unwrap_or(usize::MAX) };
-            size_zone(run, view, zone, size, &nodes, &mut taken);
+            size_zone(run, view, zone, size, &nodes, &mut used);
         }
     }
     for node in nodes {
@@ -86,7 +86,7 @@ fn size_zone(
     zone: &str,
     size: usize,
     nodes: &[&Value],
-    taken: &mut Taken,
+    used: &mut UsedNames,
 ) {
     let pool = text(&view.pool, "/name");
     let mine = nodes.iter().filter(|node| label(node, POOL_LABEL) == pool && zone_of(node) == zone);
@@ -105,7 +105,7 @@ fn size_zone(
     let total = current.len() + old.len();
     let missing = limit.saturating_sub(total).min(size.saturating_sub(current.len()));
     for _ in 0..missing {
-        let node = taken.register(run, view, zone);
+        let node = used.register(run, view, zone);
         run.create(KUBELET, node);
     }
     let ready = current.iter().filter(|node| is_ready(node)).count();
@@ -134,14 +134,14 @@ fn remove(run: &mut Run<'_>, node: &Value) {
 }
 
 /// Names and addresses in use.
-struct Taken {
+struct UsedNames {
     names: BTreeSet<String>,
     cidrs: BTreeSet<String>,
     addresses: BTreeSet<String>,
 }
 
-impl Taken {
-    fn of(nodes: &[&Value]) -> Self {
+impl UsedNames {
+    fn new(nodes: &[&Value]) -> Self {
         let address =
             |node: &&Value| list(node, "/status/addresses").first().map(|a| text(a, "/address").to_owned());
         Self {

@@ -15,7 +15,7 @@ use super::super::object::{
     number, set_condition, text, time, uid,
 };
 use super::super::store::Cluster;
-use super::autoscaler::{More, is_queued, pool_name, room, template_in};
+use super::autoscaler::{More, free_nodes, is_queued, pool_name, template_in};
 use super::claim::{ENDS, GROUP, LONGEST, OWNER, RESOURCE};
 use super::market::{self, Free, Market};
 use super::nodes::{POOL_LABEL, zone_of};
@@ -155,7 +155,7 @@ fn chosen<'p>(
                 continue;
             }
             let nodes = u32::try_from(pods.div_ceil(each)).unwrap_or(u32::MAX);
-            if nodes <= room(view) {
+            if nodes <= free_nodes(view) {
                 places.push((view, zone.as_str(), nodes));
             } else if !full.contains(&pool_name(view)) {
                 full.push(pool_name(view));
@@ -201,7 +201,8 @@ fn bring(run: &mut Run<'_>, request: &Value, there: bool) {
         // What others asked for and have not yet comes first.
         let of_others = coming_to(&coming, view, Some(zone));
         let wanted = nodes.saturating_add(of_others);
-        free.most(wanted) >= wanted && nodes.saturating_add(coming_to(&coming, view, None)) <= room(view)
+        free.most(wanted) >= wanted
+            && nodes.saturating_add(coming_to(&coming, view, None)) <= free_nodes(view)
     });
     if let Some((view, zone, nodes)) = place {
         let details = json!({POOL: pool_name(view), ZONE: zone, NODES: nodes.to_string()});

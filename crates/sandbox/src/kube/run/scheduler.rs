@@ -84,7 +84,7 @@ fn weight(spec: &Value) -> [i64; 2] {
 
 /// Ways to cure a refusal: removing pods from the node, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cure {
+enum Remedy {
     Preemption,
     None,
 }
@@ -93,13 +93,13 @@ enum Cure {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
     reasons: Vec<String>,
-    cure: Cure,
+    remedy: Remedy,
 }
 
 impl Refusal {
     fn of_selector() -> Self {
         let reasons = vec!["node(s) didn't match Pod's node affinity/selector".to_owned()];
-        Self { reasons, cure: Cure::None }
+        Self { reasons, remedy: Remedy::None }
     }
 
     /// Why, in the scheduler's words.
@@ -138,7 +138,7 @@ impl<'a> Host<'a> {
 
     /// Checks that the node takes the pod; the first filter that refuses has the word.
     pub fn filter(&self, spec: &Value) -> Result<(), Refusal> {
-        let never = |reason: String| Err(Refusal { reasons: vec![reason], cure: Cure::None });
+        let never = |reason: String| Err(Refusal { reasons: vec![reason], remedy: Remedy::None });
         let tolerations = list(spec, "/tolerations");
         let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
         if self.node["spec"]["unschedulable"] == true && !tolerated(&cordon, tolerations) {
@@ -173,7 +173,7 @@ impl<'a> Host<'a> {
 
     fn fits(&self, spec: &Value) -> Result<(), Refusal> {
         let allocatable = &self.node["status"]["allocatable"];
-        let mut refusal = Refusal { reasons: Vec::new(), cure: Cure::Preemption };
+        let mut refusal = Refusal { reasons: Vec::new(), remedy: Remedy::Preemption };
         if (self.pods + 1) * 1000 > quantity::of(allocatable, "pods") {
             refusal.reasons.push("Too many pods".to_owned());
         }
@@ -186,7 +186,7 @@ impl<'a> Host<'a> {
             if amount > all - self.used.get(&resource).copied().unwrap_or(0) {
                 refusal.reasons.push(format!("Insufficient {resource}"));
                 if amount > all {
-                    refusal.cure = Cure::None;
+                    refusal.remedy = Remedy::None;
                 }
             }
         }
@@ -262,11 +262,11 @@ fn message(nodes: usize, refusals: &[Refusal]) -> String {
         for reason in &refusal.reasons {
             *reasons.entry(reason).or_default() += 1;
         }
-        let cure = match refusal.cure {
-            Cure::Preemption => "No preemption victims found for incoming pod",
-            Cure::None => "Preemption is not helpful for scheduling",
+        let remedy = match refusal.remedy {
+            Remedy::Preemption => "No preemption victims found for incoming pod",
+            Remedy::None => "Preemption is not helpful for scheduling",
         };
-        *cures.entry(cure).or_default() += 1;
+        *cures.entry(remedy).or_default() += 1;
     }
     let histogram = |counts: BTreeMap<&str, usize>| {
         let mut lines: Vec<String> =

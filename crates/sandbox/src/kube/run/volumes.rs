@@ -19,14 +19,14 @@ pub(super) fn run(run: &mut Run<'_>) {
         let used = used(run);
         for claim in claims.into_iter().filter(going) {
             if !used.contains(&(namespace(claim), name(claim))) {
-                lets_go(run, "persistentvolumeclaims", claim, CLAIM_IN_USE);
+                can_delete(run, "persistentvolumeclaims", claim, CLAIM_IN_USE);
             }
         }
     }
     for volume in run.objects("", "persistentvolumes") {
         let phase = text(volume, "/status/phase");
         if is_deleted(volume) && phase != "Bound" {
-            lets_go(run, "persistentvolumes", volume, VOLUME_IN_USE);
+            can_delete(run, "persistentvolumes", volume, VOLUME_IN_USE);
         } else if matches!(phase, "" | "Pending") {
             run.status(MANAGER, key("", "persistentvolumes", volume), volume, json!({"phase": "Available"}));
         }
@@ -44,7 +44,7 @@ fn used<'a>(run: &Run<'a>) -> BTreeSet<(&'a str, &'a str)> {
     claims.filter(|(_, claim)| !claim.is_empty()).collect()
 }
 
-fn lets_go(run: &mut Run<'_>, resource: &'static str, object: &Value, finalizer: &str) {
+fn can_delete(run: &mut Run<'_>, resource: &'static str, object: &Value, finalizer: &str) {
     let all = list(object, "/metadata/finalizers");
     let left: Vec<&Value> = all.iter().filter(|known| **known != finalizer).collect();
     if left.len() < all.len() {
