@@ -20,15 +20,15 @@ use model::resource::{
 };
 use plan::{Action, Change, Inputs, Mode};
 
-mod away;
 mod checks;
-mod hearing;
+mod control_plane_down;
 mod idle;
 mod interrupts;
 mod kept;
 mod locks;
 mod queued;
 mod records;
+mod watches;
 
 type Reply = Result<Value, ApiError>;
 type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;

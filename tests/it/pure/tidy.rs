@@ -352,6 +352,22 @@ fn no_file_grows_too_long() {
     assert!(long.is_empty(), "over 800 lines: {long:?}");
 }
 
+/// Adverbs, prepositions and participles that have named files here.
+const NO_NOUNS: &str = "about adapted again along amiss anew apart attached away beside booked confined drained given going \
+    gone handled held here hearing inside installed listed lowered made mentioned named own packed \
+    refused registered said served still there told waiting";
+
+#[test]
+fn files_are_named_by_nouns() {
+    let stem = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let broken: Vec<PathBuf> = sources()
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| NO_NOUNS.split_whitespace().any(|word| word == stem(path)))
+        .collect();
+    assert!(broken.is_empty(), "a noun or a verb of the field is easier to find: {broken:?}");
+}
+
 /// Doc comments begin with the thing, or with a verb in the third person.
 #[test]
 fn doc_comments_name_the_thing() {
