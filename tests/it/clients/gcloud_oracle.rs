@@ -189,6 +189,7 @@ fn gcloud_sends_the_same_for_the_same_intent() {
 
 /// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.
 #[test]
+#[ignore = "nightly: gcloud_sends_the_same_for_the_same_intent runs on every change"]
 fn a_preloaded_gcloud_says_and_sends_the_same() {
     if !on_path("gcloud", "--version") {
         return;

@@ -84,6 +84,7 @@ async fn create_pod(client: &Client, pod: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: main_job::the_ready_stack_lives_and_goes_on_a_real_control_plane runs on every change"]
 async fn pods_are_scheduled_by_gpus_and_a_check_ends_with_its_log() {
     needs!(Part::CONTROL_PLANE);
     let mut plane = ControlPlane::start().await;
@@ -170,6 +171,7 @@ async fn every_stable_kind_of_the_release_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: main_job::the_ready_stack_lives_and_goes_on_a_real_control_plane runs on every change"]
 async fn the_operator_makes_the_children_and_nothing_stays_behind() {
     needs!(PARTS);
     let begun = Instant::now();
@@ -211,6 +213,7 @@ async fn the_operator_makes_the_children_and_nothing_stays_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: scale::a_number_changes_and_nobody_elses_workers_go runs on every change"]
 async fn the_operator_scales_down_through_a_real_scheduler() {
     needs!(PARTS);
     let mut plane = ControlPlane::start().await;

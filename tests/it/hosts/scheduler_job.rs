@@ -78,6 +78,7 @@ fn a_scheduler_that_is_a_job_computes_and_goes() {
 
 /// Workers are submitted when there is a scheduler, whoever was killed while its job waited.
 #[test]
+#[ignore = "nightly: a_scheduler_that_is_a_job_computes_and_goes runs on every change"]
 fn workers_wait_for_a_scheduler_that_waits_in_the_queue() {
     needs!(&[Part::Slurm]);
     let login = Login::of("partition = \"short\"", "memory = \"400Mi\", slurm = {}", "replicas = 1", "");
@@ -114,6 +115,7 @@ fn workers_wait_for_a_scheduler_that_waits_in_the_queue() {
 
 /// One that waits goes with its cluster.
 #[test]
+#[ignore = "nightly: a_scheduler_that_is_a_job_computes_and_goes runs on every change"]
 fn a_scheduler_in_the_queue_is_destroyed() {
     needs!(&[Part::Slurm]);
     let login = Login::of("partition = \"short\"", "memory = \"400Mi\", slurm = {}", "replicas = 1", "");
@@ -128,6 +130,7 @@ fn a_scheduler_in_the_queue_is_destroyed() {
 
 /// At its time limit, and when an administrator puts it back into the queue, all of its cluster is begun again.
 #[test]
+#[ignore = "nightly: a_scheduler_that_is_a_job_computes_and_goes runs on every change"]
 fn a_scheduler_that_ended_or_began_anew_is_replaced() {
     needs!(&[Part::Slurm]);
     let scheduler = "cpu = \"2\", memory = \"400Mi\", slurm = { time_limit = \"1h\" }";

@@ -204,6 +204,7 @@ fn a_stack_is_up_computes_and_goes() {
 
 /// A client computes before, while and after the number of workers goes up and down, and holds the results.
 #[test]
+#[ignore = "nightly: local::a_scaled_cluster_loses_no_result runs on every change"]
 fn a_scaled_cluster_loses_no_result() {
     needs!(&[Part::Slurm]);
     let login = Login::new("partition = \"cpu\"", "replicas = 1", "");
@@ -269,6 +270,7 @@ fn a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error() {
 }
 
 #[test]
+#[ignore = "nightly: a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error runs on every change"]
 fn a_group_that_cannot_start_holds_up_no_other() {
     needs!(&[Part::Slurm]);
     let more = "[dask_cluster.work.group.large]\nreplicas = 2\ncpu = \"1\"\n";
@@ -346,6 +348,7 @@ fn a_submission_that_nobody_noted_is_not_made_twice() {
 
 /// Its controller refuses every second request, as one that is busy does; half of the submissions that fail were made all the same.
 #[test]
+#[ignore = "nightly: a_submission_that_nobody_noted_is_not_made_twice runs on every change"]
 fn a_controller_that_stumbles_loses_and_doubles_nothing() {
     needs!(&[Part::Slurm]);
     let mut login = Login::new("partition = \"cpu\"", "replicas = 2", "");
@@ -380,6 +383,7 @@ fn a_controller_that_stumbles_loses_and_doubles_nothing() {
 
 /// A worker leaves before SLURM ends it; another one comes with the next apply.
 #[test]
+#[ignore = "nightly: a_stack_is_up_computes_and_goes runs on every change"]
 fn a_job_that_reached_its_time_limit_is_replaced() {
     needs!(&[Part::Slurm]);
     let login = Login::new("partition = \"cpu\"\ntime_limit = \"1m\"", "replicas = 1", "");

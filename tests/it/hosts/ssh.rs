@@ -362,6 +362,7 @@ fn what_cannot_be_reached_is_not_called_gone() {
 }
 
 #[test]
+#[ignore = "nightly: a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same runs on every change"]
 fn a_host_that_leaves_the_file_is_emptied() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {
@@ -427,6 +428,7 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
 
 /// A name leads to another machine, and on the one before workers go on under the names of those that are to start.
 #[test]
+#[ignore = "nightly: a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same runs on every change"]
 fn workers_of_a_machine_that_had_the_name_before_do_not_count() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {
@@ -457,6 +459,7 @@ fn workers_of_a_machine_that_had_the_name_before_do_not_count() {
 
 /// The program runs on the scheduler's host, with workers of all hosts, and what it leaves is its log there.
 #[test]
+#[ignore = "nightly: a_stack_is_spread_over_hosts_computes_and_goes runs on every change"]
 fn a_job_computes_on_all_hosts() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {

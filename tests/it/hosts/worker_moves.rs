@@ -29,6 +29,7 @@ fn applies_whole(lab: &Lab, client: &mut Client, groups: &[&str], edit: &str) {
 
 /// Records are on the first host: another one that is the first now knows nothing of what is there.
 #[test]
+#[ignore = "nightly: hosts_take_turns_so_that_no_data_is_lost runs on every change"]
 fn the_first_host_does_not_leave_unseen() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {
@@ -100,6 +101,7 @@ fn hosts_take_turns_so_that_no_data_is_lost() {
 
 /// Workers of a Dask cluster and of its groups take over from each other, whichever of them comes, goes, restarts or moves.
 #[test]
+#[ignore = "nightly: hosts_take_turns_so_that_no_data_is_lost runs on every change"]
 fn groups_take_over_what_others_hold() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {
@@ -148,6 +150,7 @@ fn groups_take_over_what_others_hold() {
 
 /// The Dask cluster has no workers of its own: its groups move, are renamed, restart together, and come while others restart.
 #[test]
+#[ignore = "nightly: hosts_take_turns_so_that_no_data_is_lost runs on every change"]
 fn groups_alone_lose_nothing() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {
@@ -190,6 +193,7 @@ fn groups_alone_lose_nothing() {
 
 /// Workers that cannot run under new terms: what the others hold stays, and another edit mends it.
 #[test]
+#[ignore = "nightly: hosts_take_turns_so_that_no_data_is_lost runs on every change"]
 fn workers_that_do_not_come_up_end_no_others() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {
