@@ -36,7 +36,7 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(AWAKE_OR_NOT)).unwrap_or_default()
 }
 
-/// Returns the liveness of a process that [`this`] named.
+/// Returns the liveness of a process that [`current`] named.
 pub fn liveness(process: &str) -> Liveness {
     let parts: Vec<&str> = process.rsplitn(3, ' ').collect();
     let [began, pid, place] = parts.as_slice() else { return Liveness::Unknown };

@@ -47,7 +47,7 @@ pub struct PlanRequest<'a> {
     pub allowed: &'a [Approval],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
-    /// True if resources with several ways to get capacity start with the first way again.
+    /// True if pools with several capacity options begin with the first one again.
     pub retry_capacity: bool,
     /// Which part of the stack.
     pub selection: Selection,

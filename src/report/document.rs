@@ -109,7 +109,7 @@ pub struct Values {
     /// The live values of the fields that the stack says; for what goes the whole live object, without secrets and
     /// `managedFields`. Null when it is made.
     pub before: Value,
-    /// The wanted body. Null when it goes.
+    /// The desired body. Null when it goes.
     pub after: Value,
     /// Always empty: bodies are known when they are planned.
     pub after_unknown: Value,

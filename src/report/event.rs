@@ -219,7 +219,7 @@ pub struct Field {
     /// The live value; in `resource_drift` the value of the stack. Not there when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// The wanted value; in `resource_drift` the live value. Not there when the field is given up.
+    /// The desired value; in `resource_drift` the live value. Not there when the field is given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
     /// The effect of the change.

@@ -169,7 +169,7 @@ pub struct ApplyOptions {
     pub interrupt: watch::Receiver<u8>,
     /// The lookup of kinds, which judge readiness.
     pub kinds: Kinds,
-    /// Keeps other applies of the stack away; without it nothing does. Held already where [`begin`] took it.
+    /// Keeps other applies of the stack away; without it nothing does. Held already where [`acquire`] took it.
     pub lock: Option<Arc<Lock>>,
     /// The values that the environment has for Secrets of the stack.
     pub given: Given,

@@ -26,7 +26,7 @@ pub mod short_forms;
 pub mod slurm;
 pub mod status;
 
-/// Returns the kind of an id. Kubernetes kinds without a line here are [`kubernetes::plain::PLAIN`].
+/// Returns the kind of an id. Kubernetes kinds without a line here are [`kubernetes::conditioned_object::PLAIN`].
 pub fn of(id: KindId) -> &'static Kind {
     match id {
         KindId::Cluster => &gke::cluster::KIND,

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_before_is_wanted_as_it_was_made() {
+    fn what_was_made_before_keeps_its_body() {
         let live = json!({ "spec": pod("daskdev/dask:1", &[]) });
         let mut desired = live.clone();
         confine(&mut desired["spec"]);

@@ -151,9 +151,10 @@ impl Tries {
     }
 }
 
-/// Sends a request of a reading.
 /// Sends a read, again where that helps.
-/// Sends a request of a reading.
+///
+/// # Errors
+/// The last failure.
 pub(crate) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
     send(api, request, Patience::Reading).await
 }

@@ -75,7 +75,7 @@ pub struct Change {
     /// True if others created or use it, so that also `destroy` needs approval by address.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub foreign: bool,
-    /// From whom it, or fields of it, would be taken.
+    /// From whom it, or fields of it, would be adopted.
     #[serde(rename = "taken", default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
     /// The live state of something that is deleted or released, without secrets.

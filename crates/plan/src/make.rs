@@ -102,8 +102,8 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     Ok(plan)
 }
 
-/// Jobs that were made before pods had bounds are desired as they were made: none runs again for its bounds, and Kubernetes
-/// refuses another pod for a Job that is there.
+/// Jobs that were made before pods had bounds keep the body that they were made with: none runs again for its bounds,
+/// and Kubernetes refuses another pod for a Job that is there.
 fn as_made(inputs: &mut Inputs<'_>) {
     let Inputs { desired, world, replace, .. } = inputs;
     let made: Vec<(usize, Value)> = desired

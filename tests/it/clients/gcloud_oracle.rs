@@ -1,8 +1,8 @@
 //! gcloud as an oracle: what a stack and a gcloud command of the same meaning send must be the same requests.
 //!
-//! `oracle/intents.toml` has the intents: a stack before and after, and the command. The real gcloud runs against a
+//! `gcloud_oracle/intents.toml` has the intents: a stack before and after, and the command. The real gcloud runs against a
 //! logging end on loopback; the stack is planned against the same world. What differs stands in
-//! `oracle/differences.toml`, in classes with a reason; that list may only shrink.
+//! `gcloud_oracle/differences.toml`, in classes with a reason; that list may only shrink.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 

@@ -631,7 +631,7 @@ impl Bench {
         Ended { summary, took, asked: api.asked(), written, refused, plan: again.into_inner() }
     }
 
-    /// As `cli/apply.rs` does it for consent that was given before.
+    /// As `cli/commands/apply.rs` does it for approval that was given before.
     async fn under_lock(
         &self,
         process: Process,

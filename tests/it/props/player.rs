@@ -333,7 +333,7 @@ impl Player {
         second
     }
 
-    /// As `cli/run.rs` does it.
+    /// As `cli/commands/run.rs` does it.
     async fn run(&mut self, Run { section, kill, within }: &Run) -> Done {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
         let meant = stack
@@ -349,7 +349,7 @@ impl Player {
         self.command(Mode::Apply, StopRequest::Leave, &command).await
     }
 
-    /// As `cli/when_capacity.rs` does it, but that it does not look at what waits: it sleeps for a while.
+    /// As `cli/commands/when_capacity.rs` does it, but that it does not look at what waits: it sleeps for a while.
     async fn when_capacity(&mut self, WhenCapacity { asleep, kill }: &WhenCapacity) -> Done {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
         let (agreed, mut asleep, mut kill) = (stack.digest(), asleep.iter(), *kill);
@@ -394,7 +394,7 @@ impl Player {
         done
     }
 
-    /// As `cli/adopt.rs` does: the line goes, the plan must be of that section alone.
+    /// As `cli/commands/adopt.rs` does: the line goes, the plan must be of that section alone.
     async fn adopt(&mut self, Adopt { section, kill }: &Adopt) -> Done {
         let head = format!("[{section}]\n");
         let Some((start, rest)) = self.file.stack.split_once(&head) else {

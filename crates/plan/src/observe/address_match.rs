@@ -23,13 +23,13 @@ impl<'a> Named<'a> {
         Self { places }
     }
 
-    /// The places of those that `desired`, an address or a whole section, names.
-    pub fn by(&self, desired: &Address) -> &[usize] {
-        self.places.get(desired.as_str()).map_or(&[], Vec::as_slice)
+    /// Returns the places of the addresses that `named`, an address or a whole section, includes.
+    pub fn by(&self, named: &Address) -> &[usize] {
+        self.places.get(named.as_str()).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Returns true if `desired`, an address or a whole section, names `address`.
-pub fn names(desired: &Address, address: &Address) -> bool {
-    desired == address || desired.as_str() == address.section()
+/// Returns true if `named`, an address or a whole section, includes `address`.
+pub fn names(named: &Address, address: &Address) -> bool {
+    named == address || named.as_str() == address.section()
 }

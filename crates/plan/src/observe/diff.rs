@@ -1,7 +1,7 @@
 //! Differences between a desired and a live Kubernetes object.
 //!
-//! Wanted fields are compared with live ones; fields that our manager owns and that are no longer desired are
-//! given up. What we neither want nor own causes nothing. That holds for kinds that we never saw: lists are
+//! Desired fields are compared with live ones; fields that our manager owns and that are no longer desired are
+//! given up. Fields that we neither set nor own cause nothing. That holds for kinds that we never saw: lists are
 //! matched by the schema's keys where there is a schema, and by the keys that managedFields names.
 //! Source: seen on kube-apiserver 1.36: managedFields state list keys after defaulting, and fields whose
 //! zero value the server dropped.

@@ -419,9 +419,9 @@ impl<'a> Relations<'a> {
         deleted.gpu().is_none() && !plain.any(|thing| stays(&thing))
     }
 
-    /// Returns true if another change takes the capacity that a deleted thing frees. GPUs of a type go to pools with GPUs of that type: quotas
-    /// count them, and full quotas are the rule. Workers, and checks that were cut short, leave their GPUs to the checks and
-    /// clusters that are created. An autoscaler leaves the number of workers.
+    /// Returns true if another change takes the capacity that a deleted thing frees. GPUs of a type go to pools with
+    /// GPUs of that type: quotas count them, and full quotas are the rule. Workers, and checks that were cut short,
+    /// leave their GPUs to the checks and clusters that are created. An autoscaler leaves the number of workers.
     fn yields_capacity(&self, deleted: &Thing, other: &Thing) -> bool {
         if let (Some(pool), Some(_)) = (deleted.pool(), other.pool()) {
             let takes = match other.change.action {

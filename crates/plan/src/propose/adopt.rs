@@ -1,5 +1,5 @@
 //! Taking over what others made: which plans do that and nothing else. An adoption puts our marks on things; whatever
-//! else it would change is told, and what it would make anew is refused.
+//! else it would change is told, and what it would recreate is refused.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use model::source::Sources;
 pub struct Agreed<'a> {
     /// Changes of fields to what the stack file says.
     pub changes: bool,
-    /// Approvals; one to taking is needed for what another stack has.
+    /// Approvals given; `take` is needed for what another stack has.
     pub approvals: &'a [Approval],
 }
 

@@ -457,7 +457,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. An approval to a namespace holds for
+    /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. The approval of a namespace holds for
     /// what is in it, too.
     fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
         for (object, live) in self.observed.inputs.world.inside.live().into_iter().flatten() {

@@ -237,7 +237,7 @@ pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usiz
     })
 }
 
-/// Returns the places as [`meant`] does, where one section must be meant.
+/// Returns the places as [`resolve_addresses`] does, where one section must be meant.
 ///
 /// # Errors
 /// It means none, or several sections.

@@ -399,7 +399,7 @@ fn off(live: &Value) -> Option<bool> {
     (live != true).then_some(false)
 }
 
-/// How the nodes are replaced in upgrades. Those that GKE brings when they are desired are upgraded in a way of their own,
+/// How the nodes are replaced in upgrades. Nodes that GKE adds on demand are upgraded in a way of their own,
 /// SHORT_LIVED (recorded).
 fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
     if pool.blue_green.is_some() {

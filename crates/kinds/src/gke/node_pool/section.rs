@@ -275,7 +275,7 @@ pub enum ForRequests {
 }
 
 impl NodePool {
-    /// Returns true if GKE adds nodes when they are desired, and waits for machines.
+    /// Returns true if GKE adds nodes on demand, and waits for machines.
     pub fn waits_for_machines(&self) -> bool {
         self.queued == Some(true) || self.flex_start == Some(true)
     }

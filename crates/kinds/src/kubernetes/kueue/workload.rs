@@ -117,7 +117,7 @@ pub fn waits(resource: &Resource) -> bool {
     gang::of_resource(resource).is_some() || in_queue()
 }
 
-/// A gang that Kueue has not let go.
+/// The reason why Kueue has not admitted a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitReason {
     /// The reason why it waits, or why it will not start.
