@@ -84,7 +84,7 @@ fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) 
     (lower(&loaded.stack, true), sources)
 }
 
-fn consent(text: &str) -> Approval {
+fn approval(text: &str) -> Approval {
     let (verb, address) = text.split_once(':').unwrap();
     let verb = match verb {
         "delete" => ApprovalVerb::Delete,
@@ -105,7 +105,7 @@ pub fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked
         assert!(label.is_string(), "{} has no label", object.address);
     }
     let mut inputs = Inputs {
-        approved: asked.allow.iter().map(|text| consent(text)).collect(),
+        approved: asked.allow.iter().map(|text| approval(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection {
             targets: asked.stop.clone().unwrap_or_else(|| asked.target.clone()),

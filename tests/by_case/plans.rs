@@ -23,11 +23,12 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
     text.push_str("\nCalls:\n");
     for change in plan.changes.iter().filter(|change| change.action != Action::Keep || change.is_waited_for())
     {
-        let ways = change.fallback.iter().flat_map(|climb| {
-            let rungs = climb.then.iter().map(|rung| (format!("  else {}:\n", rung.option), &rung.steps));
-            rungs.chain([("  after the last way:\n".to_owned(), &climb.cleanup)])
+        let options = change.fallback.iter().flat_map(|fallback| {
+            let attempts =
+                fallback.then.iter().map(|attempt| (format!("  else {}:\n", attempt.option), &attempt.steps));
+            attempts.chain([("  after the last way:\n".to_owned(), &fallback.cleanup)])
         });
-        for (heading, steps) in [(String::new(), &change.steps)].into_iter().chain(ways) {
+        for (heading, steps) in [(String::new(), &change.steps)].into_iter().chain(options) {
             text.push_str(&heading);
             called(&mut text, steps);
         }
@@ -79,9 +80,11 @@ pub fn check(folder: &Path) -> Result<(), String> {
     match case.plan(folder) {
         (Ok(plan), sources) => {
             let missing = plan.missing_approvals(&[]);
-            let consents: String =
-                missing.iter().map(|c| format!("needs consent: {:?} {}\n", c.verb, c.address)).collect();
-            golden(&folder.join("plan.txt"), &format!("{}{consents}", shown(&plan, &sources)))
+            let approvals: String = missing
+                .iter()
+                .map(|c| format!("needs approval: {}:{}\n", c.verb.as_str(), c.address))
+                .collect();
+            golden(&folder.join("plan.txt"), &format!("{}{approvals}", shown(&plan, &sources)))
         }
         (Err(problems), sources) => {
             golden(&folder.join("diag.txt"), &diag::render(&problems, &sources, Look::PLAIN))

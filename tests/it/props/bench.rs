@@ -313,7 +313,7 @@ pub struct Ended {
 pub struct Going<'a> {
     pub process: Process,
     pub stack: &'a Stack,
-    /// What was agreed to; the consents stand in it.
+    /// What was agreed to; the approvals stand in it.
     pub plan: Plan,
     /// What else happens.
     pub moment: Option<Moment>,
@@ -336,7 +336,7 @@ pub struct Flags {
     pub allow: Vec<Approval>,
     pub retarget: bool,
     /// `stop` and `start`.
-    pub halting: StopRequest,
+    pub stop_request: StopRequest,
 }
 
 /// Who applies.
@@ -373,7 +373,7 @@ fn make(
     world: &World,
     plan: impl FnOnce(Inputs<'_>) -> Result<Plan, Vec<diag::Diagnostic>>,
 ) -> Result<Plan, String> {
-    let Flags { selection, replace, allow, retarget, halting } = flags.clone();
+    let Flags { selection, replace, allow, retarget, stop_request } = flags.clone();
     let meant = |typed: &String| {
         let named = stack.resources().iter().map(|resource| &resource.address);
         let found: Vec<_> =
@@ -388,7 +388,7 @@ fn make(
         retarget,
         ..Inputs::of(stack.lowered.clone(), mode, world, &stack.sources)
     };
-    inputs.stop_state.request = halting;
+    inputs.stop_state.request = stop_request;
     plan(inputs).map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
 }
 

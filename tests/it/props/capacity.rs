@@ -10,11 +10,11 @@ use serde_json::json;
 
 use super::bench::Bench;
 use super::cases::check;
-use super::halts::differ;
 use super::laws::{self, Tally};
 use super::player::{EDITED, Player, paused};
 use super::script::{Command, Edit, Kill, Step, Wait, WhenCapacity};
 use super::stacks::apply;
+use super::stops::differ;
 use crate::served::ON_GKE;
 
 const WAITS: &str = r#"

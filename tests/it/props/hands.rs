@@ -234,7 +234,7 @@ impl World {
         things().filter_map(live).collect()
     }
 
-    /// Plans and applies with every consent; `Ok(false)` when it is refused.
+    /// Plans and applies with every approval; `Ok(false)` when it is refused.
     async fn run(&self, stack: &Stack, mode: Mode, section: Option<&str>) -> Result<bool, String> {
         let targets = section.map(str::to_owned).into_iter().collect();
         let flags = Flags { selection: Selection { targets, excludes: Vec::new() }, ..Flags::default() };

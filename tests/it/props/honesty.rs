@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::cases::{check, count};
 use super::laws::{self, Tally};
 use super::player::play;
-use super::script::{Command, Consents, Script, Step};
+use super::script::{Approvals, Command, Script, Step};
 use super::stacks::{self, Change, Deed, Spec};
 
 const CASES: u32 = 25;
@@ -17,18 +17,18 @@ struct Flags {
     target: Option<usize>,
     exclude: Option<usize>,
     replace: Option<usize>,
-    consent: Consents,
+    approval: Approvals,
 }
 
 fn flags() -> impl Strategy<Value = Flags> {
     let one_of = || proptest::option::weighted(0.15, 0..16usize);
-    let consent =
-        prop_oneof![4 => Just(Consents::All), 2 => Just(Consents::Ours), 1 => Just(Consents::Nothing)];
-    (one_of(), one_of(), one_of(), consent).prop_map(|(target, exclude, replace, consent)| Flags {
+    let approval =
+        prop_oneof![4 => Just(Approvals::All), 2 => Just(Approvals::Ours), 1 => Just(Approvals::Nothing)];
+    (one_of(), one_of(), one_of(), approval).prop_map(|(target, exclude, replace, approval)| Flags {
         target,
         exclude,
         replace,
-        consent,
+        approval,
     })
 }
 
@@ -41,7 +41,7 @@ impl Flags {
             target: pick(self.target),
             exclude: pick(self.exclude),
             replace: pick(self.replace),
-            consent: self.consent,
+            approval: self.approval,
             ..Command::default()
         }
     }

@@ -14,7 +14,7 @@ use super::calls;
 use super::keys;
 use super::oracle::{Look, Maker, Thing, Uid, is_ours};
 use super::player::{Done, Player, is, protected};
-use super::script::{Command, Consents, Run, Step};
+use super::script::{Approvals, Command, Run, Step};
 
 /// Every law that can be judged step by step.
 ///
@@ -28,14 +28,14 @@ pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), St
     if !player.died {
         in_time(step, done)?;
     }
-    strangers_only(done)?;
+    foreign_only(done)?;
     quiet_again(player, step, done).await?;
     as_wished(player, step, done)?;
     nothing_forgotten(player).await
 }
 
 /// **Honesty.** Whatever vanished was named as going, or belongs to what was; what others made was named as theirs and
-/// consented to; what is protected is still there.
+/// approved; what is protected is still there.
 ///
 /// # Errors
 /// What vanished.
@@ -70,7 +70,7 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     Ok(())
 }
 
-/// What others made goes only by its own name or that of its namespace, as foreign, with a consent.
+/// What others made goes only by its own name or that of its namespace, as foreign, with an approval.
 fn theirs(
     thing: &Thing,
     uid: &Uid,
@@ -90,13 +90,15 @@ fn theirs(
         let how = if covered.has(uid) { "as a thing of its own" } else { "at all" };
         return Err(format!("honesty: others made {thing}; it is gone, and the plan did not name it {how}"));
     };
-    let agreed = given.iter().any(|consent| {
-        consent.verb == ApprovalVerb::Delete
-            && (consent.address == by.address || consent.address.as_str() == by.address.section())
+    let agreed = given.iter().any(|approval| {
+        approval.verb == ApprovalVerb::Delete
+            && (approval.address == by.address || approval.address.as_str() == by.address.section())
     });
     match agreed {
         true => Ok(()),
-        false => Err(format!("honesty: others made {thing}; it is gone without a consent to {}", by.address)),
+        false => {
+            Err(format!("honesty: others made {thing}; it is gone without an approval to {}", by.address))
+        }
     }
 }
 
@@ -183,11 +185,11 @@ pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
     Err(format!("time: it took {:?}: {}", done.took, done.failures().join("; ")))
 }
 
-/// **Consents name strangers.** What is asked for as not of this stack was not made by a controller for a thing of ours.
+/// **Approvals name foreign objects.** What is asked for as not of this stack was not made by a controller for a thing of ours.
 ///
 /// # Errors
 /// What is asked for, and the thing of ours.
-pub fn strangers_only(done: &Done) -> Result<(), String> {
+pub fn foreign_only(done: &Done) -> Result<(), String> {
     let asked = done.plan.iter().flat_map(|plan| plan.changes.iter().filter(|change| change.foreign));
     for change in asked {
         let Some((_, thing)) = done.before.things.iter().find(|(_, thing)| is(&change.identity, thing))
@@ -201,7 +203,7 @@ pub fn strangers_only(done: &Done) -> Result<(), String> {
         while let Some(owner) = open.pop().and_then(|uid| done.before.things.get(uid)) {
             if owner.maker == Maker::Us {
                 return Err(format!(
-                    "strangers: consent to {} is asked for, which a controller made for {owner}",
+                    "foreign: approval to {} is asked for, which a controller made for {owner}",
                     change.address
                 ));
             }
@@ -352,7 +354,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         return Ok(());
     }
     player.stack = Some(player.unprotected());
-    let destroy = Step::Destroy(Command { consent: Consents::All, ..Command::default() });
+    let destroy = Step::Destroy(Command { approval: Approvals::All, ..Command::default() });
     let mut last = String::new();
     for _ in 0..4 {
         let done = player.step(&destroy).await;

@@ -230,13 +230,13 @@ fn actions(plan: &Plan) -> Value {
     Value::Object(std::mem::take(plan))
 }
 
-/// An error, the same plan, or one that does nothing more and asks for a consent to what it could not see.
+/// An error, the same plan, or one that does nothing more and asks for an approval to what it could not see.
 fn no_more(whole: &Plan, less: &Plan) -> Result<&'static str, String> {
     if actions(whole) == actions(less) {
         return Ok("the same plan");
     }
     let asks = less.missing_approvals(&[]);
-    let blind = asks.iter().any(|consent| consent.address.as_str() == "others.unseen");
+    let blind = asks.iter().any(|approval| approval.address.as_str() == "others.unseen");
     let ours = |plan: &Plan| {
         let ours = plan.changes.iter().filter(|change| !change.foreign);
         ours.map(|change| format!("{:?} {:?}", change.action, change.identity)).collect::<Vec<_>>()

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
 use super::oracle::{Look, Thing};
 use super::script::{
-    Adopt, Command, Consents, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity, Within,
+    Adopt, Approvals, Command, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity, Within,
 };
 
 /// What came of a step.
@@ -200,11 +200,11 @@ impl Player {
         self.command(Mode::Apply, StopRequest::Start, &Command { target, ..command.clone() }).await
     }
 
-    async fn command(&mut self, mode: Mode, halting: StopRequest, command: &Command) -> Done {
+    async fn command(&mut self, mode: Mode, stop_request: StopRequest, command: &Command) -> Done {
         let Some(mut stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
         let Command { target, exclude, replace, meanwhile, .. } = command;
         let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
-        let flags = Flags { selection, replace: replace.clone(), halting, ..Flags::default() };
+        let flags = Flags { selection, replace: replace.clone(), stop_request, ..Flags::default() };
         let done = match self.bench.plan_with(&stack, mode, &flags).await {
             Err(why) => Done::refused(why),
             Ok(plan) => {
@@ -249,13 +249,13 @@ impl Player {
 
     /// Applies a plan as far as it is agreed to.
     async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> Done {
-        let Command { consent, kill, process, within, beside, .. } = command;
+        let Command { approval, kill, process, within, beside, .. } = command;
         let process = process + self.process;
         let missing = plan.missing_approvals(&[]);
-        let given: Vec<Approval> = match consent {
-            Consents::Nothing => Vec::new(),
-            Consents::All => missing,
-            Consents::Ours => missing.into_iter().filter(|consent| is_of_ours(&plan, consent)).collect(),
+        let given: Vec<Approval> = match approval {
+            Approvals::Nothing => Vec::new(),
+            Approvals::All => missing,
+            Approvals::Ours => missing.into_iter().filter(|approval| is_of_ours(&plan, approval)).collect(),
         };
         let left = plan.missing_approvals(&given);
         if !left.is_empty() {
@@ -418,8 +418,8 @@ impl Player {
             Ok(world) => world,
             Err(why) => return Done::refused(why),
         };
-        let consents = plan.missing_approvals(&[]);
-        let agreed = Agreed { changes: true, approvals: &consents };
+        let approvals = plan.missing_approvals(&[]);
+        let agreed = Agreed { changes: true, approvals: &approvals };
         let address = model::address::Address::new(section.as_str());
         let against = adopt::against(&plan, &address, &world, agreed, stack.sources());
         if let Some(problem) = against.first() {
@@ -466,10 +466,10 @@ async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<Done> {
     done
 }
 
-/// Whether a consent is about nothing of others.
-fn is_of_ours(plan: &Plan, consent: &Approval) -> bool {
+/// Whether an approval is about nothing of others.
+fn is_of_ours(plan: &Plan, approval: &Approval) -> bool {
     let meant = plan.changes.iter().filter(|change| {
-        change.address == consent.address || change.address.section() == consent.address.as_str()
+        change.address == approval.address || change.address.section() == approval.address.as_str()
     });
     meant
         .filter(|change| change.action != Action::Keep)

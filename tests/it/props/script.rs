@@ -69,7 +69,7 @@ pub struct Command {
     pub replace: Vec<String>,
     /// What is agreed to.
     #[serde(default)]
-    pub consent: Consents,
+    pub approval: Approvals,
     /// When the program dies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
@@ -105,7 +105,7 @@ impl Command {
 /// What `--allow` gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Consents {
+pub enum Approvals {
     Nothing,
     /// All that is the stack's own.
     Ours,

@@ -116,7 +116,7 @@ fn validate_says_that_it_is_valid() {
 }
 
 #[test]
-fn without_a_terminal_consent_is_refused_at_once() {
+fn without_a_terminal_approval_is_refused_at_once() {
     let dir = empty();
     let Ran { code, data, talk } = run(dir.path(), &format!("--stack {STACK} --sandbox=box apply"));
     assert_eq!(code, 3, "{talk}");

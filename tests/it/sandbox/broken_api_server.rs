@@ -225,7 +225,7 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
     assert!(!status.out.contains("absent"), "{}{}", status.out, status.err);
     assert_eq!(served.sandbox.clusters().len(), 1);
     assert_eq!((uid(OURS), uid(THEIRS)), before);
-    // With the way open it is as ever: what others have needs consent of its own.
+    // With the way open it is as ever: what others have needs approval of its own.
     front.is(Way::Open);
     user.run(&["destroy", "--auto-approve"]).expect(3).says("delete:others.default");
     user.run(&["destroy", "--auto-approve", "--allow", "delete:others.default"]).expect(0);
@@ -233,7 +233,7 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
 }
 
 #[test]
-fn a_cluster_that_nobody_can_reach_goes_with_a_consent_that_says_so() {
+fn a_cluster_that_nobody_can_reach_goes_with_an_approval_that_says_so() {
     let (served, front, user) = applied();
     front.is(Way::Cut);
     for words in [

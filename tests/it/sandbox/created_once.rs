@@ -15,7 +15,7 @@ use crate::props::bench::{Bench, Moment, Stack, Turn};
 use crate::props::cases::check;
 use crate::props::oracle::Look;
 use crate::props::player::{Player, paused};
-use crate::props::script::{Command, Consents, Edit, Kill, Others, Scale, Step};
+use crate::props::script::{Approvals, Command, Edit, Kill, Others, Scale, Step};
 use crate::served::{Served, User};
 
 /// A thing that is made once.
@@ -242,7 +242,7 @@ fn is_made_once(Case(events): &Case) -> Result<(), String> {
         let mut made = std::collections::BTreeSet::new();
         let mut texts = std::collections::BTreeSet::new();
         let others = |method: &str, path: &str| Step::Others(Others::request(method, path, &Value::Null));
-        let quiet = Command { consent: Consents::Nothing, ..Command::default() };
+        let quiet = Command { approval: Approvals::Nothing, ..Command::default() };
         for event in [Event::Apply].iter().chain(events) {
             match event {
                 Event::Key => key += 1,

@@ -61,7 +61,7 @@ fn groups_numbers_and_jobs_live_on_the_sandbox() {
     user.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.d"]).expect(0).says("1 added");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("has no effect");
 
-    // A changed job runs anew, with consent.
+    // A changed job runs anew, with approval.
     user.edit("train.py", "train2.py");
     user.run(&["apply", "--auto-approve"]).expect(3).says("--allow replace:dask_job.train");
     user.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.train"]).expect(0).says("1 replaced");

@@ -203,8 +203,8 @@ enum Ending {
     Unnoticed,
     /// Something failed, and the second run mended it.
     Mended,
-    /// As before, and the second run asked for a consent.
-    MendedWithConsent,
+    /// As before, and the second run asked for an approval.
+    MendedWithApproval,
     /// The program died, and the second run ended what it had begun.
     Resumed,
 }
@@ -266,7 +266,7 @@ impl Scenario {
         if case.dies() && undisturbed.is_some() {
             return Err("the request was never made, and the program did not die".into());
         }
-        let (again, consents) = self.again(&bench, plan).await?;
+        let (again, approvals) = self.again(&bench, plan).await?;
         if undisturbed == Some(true) && again && case.fault != Fault::Late {
             return Err("all was done, and the next plan was not empty".into());
         }
@@ -282,14 +282,14 @@ impl Scenario {
         }
         Ok(match undisturbed {
             Some(true) if !again => Ending::Unnoticed,
-            None if !consents => Ending::Resumed,
-            _ if consents => Ending::MendedWithConsent,
+            None if !approvals => Ending::Resumed,
+            _ if approvals => Ending::MendedWithApproval,
             _ => Ending::Mended,
         })
     }
 
     /// Plans and applies without any fault: whether there was anything to do, and whether that took a
-    /// consent that the first run did not need.
+    /// approval that the first run did not need.
     async fn again(&self, bench: &Bench, first: &Plan) -> Result<(bool, bool), String> {
         let Self { stack, mode, .. } = self;
         let plan = bench.plan(stack, *mode).await.map_err(|why| format!("no second plan: {why}"))?;
@@ -341,7 +341,7 @@ impl Scenario {
     }
 }
 
-/// With all consents that it needs.
+/// With all approvals that it needs.
 fn agreed(mut plan: Plan) -> Plan {
     plan.approved = plan.missing_approvals(&[]);
     plan

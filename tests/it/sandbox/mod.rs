@@ -3,7 +3,7 @@
 
 mod autopilot;
 mod broken_api_server;
-mod capacity_ladder;
+mod capacity_fallback;
 mod capacity_waits;
 mod commands;
 mod comparison;

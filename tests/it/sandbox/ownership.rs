@@ -63,7 +63,7 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
 
     ann.write(first(""));
     ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:dask_operator");
-    assert_eq!(served.code(DEPLOYMENT), 200, "nothing goes without consent");
+    assert_eq!(served.code(DEPLOYMENT), 200, "nothing goes without approval");
     ann.run(&["apply", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
         assert_eq!(served.code(path), 404, "{path} went with the last stack");
@@ -97,7 +97,7 @@ fn of_two_that_leave_at_once_the_second_deletes() {
 }
 
 #[test]
-fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
+fn what_left_the_file_goes_with_approval_and_things_of_others_are_named() {
     let served = Served::fast();
     let ann = User::at(&served, first("\n[namespace.team]\n"));
     ann.run(&["apply", "--auto-approve"]).expect(0);
@@ -130,7 +130,7 @@ fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
     ann.run(&["apply", "--auto-approve", "--allow", "delete:namespace.team"])
         .expect(3)
         .says("it would be deleted with its namespace");
-    assert_eq!(served.code(&inside), 200, "what others made stays without consent");
+    assert_eq!(served.code(&inside), 200, "what others made stays without approval");
     let allow = ["--allow", "delete:namespace.team", "--allow", "delete:others.team"];
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
     assert_eq!((served.code(&inside), served.code(&beside)), (404, 200));
@@ -265,7 +265,7 @@ fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along
         .expect(3)
         .says("delete:others.default/Queue/theirs")
         .says("it would be deleted with the definition of its kind");
-    assert_eq!(served.code(&format!("{path}/theirs")), 200, "what others made stays without consent");
+    assert_eq!(served.code(&format!("{path}/theirs")), 200, "what others made stays without approval");
     let allow = [&allow[..], &["--allow", "delete:others.default"]].concat();
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
     assert_eq!(served.code(path), 404);
@@ -351,7 +351,7 @@ fn a_dask_cluster_goes_to_another_stack_and_is_destroyed_there() {
     alpha.run(&["destroy", "--auto-approve"]).expect(0);
     assert_eq!(served.get(CLUSTER)["metadata"]["uid"], uid);
 
-    // Its file is lost: another stack takes it with consent.
+    // Its file is lost: another stack takes it with approval.
     let gamma = User::at(&served, guest("gamma", &theirs));
     gamma.run(&["adopt", "dask_cluster.d", "--auto-approve"]).expect(3).says("--allow take:dask_cluster.d");
     gamma.run(&["adopt", "dask_cluster.d", "--auto-approve", "--allow", "take:dask_cluster.d"]).expect(0);
@@ -363,7 +363,7 @@ fn a_dask_cluster_goes_to_another_stack_and_is_destroyed_there() {
     assert_eq!(served.code(CLUSTER), 404);
 }
 
-/// Others clear managedFields: the object is named, and goes with consent only.
+/// Others clear managedFields: the object is named, and goes with approval only.
 #[test]
 fn an_object_without_its_field_manager_is_named_by_destroy() {
     let served = Served::fast();

@@ -188,7 +188,7 @@ fn a_stop_that_is_killed_goes_on() {
 }
 
 #[test]
-fn pods_of_others_are_lost_with_consent_only() {
+fn pods_of_others_are_lost_with_approval_only() {
     let lab = Lab::started();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "theirs", "namespace": "default" },

@@ -118,7 +118,7 @@ async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Re
     agreed_to(api, pid, plan, job, interrupt).await
 }
 
-/// The same from the consent on.
+/// The same from the approval on.
 async fn agreed_to(
     api: Arc<dyn LiveApi>,
     pid: u32,
