@@ -1,5 +1,5 @@
-//! The ways of a change, one after the other: what has no machines is taken back, and the next way is tried. All requests are
-//! those of the plan; what is decided here is only how many of its ways are gone.
+//! The capacity options of a change, one after the other: what has no machines is taken back, and the next option is
+//! tried. All requests are those of the plan; what is decided here is only how many of its options are gone.
 
 use crate::failure::failed;
 use crate::program::ChangeRun;
@@ -10,35 +10,35 @@ use model::resource::{Fallback, Step};
 
 impl ChangeRun<'_> {
     /// Tries the next capacity option for as long as a step fails for lack of machines.
-    pub(crate) async fn try_fallbacks(&mut self, climb: &Fallback, first: Outcome) -> Result<(), Outcome> {
+    pub(crate) async fn try_fallbacks(&mut self, fallback: &Fallback, first: Outcome) -> Result<(), Outcome> {
         let thing = &self.change.identity;
-        let (mut way, mut outcome) = (climb.first.as_str(), first);
+        let (mut option, mut outcome) = (fallback.first.as_str(), first);
         let mut tried: Vec<Tried> = Vec::new();
-        for rung in &climb.then {
+        for attempt in &fallback.then {
             let Some(why) = self.take_capacity_failure(&outcome) else {
                 return Err(with_tried(&tried, outcome));
             };
             let address = &self.change.address;
-            let message = format!("{address}: no machines by {way}: {why}; trying {}", rung.option);
+            let message = format!("{address}: no machines by {option}: {why}; trying {}", attempt.option);
             self.report(Event::Warning { message });
-            tried.push(Tried { option: way.to_owned(), why });
-            way = &rung.option;
-            match self.run_steps(&rung.steps).await {
+            tried.push(Tried { option: option.to_owned(), why });
+            option = &attempt.option;
+            match self.run_steps(&attempt.steps).await {
                 Ok(()) => {
-                    self.shared.writer.note_purchase(thing, way, tried).await;
+                    self.shared.writer.note_capacity_used(thing, option, tried).await;
                     return Ok(());
                 }
                 Err(next) => outcome = next,
             }
         }
         let Some(why) = self.take_capacity_failure(&outcome) else { return Err(with_tried(&tried, outcome)) };
-        tried.push(Tried { option: way.to_owned(), why });
-        if let Err(outcome) = self.run_steps(&climb.cleanup).await {
+        tried.push(Tried { option: option.to_owned(), why });
+        if let Err(outcome) = self.run_steps(&fallback.cleanup).await {
             return Err(with_tried(&tried, outcome));
         }
-        let ways: Vec<String> =
-            tried.iter().map(|Tried { option: way, why }| format!("{way}: {why}")).collect();
-        let message = format!("{thing} has no machines by any way of `capacity`\n{}", ways.join("\n"));
+        let options: Vec<String> =
+            tried.iter().map(|Tried { option, why }| format!("{option}: {why}")).collect();
+        let message = format!("{thing} has no machines by any way of `capacity`\n{}", options.join("\n"));
         let help = "nothing of it is left; apply again later, or add a zone or a way to `capacity`: \"flex-start\" and \"queued\" \
                     wait for machines";
         Err(failed(Code::OperationFailed, message, Some(help)))

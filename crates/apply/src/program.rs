@@ -136,7 +136,7 @@ impl<'a> ChangeRun<'a> {
             let result = self.step_unless_stopped(step, &mut pass).await;
             if let Err(outcome) = result {
                 let outcome = match &change.fallback {
-                    Some(climb) => match self.try_fallbacks(climb, outcome).await {
+                    Some(fallback) => match self.try_fallbacks(fallback, outcome).await {
                         Ok(()) => return ChangeEnd { outcome: Outcome::Done, pass },
                         Err(outcome) => outcome,
                     },

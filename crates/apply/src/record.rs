@@ -62,7 +62,7 @@ pub struct RecordWriter<'a> {
     /// Things that are created once, and whose request is under way or was lost.
     creating: Mutex<BTreeSet<Identity>>,
     /// Things that did not get their machines by their first way in this apply.
-    bought: Mutex<Vec<CapacityUsed>>,
+    capacity_used: Mutex<Vec<CapacityUsed>>,
     /// Further ConfigMaps that hold the record now.
     parts: Mutex<Vec<ObjectId>>,
     /// Keeps other applies of the stack away.
@@ -143,7 +143,7 @@ impl<'a> RecordWriter<'a> {
             intent: OnceCell::new(),
             passed: Mutex::default(),
             creating: Mutex::default(),
-            bought: Mutex::default(),
+            capacity_used: Mutex::default(),
             parts: Mutex::default(),
             planned_under_lock: lock.as_ref().is_none_or(|lock| lock.is_held()),
             lock,
@@ -170,7 +170,7 @@ impl<'a> RecordWriter<'a> {
                 return Err(broken(IntentFailure::Stale));
             }
             let mut record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
-            self.add_purchases(&mut record, old.as_ref(), None).await;
+            self.add_capacity_used(&mut record, old.as_ref(), None).await;
             self.write(&record, Patience::Writing).await.map_err(|why| match why {
                 RecordWriteError::LockLost(who) => unlocked(LockError::HeldByOther(who)),
                 RecordWriteError::Failed(error) => unlocked(LockError::Failed(error.with_remedy())),
@@ -236,20 +236,26 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Notes the capacity option that a thing got its machines by, and those tried before; it is written with the outcome.
-    pub async fn note_purchase(&self, thing: &Identity, way: &str, tried: Vec<Tried>) {
-        let bought = CapacityUsed { identity: thing.clone(), option: way.to_owned(), tried };
-        self.bought.lock().await.push(bought);
+    pub async fn note_capacity_used(&self, thing: &Identity, option: &str, tried: Vec<Tried>) {
+        let used = CapacityUsed { identity: thing.clone(), option: option.to_owned(), tried };
+        self.capacity_used.lock().await.push(used);
     }
 
     /// Adds the capacity options of this apply to the record, and those of before that still hold.
-    async fn add_purchases(&self, record: &mut Record, old: Option<&Record>, outcomes: Option<&Outcomes>) {
-        let new = self.bought.lock().await.clone();
-        for bought in &new {
-            let ways = self.plan.capacity_options.iter().find(|ladder| ladder.identity == bought.identity);
-            let way = ways.and_then(|ladder| ladder.options.iter().find(|way| way.name() == bought.option));
-            let entry = record.inventory.iter_mut().find(|entry| entry.identity == bought.identity);
-            if let (Some(way), Some(entry)) = (way, entry) {
-                entry.set = way.body.clone();
+    async fn add_capacity_used(
+        &self,
+        record: &mut Record,
+        old: Option<&Record>,
+        outcomes: Option<&Outcomes>,
+    ) {
+        let new = self.capacity_used.lock().await.clone();
+        for used in &new {
+            let offered = self.plan.capacity_options.iter().find(|offered| offered.identity == used.identity);
+            let option = offered
+                .and_then(|offered| offered.options.iter().find(|option| option.name() == used.option));
+            let entry = record.inventory.iter_mut().find(|entry| entry.identity == used.identity);
+            if let (Some(option), Some(entry)) = (option, entry) {
+                entry.set = option.body.clone();
             }
         }
         let is_recreated = |thing: &Identity| {
@@ -259,11 +265,11 @@ impl<'a> RecordWriter<'a> {
                 outcomes.is_some_and(|outcomes| progress(outcomes, place) == Progress::Done)
             })
         };
-        let holds = |bought: &&CapacityUsed| {
-            let is_there = record.inventory.iter().any(|entry| entry.identity == bought.identity);
+        let holds = |used: &&CapacityUsed| {
+            let is_there = record.inventory.iter().any(|entry| entry.identity == used.identity);
             is_there
-                && !is_recreated(&bought.identity)
-                && !new.iter().any(|other| other.identity == bought.identity)
+                && !is_recreated(&used.identity)
+                && !new.iter().any(|other| other.identity == used.identity)
         };
         let old = old.map(|record| record.capacity_used.as_slice()).unwrap_or_default();
         record.capacity_used = old.iter().filter(holds).chain(&new).cloned().collect();
@@ -274,7 +280,7 @@ impl<'a> RecordWriter<'a> {
         let begun = self.creating.lock().await.clone();
         let mut record = self.record(old.as_ref(), Phase::Intent { passes });
         record.begun.extend(begun);
-        self.add_purchases(&mut record, old.as_ref(), None).await;
+        self.add_capacity_used(&mut record, old.as_ref(), None).await;
         let written = self.write(&record, Patience::Reading).await;
         written.map_err(|why| RecordError::from(why).to_string())
     }
@@ -301,7 +307,7 @@ impl<'a> RecordWriter<'a> {
         };
         let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, passes });
         record.begun.extend(self.creating.lock().await.clone());
-        self.add_purchases(&mut record, old.as_ref(), Some(outcomes)).await;
+        self.add_capacity_used(&mut record, old.as_ref(), Some(outcomes)).await;
         if record.inventory.is_empty() && record.passes.is_empty() && record.stopped.is_empty() {
             self.remove().await
         } else {
@@ -395,7 +401,7 @@ impl<'a> RecordWriter<'a> {
         begun
     }
 
-    /// Returns what exists after the apply. A thing that the plan read and that is neither live nor wanted was not deleted by
+    /// Returns what exists after the apply. A thing that the plan read and that is neither live nor desired was not deleted by
     /// this apply. What the plan did not read may be live.
     fn remaining(
         &self,
@@ -607,18 +613,18 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
             (Action::Keep, _) => (Progress::Done, true),
             (_, progress) => (progress, progress == Progress::Done),
         };
-        let wanted = match pods.get(&place) {
+        let new = match pods.get(&place) {
             Some(pod) => Some(pod.clone()),
             None if matches!(identity, Identity::Check(_)) => continue,
             None => desired.get(identity).map(|resource| {
                 let old = before.iter().find(|entry| entry.identity == *identity);
-                let halted = plan.stop_state.stopped.contains_key(identity) && !action.makes();
-                let set = old.filter(|_| halted).and_then(|old| stopped_fields(resource, &old.set));
+                let is_stopped = plan.stop_state.stopped.contains_key(identity) && !action.makes();
+                let set = old.filter(|_| is_stopped).and_then(|old| stopped_fields(resource, &old.set));
                 let entry = entry(resource);
                 Entry { ready: Some(ready), set: set.unwrap_or(entry.set), ..entry }
             }),
         };
-        update_entries(&mut entries, change, progress, wanted);
+        update_entries(&mut entries, change, progress, new);
     }
     for (address, object) in plan.partial.iter().flat_map(|partial| &partial.unrecorded) {
         let identity = Identity::Object(object.clone());
@@ -628,12 +634,12 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
     entries.into_values().collect()
 }
 
-/// Updates the entries by the progress of a change; `wanted` is the thing that it creates, or the pod that it runs.
+/// Updates the entries by the progress of a change; `new` is the thing that it creates, or the pod that it runs.
 fn update_entries(
     entries: &mut BTreeMap<Identity, Entry>,
     change: &Change,
     progress: Progress,
-    wanted: Option<Entry>,
+    new: Option<Entry>,
 ) {
     let Change { identity, action, .. } = change;
     match (action, progress) {
@@ -642,25 +648,25 @@ fn update_entries(
         }
         // The pod of a check goes with its run; it stays only where that was cut short.
         (Action::Run, Progress::Done | Progress::Untouched) => {
-            entries.retain(|_, entry| wanted.as_ref().is_none_or(|pod| pod.identity != entry.identity));
+            entries.retain(|_, entry| new.as_ref().is_none_or(|pod| pod.identity != entry.identity));
         }
         (Action::Run, Progress::Open) => {
-            entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
+            entries.extend(new.map(|pod| (pod.identity.clone(), pod)));
         }
         // It may be there still, and no record may have named it before: the last one may be lost.
         (Action::Delete | Action::Forget, Progress::Open | Progress::Untouched) if !change.foreign => {
             entries.entry(identity.clone()).or_insert_with(|| change_entry(change));
         }
         (_, Progress::Untouched) | (Action::Delete | Action::Forget, _) => {}
-        (Action::Keep, Progress::Done) if wanted.is_none() => {
+        (Action::Keep, Progress::Done) if new.is_none() => {
             // It stays for others, and is still what this stack has made.
             entries.entry(identity.clone()).or_insert_with(|| change_entry(change));
         }
         (_, Progress::Done) => {
-            entries.extend(wanted.map(|entry| (identity.clone(), entry)));
+            entries.extend(new.map(|entry| (identity.clone(), entry)));
         }
         (_, Progress::Open) => {
-            let Some(mut entry) = wanted else { return };
+            let Some(mut entry) = new else { return };
             if let Some(old) = entries.get(identity) {
                 entry.set = merged(&old.set, entry.set);
             }
@@ -674,8 +680,8 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
     let desired = by_identity(&plan.desired);
     let pods = runs.filter_map(|(place, change)| {
-        let wanted = desired.get(&change.identity)?;
-        let pod = Some(kinds::kubernetes::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
+        let resource = desired.get(&change.identity)?;
+        let pod = Some(kinds::kubernetes::check::pod(&resource.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::kubernetes::check::address_of(&change.address, &pod);
         Some((place, entry_without_fields(&address, &Identity::Object(pod), KindId::Object)))
     });
@@ -712,7 +718,7 @@ fn stopped_fields(resource: &Resource, set: &Value) -> Option<Value> {
 
 /// The hosts on which something of the stack is to be, and those on which something may be left.
 fn hosts(plan: &Plan, left: Option<&Record>) -> Vec<Host> {
-    let names: BTreeSet<&str> = plan.desired.iter().flat_map(|wanted| host_names(&wanted.body)).collect();
+    let names: BTreeSet<&str> = plan.desired.iter().flat_map(|resource| host_names(&resource.body)).collect();
     let used = plan.target.hosts.iter().filter(|host| names.contains(host.name.as_str()));
     let mut hosts: Vec<Host> = used.cloned().collect();
     for host in left.iter().flat_map(|record| &record.hosts) {
@@ -753,9 +759,9 @@ fn merged(old: &Value, new: Value) -> Value {
 /// Returns things created once that a plan leaves out: where the record is lost, the next one does not know of them.
 fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     let left_out =
-        move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
-    let once = plan.desired.iter().filter(|wanted| matches!(wanted.life, Life::Once { .. }));
-    once.filter(left_out).map(|wanted| wanted.identity.clone())
+        move |resource: &&Resource| !plan.changes.iter().any(|change| change.identity == resource.identity);
+    let once = plan.desired.iter().filter(|resource| matches!(resource.life, Life::Once { .. }));
+    once.filter(left_out).map(|resource| resource.identity.clone())
 }
 
 /// Returns passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
@@ -764,7 +770,7 @@ fn remaining_passes(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(us
     let is_recreated = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let mut passes = if is_recreated { Passes::new() } else { old };
     let desired = by_identity(&plan.desired);
-    let is_check = |wanted: &&Resource| matches!(wanted.identity, Identity::Check(_));
+    let is_check = |resource: &&Resource| matches!(resource.identity, Identity::Check(_));
     let checks: Vec<&Resource> = plan.desired.iter().filter(is_check).collect();
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
@@ -775,12 +781,12 @@ fn remaining_passes(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(us
                 passes.remove(identity);
             }
             (Action::Keep, _) if change.fingerprint.is_some() => {
-                let wanted = desired.get(identity).copied();
-                let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
-                if let Some(wanted) = once {
+                let resource = desired.get(identity).copied();
+                let once = resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
+                if let Some(resource) = once {
                     passes
                         .entry(identity.clone())
-                        .or_insert_with(|| kinds::kubernetes::once_digest::digest(wanted));
+                        .or_insert_with(|| kinds::kubernetes::once_digest::digest(resource));
                 }
             }
             _ => {}

@@ -165,7 +165,7 @@ async fn a_record_goes_although_its_lock_could_not_be_renewed_while_the_last_cha
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_of_a_cluster_that_is_made_anew_goes_with_it() {
+async fn the_lock_of_a_cluster_that_is_recreated_goes_with_it() {
     let identity = Identity::Cluster(cluster());
     let path = format!("/v1/{}", cluster().path());
     let parent = path.rsplit_once('/').unwrap().0.to_owned();
