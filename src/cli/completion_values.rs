@@ -42,7 +42,7 @@ pub fn addresses() -> ArgValueCompleter {
 }
 
 /// Offers what `--allow` takes.
-pub fn consents() -> ArgValueCompleter {
+pub fn approvals() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         ApprovalVerb::ALL.iter().flat_map(|verb| sections(typed, &format!("{}:", verb.as_str()))).collect()
     })

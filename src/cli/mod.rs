@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod access;
+mod approval;
 mod commands;
 mod completion_values;
-mod consent;
 mod exit;
 mod first_hour;
 mod gcloud;

@@ -43,7 +43,7 @@ pub struct Session {
 /// The request for a plan.
 pub struct PlanRequest<'a> {
     pub mode: Mode,
-    /// Consents given, as they were typed.
+    /// Approvals given, as they were typed.
     pub allowed: &'a [Approval],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
@@ -58,7 +58,7 @@ pub struct PlanRequest<'a> {
     /// Maximum seconds to wait for an idle scheduler before its Dask workers are removed.
     pub when_idle: Option<u32>,
     /// The request to stop or to start.
-    pub halting: StopRequest,
+    pub stop_request: StopRequest,
 }
 
 impl PlanRequest<'_> {
@@ -73,7 +73,7 @@ impl PlanRequest<'_> {
             parallelism: 1,
             retarget: false,
             when_idle: None,
-            halting: StopRequest::Leave,
+            stop_request: StopRequest::Leave,
         }
     }
 }
@@ -339,7 +339,7 @@ impl Session {
             parallelism: _,
             retarget,
             when_idle,
-            halting,
+            stop_request,
         } = request;
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
@@ -358,7 +358,7 @@ impl Session {
             when_idle: *when_idle,
             ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
-        inputs.stop_state.request = halting.clone();
+        inputs.stop_state.request = stop_request.clone();
         make(inputs).map_err(fail)
     }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::human::plan_text::consent_text;
+use super::human::plan_text::approval_text;
 use model::address::{FieldPath, Segment};
 use model::resource::{ByIdentity, DurationEstimate, Effect, FieldChange, Identity, KindId, by_identity};
 use model::secrets::masked;
@@ -192,13 +192,13 @@ const PROVIDER: &str = "dask-infra";
 
 /// The document of a plan.
 pub fn document(plan: &Plan) -> Document {
-    let resources = plan.desired.iter().map(|wanted| Planned {
-        address: wanted.address.to_string(),
+    let resources = plan.desired.iter().map(|resource| Planned {
+        address: resource.address.to_string(),
         mode: "managed",
-        kind: kind_of(&wanted.identity, wanted.kind),
-        name: name_of(wanted.address.as_str()),
+        kind: kind_of(&resource.identity, resource.kind),
+        name: name_of(resource.address.as_str()),
         provider_name: PROVIDER,
-        values: masked(&wanted.body),
+        values: masked(&resource.body),
     });
     let resources = match plan.mode {
         Mode::Apply => resources.collect(),
@@ -251,8 +251,8 @@ fn extra(plan: &Plan) -> PlanExtra {
         hourly_minimum: plan.cost().map(|cost| cost.least),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
         unpriced: plan.unpriced(),
-        consents_needed: plan.missing_approvals(&[]).iter().map(consent_text).collect(),
-        consents_given: plan.approved.iter().map(consent_text).collect(),
+        consents_needed: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
+        consents_given: plan.approved.iter().map(approval_text).collect(),
         notes: plan.notes.iter().map(note).collect(),
     }
 }
@@ -260,7 +260,7 @@ fn extra(plan: &Plan) -> PlanExtra {
 type Desired<'a> = ByIdentity<'a>;
 
 fn planned(desired: &Desired<'_>, change: &Change) -> ResourceChange {
-    let body = desired.get(&change.identity).map(|wanted| &wanted.body);
+    let body = desired.get(&change.identity).map(|resource| &resource.body);
     let body = body.map(masked).unwrap_or_default();
     let before = || as_it_was(&body, &change.fields);
     let (actions, before, after) = match change.action {
@@ -291,7 +291,7 @@ fn planned(desired: &Desired<'_>, change: &Change) -> ResourceChange {
 fn drift(desired: &Desired<'_>, change: &Change) -> ResourceChange {
     let fields: Vec<FieldChange> =
         change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
-    let body = desired.get(&change.identity).map(|wanted| &wanted.body);
+    let body = desired.get(&change.identity).map(|resource| &resource.body);
     let before = body.map(masked).unwrap_or_default();
     let after = as_it_was(&before, &fields);
     of_change(

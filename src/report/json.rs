@@ -9,7 +9,7 @@ use super::event::{
     Body, Changes, Drift, End, Ended, Field, Hook, Level, Line, Place, PlannedChange, Position, Range, Thing,
     Told, UI_VERSION,
 };
-use super::human::plan_text::{consent_text, counts_text};
+use super::human::plan_text::{approval_text, counts_text};
 use super::{Reporter, Screen, View, brief, words};
 use apply::{AbortCause, Event, Outcome, Summary};
 use model::address::Address;
@@ -300,7 +300,7 @@ fn plan_summary(plan: &Plan) -> Body {
         hourly_minimum: plan.cost().map(|cost| cost.least),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
         unpriced: plan.unpriced(),
-        consents: plan.missing_approvals(&[]).iter().map(consent_text).collect(),
+        consents: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
         outcomes: Vec::new(),
         elapsed_seconds: None,
         interrupted: None,

@@ -25,7 +25,7 @@ kubeletConfig = { cpuManagerPolicy = \"static\" }
 ```
 
 *Change* is what changing the field does: *in place*; *rolls nodes*: GKE recreates the pool's nodes; *replaces*: the pool, \
-or the cluster, is deleted and created again, which needs consent; *unknown*: GKE accepts the change and \
+or the cluster, is deleted and created again, which needs approval; *unknown*: GKE accepts the change and \
 nobody has \
 documented what it does to nodes. Fields that GKE alone sets are answers.
 

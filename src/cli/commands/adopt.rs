@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cli::Exit;
-use crate::cli::commands::apply::{ChangeOptions, IfPlanChanged, run};
+use crate::cli::approval::{self, PlanApproval};
+use crate::cli::commands::apply::{ChangeArgs, IfPlanChanged, run};
 use crate::cli::commands::scale::replace_file;
-use crate::cli::consent::{self, PlanApproval};
 use crate::cli::session::{Link, PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::{Next, Reporter, View};
@@ -39,10 +39,10 @@ pub struct Args {
     with_changes: bool,
     /// Approve adopting it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`; that GKE may recreate the nodes of a
     /// pool with Pods: `update:ADDRESS`
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse)]
     allow: Vec<Approval>,
     #[command(flatten)]
-    change_options: ChangeOptions,
+    change_options: ChangeArgs,
 }
 
 /// Adopts one section.
@@ -86,7 +86,7 @@ fn adopt_section(
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
-        plan.approved.extend(implied_consents(&plan, &world));
+        plan.approved.extend(implied_approvals(&plan, &world));
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             link.close().await?;
@@ -107,7 +107,7 @@ fn adopt_section(
         let exit = run(
             plan,
             link,
-            args.change_options.run_options(if_changed, asked.given().clone()),
+            args.change_options.apply_request(if_changed, asked.given().clone()),
             reporter,
             again,
         )
@@ -148,18 +148,18 @@ fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// Returns the consents that naming an address implies: to adopt it, but not from a tool that manages it.
-fn implied_consents(plan: &Plan, world: &World) -> Vec<Approval> {
+/// Returns the approvals that naming an address implies: to adopt it, but not from a tool that manages it.
+fn implied_approvals(plan: &Plan, world: &World) -> Vec<Approval> {
     let free = |change: &&plan::Change| {
         change.adopted.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
     };
-    let takes = plan.changes.iter().filter(free);
-    takes.map(|change| Approval { verb: ApprovalVerb::Adopt, address: change.address.clone() }).collect()
+    let adopts = plan.changes.iter().filter(free);
+    adopts.map(|change| Approval { verb: ApprovalVerb::Adopt, address: change.address.clone() }).collect()
 }
 
 fn obtain_approval(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {
     let approval = if args.change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
-    consent::obtain(plan, &args.allow, approval, format).map(drop)
+    approval::obtain(plan, &args.allow, approval, format).map(drop)
 }
 
 /// Removes `manage = false` from the file. The stack must then be the one that was applied.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::Exit;
-use crate::cli::commands::plan::{PartOptions, PlanOptions, parallelism};
-use crate::cli::consent::{self, ApprovedBy, PlanApproval};
+use crate::cli::approval::{self, ApprovedBy, PlanApproval};
+use crate::cli::commands::plan::{PartOptions, PlanArgs, parallelism};
 use crate::cli::lock_holder;
 use crate::cli::plan_file;
 use crate::cli::preflight::{preflight, report_findings};
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["file", "when_idle"])]
     when_capacity: bool,
     #[command(flatten)]
-    options: PlanOptions,
+    options: PlanArgs,
 }
 
 /// Options of `destroy`.
@@ -77,7 +77,7 @@ pub struct DestroyArgs {
     #[arg(long)]
     force_unlock: bool,
     /// Approve deleting resources outside the stack that would be deleted along: `delete:ADDRESS`
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse)]
     allow: Vec<Approval>,
     #[command(flatten)]
     part: PartOptions,
@@ -91,7 +91,7 @@ pub struct DestroyArgs {
 
 /// Options of every command that changes one thing.
 #[derive(clap::Args, Debug)]
-pub struct ChangeOptions {
+pub struct ChangeArgs {
     /// Do not ask for `yes`; deleting and replacing still need --allow
     #[arg(long)]
     pub auto_approve: bool,
@@ -108,22 +108,22 @@ pub struct ChangeOptions {
 
 impl Args {
     /// Returns, for `--when-capacity`, the options of the plan, true if all is approved, and true if a lock is broken.
-    pub(crate) fn when_capacity_options(&self) -> Option<(&PlanOptions, bool, bool)> {
+    pub(crate) fn when_capacity_options(&self) -> Option<(&PlanArgs, bool, bool)> {
         let Self { file: _, auto_approve, force_unlock, when_capacity, options } = self;
         when_capacity.then_some((options, *auto_approve, *force_unlock))
     }
 }
 
-impl ChangeOptions {
+impl ChangeArgs {
     /// Returns the options of the plan of such a command.
-    pub fn plan_options(&self) -> PlanOptions {
-        PlanOptions::minimal(self.parallelism, self.json)
+    pub fn plan_options(&self) -> PlanArgs {
+        PlanArgs::minimal(self.parallelism, self.json)
     }
 
     /// Returns the options of the apply of such a command.
-    pub(crate) fn run_options(&self, if_changed: IfPlanChanged, given: Given) -> RunOptions {
+    pub(crate) fn apply_request(&self, if_changed: IfPlanChanged, given: Given) -> ApplyRequest {
         let Self { parallelism, force_unlock: force, .. } = *self;
-        RunOptions { parallelism, force, if_changed, given, capacity: ApplyOptions::CAPACITY }
+        ApplyRequest { parallelism, force, if_changed, given, capacity: ApplyOptions::CAPACITY }
     }
 }
 
@@ -142,11 +142,11 @@ pub fn apply(settings: &Settings, args: &Args) -> Exit {
 /// Deletes all that the stack owns.
 pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     let DestroyArgs { auto_approve, force_unlock, allow, part, parallelism, json } = args;
-    let options = PlanOptions {
+    let options = PlanArgs {
         allow: allow.clone(),
         part: part.clone(),
         skip_preflight: true,
-        ..PlanOptions::minimal(*parallelism, *json)
+        ..PlanArgs::minimal(*parallelism, *json)
     };
     apply_stack(settings, Mode::Destroy, &options, *auto_approve, *force_unlock)
 }
@@ -155,7 +155,7 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
 pub fn apply_stack(
     settings: &Settings,
     mode: Mode,
-    options: &PlanOptions,
+    options: &PlanArgs,
     auto_approve: bool,
     force: bool,
 ) -> Exit {
@@ -179,7 +179,7 @@ pub fn apply_stack(
 pub(crate) async fn apply_linked(
     (session, link): (Session, Link),
     mode: Mode,
-    options: &PlanOptions,
+    options: &PlanArgs,
     (approval, force): (PlanApproval, bool),
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
@@ -192,39 +192,39 @@ pub(crate) async fn apply_linked(
     let findings = preflight(&*link.api(), &plan, options.preflight(), options.parallelism).await;
     report_findings(findings, reporter, session.sources())?;
     let approved_by = match plan.is_empty() {
-        // A wait needs no consent.
+        // A wait needs no approval.
         true => ApprovedBy::Options,
-        // The plan knows the consents that were given by a unique ending.
-        false => consent::obtain(
+        // The plan knows the approvals that were given by a unique ending.
+        false => approval::obtain(
             &plan,
             &plan.approved,
             approval,
             Format::json(options.json || options.unattended),
         )?,
     };
-    let PlanOptions { parallelism, .. } = *options;
+    let PlanArgs { parallelism, .. } = *options;
     let given = session.given().clone();
     // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
     drop(session);
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
     let if_changed = IfPlanChanged::after(approved_by, "plan and apply again");
     let capacity = options.capacity();
-    let run_options = RunOptions { parallelism, force, if_changed, given: given.clone(), capacity };
-    run(plan, link, run_options, reporter, again).await
+    let apply_request = ApplyRequest { parallelism, force, if_changed, given: given.clone(), capacity };
+    run(plan, link, apply_request, reporter, again).await
 }
 
 /// A saved plan is planned again under the lock: it is applied only when nothing that it relies on has moved.
 async fn apply_saved(
     settings: &Settings,
     file: &Path,
-    options: &PlanOptions,
+    options: &PlanArgs,
     force: bool,
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
     let plan = plan_file::load(file)?;
     check_same_stack(settings, file, &plan)?;
     let link = Link::for_plan(settings, &plan)?;
-    let PlanOptions { parallelism, .. } = *options;
+    let PlanArgs { parallelism, .. } = *options;
     let (name, again) = (file.display().to_string(), plan_again_help(settings, file));
     let given = read_env_secrets(&plan.desired, settings);
     if plan.has_nothing_to_do() {
@@ -240,12 +240,12 @@ async fn apply_saved(
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
     let findings = preflight(&*link.api(), &plan, options.preflight(), parallelism).await;
     report_findings(findings, reporter, &Sources::default())?;
-    consent::obtain(&plan, &options.allow, PlanApproval::Given, Format::json(options.json))?;
+    approval::obtain(&plan, &options.allow, PlanApproval::Given, Format::json(options.json))?;
     let if_changed = IfPlanChanged::Fail { plan: name, again };
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
-    let run_options =
-        RunOptions { parallelism, force, if_changed, given: given.clone(), capacity: options.capacity() };
-    run(plan, link, run_options, reporter, again).await
+    let apply_request =
+        ApplyRequest { parallelism, force, if_changed, given: given.clone(), capacity: options.capacity() };
+    run(plan, link, apply_request, reporter, again).await
 }
 
 /// Returns the command that creates a saved plan again. A plan needs no stack file, so there may be none where it is applied.
@@ -320,7 +320,7 @@ pub(crate) enum IfPlanChanged {
         /// The next step for the user.
         again: String,
     },
-    /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no consent that
+    /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no approval that
     /// was not given.
     Show,
 }
@@ -336,7 +336,7 @@ impl IfPlanChanged {
 }
 
 /// Options of the apply of an approved plan.
-pub(crate) struct RunOptions {
+pub(crate) struct ApplyRequest {
     /// Requests and changes at a time.
     pub parallelism: usize,
     /// True to break the lock of another process.
@@ -353,7 +353,7 @@ pub(crate) struct RunOptions {
 pub(crate) async fn run(
     plan: Plan,
     link: Link,
-    RunOptions { parallelism, force, if_changed, given, capacity }: RunOptions,
+    ApplyRequest { parallelism, force, if_changed, given, capacity }: ApplyRequest,
     reporter: &mut dyn Reporter,
     again: impl AsyncFnOnce(&Link, &Plan) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {

@@ -74,7 +74,7 @@ fn machines(hosts: &Hosts) -> Vec<Host> {
     stack.hosts()
 }
 
-fn strangers() -> Gvk {
+fn foreign_processes() -> Gvk {
     gvk(api::cluster().group.as_str(), "v1", "Stranger", "strangers")
 }
 
@@ -94,11 +94,11 @@ pub async fn read(
     let (place, target) = (Place::Hosts(hosts.clone()), target(&hosts));
     let link = Link::open(settings, &target, None)?;
     let api = link.api();
-    let kinds =
-        [api::environment(), api::cluster(), api::group(), api::job(), strangers()].map(|kind| (kind, None));
+    let kinds = [api::environment(), api::cluster(), api::group(), api::job(), foreign_processes()]
+        .map(|kind| (kind, None));
     let Survey { objects, .. } = look(&*api, &kinds, &target, parallelism).await?;
     let (others, objects): (Vec<_>, Vec<_>) =
-        objects.into_iter().partition(|(object, _)| object.gvk == strangers());
+        objects.into_iter().partition(|(object, _)| object.gvk == foreign_processes());
     let found = Found {
         place,
         endpoint: Endpoint::Auto,

@@ -7,7 +7,7 @@ use crate::cli::Exit;
 use crate::cli::preflight::{PreflightChoice, preflight};
 use crate::cli::session::{PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
-use crate::cli::{completion_values, consent, lock_holder, plan_file};
+use crate::cli::{approval, completion_values, lock_holder, plan_file};
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
 use apply::{ApplyOptions, lock};
@@ -32,10 +32,10 @@ pub const EXAMPLES: &str = "Examples:\n  \
 
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Clone, Debug)]
-pub struct PlanOptions {
+pub struct PlanArgs {
     /// Approve replacing, deleting, adopting, or a change of unknown effect: `replace:ADDRESS`, `delete:ADDRESS`,
     /// `take:ADDRESS`, `update:ADDRESS`
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse, add = completion_values::consents())]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse, add = completion_values::approvals())]
     pub allow: Vec<Approval>,
     /// Replace this, although nothing forces it
     #[arg(long, value_name = "ADDRESS", add = completion_values::addresses())]
@@ -128,7 +128,7 @@ pub fn seconds(text: &str) -> Result<u32, String> {
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
-    options: PlanOptions,
+    options: PlanArgs,
     /// Save the plan; `apply FILE` applies exactly this plan
     #[arg(long, value_name = "FILE", conflicts_with = "offline")]
     out: Option<PathBuf>,
@@ -194,7 +194,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
         };
         reporter.plan(&plan, &View { sources: Some(session.sources()), next });
         reporter.diagnostics(&findings, session.sources());
-        let refused = consent::adoption_refusals(&plan, session.sources());
+        let refused = approval::adoption_refusals(&plan, session.sources());
         if !refused.is_empty() {
             reporter.diagnostics(&refused, session.sources());
             return Ok(Exit::Refused);
@@ -254,7 +254,7 @@ async fn running_apply(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
     Some(Diagnostic::warning(Code::Locked, what).help("plan again when it has ended"))
 }
 
-impl PlanOptions {
+impl PlanArgs {
     /// Returns options that select nothing in particular.
     pub fn minimal(parallelism: usize, json: bool) -> Self {
         Self {
@@ -293,7 +293,7 @@ impl PlanOptions {
             parallelism,
             json: _,
         } = self;
-        let halting = match stop {
+        let stop_request = match stop {
             Some(stop) => StopRequest::Stop(stop.clone()),
             None if *start => StopRequest::Start,
             None => StopRequest::Leave,
@@ -310,7 +310,7 @@ impl PlanOptions {
             parallelism,
             retarget,
             when_idle,
-            halting,
+            stop_request,
         }
     }
 

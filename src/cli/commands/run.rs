@@ -1,10 +1,10 @@
 //! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
 
-use crate::cli::commands::apply::{ChangeOptions, apply_stack};
-use crate::cli::commands::plan::{PartOptions, PlanOptions};
+use crate::cli::commands::apply::{ChangeArgs, apply_stack};
+use crate::cli::commands::plan::{PartOptions, PlanArgs};
 use crate::cli::session::Session;
 use crate::cli::settings::{Failure, Format, Settings};
-use crate::cli::{Exit, consent};
+use crate::cli::{Exit, approval};
 use model::diag::{Code, Diagnostic};
 use plan::{Approval, Mode};
 
@@ -23,10 +23,10 @@ pub struct Args {
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// Approve replacing it: `replace:ADDRESS`
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse)]
     allow: Vec<Approval>,
     #[command(flatten)]
-    change_options: ChangeOptions,
+    change_options: ChangeArgs,
 }
 
 /// Runs a job or a check once more.
@@ -41,7 +41,7 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
     }
     let Args { address: _, allow, change_options } = args;
     let part = PartOptions::only(meant.clone());
-    let options = PlanOptions { allow: allow.clone(), replace: meant, part, ..change_options.plan_options() };
+    let options = PlanArgs { allow: allow.clone(), replace: meant, part, ..change_options.plan_options() };
     apply_stack(settings, Mode::Apply, &options, change_options.auto_approve, change_options.force_unlock)
 }
 

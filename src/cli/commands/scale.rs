@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli::Exit;
-use crate::cli::commands::apply::{ChangeOptions, IfPlanChanged, run};
+use crate::cli::approval::{self, PlanApproval};
+use crate::cli::commands::apply::{ChangeArgs, IfPlanChanged, run};
 use crate::cli::completion_values;
-use crate::cli::consent::{self, PlanApproval};
 use crate::cli::preflight::{PreflightChoice, preflight, report_findings};
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long)]
     skip_preflight: bool,
     #[command(flatten)]
-    change_options: ChangeOptions,
+    change_options: ChangeArgs,
 }
 
 /// Parses the number: more workers than that are no number that anybody means.
@@ -117,13 +117,13 @@ fn scale_thing(
             preflight(&*link.api(), &plan, args.preflight(), args.change_options.parallelism).await;
         report_findings(findings, reporter, asked.sources())?;
         let approval = if args.change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
-        let approved_by = consent::obtain(&plan, &plan.approved, approval, format)?;
+        let approved_by = approval::obtain(&plan, &plan.approved, approval, format)?;
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
         let if_changed = IfPlanChanged::after(approved_by, "scale again");
         let again =
             async |link: &Link, _: &Plan| asked.scale(link, &wish, args.change_options.parallelism).await;
-        run(plan, link, args.change_options.run_options(if_changed, asked.given().clone()), reporter, again)
+        run(plan, link, args.change_options.apply_request(if_changed, asked.given().clone()), reporter, again)
             .await
     })
 }

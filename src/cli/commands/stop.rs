@@ -1,11 +1,11 @@
 //! `stop` and `start`: what costs money goes and comes back, and the stack file stays as it is.
 
-use crate::cli::commands::apply::{ChangeOptions, apply_linked, apply_stack};
-use crate::cli::commands::plan::{PartOptions, PlanOptions, seconds};
-use crate::cli::consent::PlanApproval;
+use crate::cli::approval::PlanApproval;
+use crate::cli::commands::apply::{ChangeArgs, apply_linked, apply_stack};
+use crate::cli::commands::plan::{PartOptions, PlanArgs, seconds};
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
-use crate::cli::{Exit, completion_values, consent, lock_holder};
+use crate::cli::{Exit, approval, completion_values, lock_holder};
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::record::Stop;
@@ -40,7 +40,7 @@ pub struct StopArgs {
     #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
     addresses: Vec<String>,
     /// Approve deleting Pods outside the stack that would be deleted along: `delete:ADDRESS`
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse)]
     allow: Vec<Approval>,
     /// Before removing Dask workers, wait until their scheduler is idle
     #[arg(long)]
@@ -49,7 +49,7 @@ pub struct StopArgs {
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
     wait: u32,
     #[command(flatten)]
-    change_options: ChangeOptions,
+    change_options: ChangeArgs,
 }
 
 /// Options of `start`.
@@ -59,7 +59,7 @@ pub struct StartArgs {
     #[arg(value_name = "ADDRESS", add = completion_values::addresses())]
     addresses: Vec<String>,
     /// Approve replacing, deleting or adopting something that it needs
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse)]
     allow: Vec<Approval>,
     /// Maximum wait for capacity that is queued (default 10m; then exit code 7): `90s`, `30m`, `4h`, `3d`
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -68,14 +68,14 @@ pub struct StartArgs {
     #[arg(long)]
     skip_preflight: bool,
     #[command(flatten)]
-    change_options: ChangeOptions,
+    change_options: ChangeArgs,
 }
 
 /// Takes away what costs money.
 pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
     let StopArgs { addresses, allow, when_idle, wait, change_options } = args;
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap_or_default();
-    let options = PlanOptions {
+    let options = PlanArgs {
         allow: allow.clone(),
         part: PartOptions::only(addresses.clone()),
         stop: Some(Stop { by: lock_holder::current().who, since: now.to_string(), section: None }),
@@ -105,7 +105,7 @@ pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
                 return Ok(Exit::Done);
             }
             reporter.diagnostics(session.warnings(), session.sources());
-            let options = PlanOptions {
+            let options = PlanArgs {
                 allow: allow.clone(),
                 part: PartOptions::only(meant),
                 start: true,

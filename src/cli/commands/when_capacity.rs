@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::cli::Exit;
 use crate::cli::commands::apply::apply_stack;
-use crate::cli::commands::plan::PlanOptions;
+use crate::cli::commands::plan::PlanArgs;
 use crate::cli::commands::status::status_of;
 use crate::cli::session::{Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
@@ -32,7 +32,7 @@ enum NextStep {
 }
 
 /// Applies until nothing waits for capacity any more, or the time is over.
-pub fn apply(settings: &Settings, options: &PlanOptions, auto_approve: bool, force: bool) -> Exit {
+pub fn apply(settings: &Settings, options: &PlanArgs, auto_approve: bool, force: bool) -> Exit {
     let most = Duration::from_secs(options.wait.unwrap_or(DEFAULT_WAIT).into());
     let begun = Instant::now();
     let (mut options, mut approved, mut force) = (options.clone(), auto_approve, force);
@@ -76,7 +76,7 @@ pub fn apply(settings: &Settings, options: &PlanOptions, auto_approve: bool, for
 /// Polls until something left the queue, or it is time to apply again.
 async fn wait_for_capacity(
     settings: &Settings,
-    options: &PlanOptions,
+    options: &PlanArgs,
     left: Duration,
 ) -> Result<NextStep, Failure> {
     let stops = StopSignals::listen()?;

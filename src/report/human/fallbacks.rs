@@ -1,4 +1,4 @@
-//! The ways of a change, in a plan that shows every request.
+//! The capacity options of a change, in a plan that shows every request.
 
 use super::steps::steps;
 use super::style::{strip_controls, wrap};
@@ -14,9 +14,9 @@ pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: us
         steps(text, change, of, indent, width);
     };
     let mut before = first;
-    for rung in then {
-        heading(&format!("without machines by {before}: {}", rung.option), &rung.steps);
-        before = &rung.option;
+    for attempt in then {
+        heading(&format!("without machines by {before}: {}", attempt.option), &attempt.steps);
+        before = &attempt.option;
     }
     heading(&format!("without machines by {before}, the last way:"), last);
 }

@@ -50,9 +50,9 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     let sections = sections(plan);
     if !sections.is_empty() || !plan.reads.is_empty() {
         text.push('\n');
-        let wanted = by_identity(&plan.desired);
+        let desired = by_identity(&plan.desired);
         let page =
-            Page { plan, wanted, view, options, column: address_column(&sections, plan, options.width) };
+            Page { plan, desired, view, options, column: address_column(&sections, plan, options.width) };
         if options.detail == Detail::Summary {
             text.push_str(&type_lines(&sections, options.width));
         } else {
@@ -71,7 +71,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     }
     text.push('\n');
     text.push_str(&wrap("", &footer(plan, &sections), options.width));
-    text.push_str(&consents(plan, options));
+    text.push_str(&approvals(plan, options));
     text.push_str(&next_step(plan, view.next, options));
     text
 }
@@ -260,7 +260,7 @@ fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize 
 
 struct Page<'a> {
     plan: &'a Plan,
-    wanted: ByIdentity<'a>,
+    desired: ByIdentity<'a>,
     view: &'a View<'a>,
     options: &'a Options<'a>,
     column: usize,
@@ -270,7 +270,7 @@ impl Page<'_> {
     /// `  <= cluster  read: RUNNING, 1.33.4 (stack.toml:10:1)`: what others own, one line for each section, with
     /// `-v` one for each object.
     fn reads(&self, text: &mut String) {
-        let Self { plan, wanted: _, view, options, column } = self;
+        let Self { plan, desired: _, view, options, column } = self;
         let mut rows: Vec<(&str, Vec<&ExternalRead>)> = Vec::new();
         for read in &plan.reads {
             let name = match options.detail {
@@ -345,7 +345,7 @@ impl Page<'_> {
     fn about(&self, change: &Change) -> Vec<String> {
         match change.action {
             Action::Create | Action::Run => {
-                let resource = self.wanted.get(&change.identity);
+                let resource = self.desired.get(&change.identity);
                 let about = resource.map(|resource| (kinds::of(resource.kind).about)(resource));
                 let prices = self.plan.hourly.as_ref().map(|hourly| &hourly.pools);
                 let price = prices.and_then(|pools| pools.get(&change.address)).copied().map(cost::shown);
@@ -380,7 +380,7 @@ impl Page<'_> {
 
     /// Appends the fields that are not sent, with the values that the server is expected to fill in.
     fn filled_in(&self, text: &mut String, change: &Change, indent: usize) {
-        let Some(resource) = self.wanted.get(&change.identity).filter(|_| is_new(change)) else { return };
+        let Some(resource) = self.desired.get(&change.identity).filter(|_| is_new(change)) else { return };
         let filled = (kinds::of(resource.kind).filled_in)(resource);
         let filled: Vec<String> =
             filled.iter().map(|(path, value)| format!("{path}: {}", values::inline(value))).collect();
@@ -408,7 +408,7 @@ impl Page<'_> {
             }
         };
         let blank = " ".repeat(indent);
-        let location = self.view.location(self.wanted.get(&change.identity).copied(), field);
+        let location = self.view.location(self.desired.get(&change.identity).copied(), field);
         // The row of the change says where it stands.
         let location = location.filter(|place| change.location.as_ref() != Some(place));
         let comment = comment(change, field, location.map(|place| place_name(&place, self.view).to_owned()));
@@ -442,7 +442,7 @@ impl Page<'_> {
         if !is_shown_whole(change) {
             return;
         }
-        let Some(resource) = self.wanted.get(&change.identity) else { return };
+        let Some(resource) = self.desired.get(&change.identity) else { return };
         for line in values::folded(&resource.body) {
             push_line(
                 text,
@@ -676,10 +676,10 @@ pub(super) fn sum(objects: &[(usize, &str)], checks: (usize, &str)) -> Option<St
 }
 
 /// Returns the text about approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.
-pub fn approval_needed(consents: &[Approval]) -> String {
-    let verbs: BTreeSet<&str> = consents
+pub fn approval_needed(approvals: &[Approval]) -> String {
+    let verbs: BTreeSet<&str> = approvals
         .iter()
-        .map(|consent| match consent.verb {
+        .map(|approval| match approval.verb {
             ApprovalVerb::Replace => "replacing",
             ApprovalVerb::Delete => "deleting",
             ApprovalVerb::Adopt => "adopting",
@@ -694,7 +694,7 @@ pub fn approval_needed(consents: &[Approval]) -> String {
 }
 
 /// Returns the approvals that are needed beyond `yes`, and those that were given.
-fn consents(plan: &Plan, options: &Options<'_>) -> String {
+fn approvals(plan: &Plan, options: &Options<'_>) -> String {
     let mut text = String::new();
     let missing = plan.missing_approvals(&[]);
     if !missing.is_empty() {
@@ -704,25 +704,25 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
             format!("{}: type it at the prompt of `{command}`, or give", approval_needed(&missing));
         intro[..1].make_ascii_uppercase();
         text.push_str(&wrap("", &intro, options.width));
-        for consent in &missing {
-            push_line(&mut text, &format!("  --allow {}", consent_text(consent)));
+        for approval in &missing {
+            push_line(&mut text, &format!("  --allow {}", approval_text(approval)));
         }
     }
     // What fits nothing is told by its warning.
     let idle = plan.unused_approvals();
-    let given: Vec<&Approval> = plan.approved.iter().filter(|consent| !idle.contains(consent)).collect();
+    let given: Vec<&Approval> = plan.approved.iter().filter(|approval| !idle.contains(approval)).collect();
     if !given.is_empty() {
         text.push_str("\nApproved:\n");
-        for consent in given {
-            push_line(&mut text, &format!("  {}", consent_text(consent)));
+        for approval in given {
+            push_line(&mut text, &format!("  {}", approval_text(approval)));
         }
     }
     text
 }
 
 /// `replace:dask_cluster.rapids`, as `--allow` takes it.
-pub fn consent_text(consent: &Approval) -> String {
-    format!("{}:{}", consent.verb.as_str(), consent.address)
+pub fn approval_text(approval: &Approval) -> String {
+    format!("{}:{}", approval.verb.as_str(), approval.address)
 }
 
 /// Returns the requests beside the stack file, as options of the next command, which plans again. A `--replace` that
@@ -744,8 +744,8 @@ pub(super) fn repeated_options(plan: &Plan, is_done: impl Fn(usize) -> bool) -> 
     }
     // What fits nothing is told once and not asked for again.
     let idle = plan.unused_approvals();
-    let given = plan.approved.iter().filter(|consent| !idle.contains(consent));
-    words.extend(given.map(|consent| format!("--allow {}", consent_text(consent))));
+    let given = plan.approved.iter().filter(|approval| !idle.contains(approval));
+    words.extend(given.map(|approval| format!("--allow {}", approval_text(approval))));
     words.iter().map(|word| format!(" {word}")).collect()
 }
 

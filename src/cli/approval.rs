@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, IsTerminal as _};
 
 use crate::cli::settings::{Failure, Format};
-use crate::report::human::plan_text::{approval_needed, consent_text};
+use crate::report::human::plan_text::{approval_needed, approval_text};
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::source::Sources;
@@ -44,21 +44,21 @@ pub enum ApprovedBy {
 #[derive(Debug, PartialEq, Eq)]
 struct MissingApprovals {
     approval: PlanApproval,
-    consents: Vec<Approval>,
+    by_address: Vec<Approval>,
 }
 
-/// Obtains the consent that a plan needs, or refuses.
+/// Obtains the approval that a plan needs, or refuses.
 ///
 /// # Errors
-/// Consent was not given; what to give.
+/// Approval was not given; what to give.
 pub fn obtain(
     plan: &Plan,
     allowed: &[Approval],
     approval: PlanApproval,
     format: Format,
 ) -> Result<ApprovedBy, Failure> {
-    let missing = MissingApprovals { approval, consents: plan.missing_approvals(allowed) };
-    if missing.approval == PlanApproval::Given && missing.consents.is_empty() {
+    let missing = MissingApprovals { approval, by_address: plan.missing_approvals(allowed) };
+    if missing.approval == PlanApproval::Given && missing.by_address.is_empty() {
         return Ok(ApprovedBy::Options);
     }
     let person = format == Format::Text && io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -73,36 +73,35 @@ pub fn obtain(
 /// refused as it stands.
 pub fn adoption_refusals(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
     let missing = plan.missing_approvals(&[]);
-    let taken = plan.changes.iter().filter_map(|change| Some((change, change.adopted.as_ref()?)));
-    let told = taken.filter_map(|(change, taken)| {
+    let adopted = plan.changes.iter().filter_map(|change| Some((change, change.adopted.as_ref()?)));
+    let told = adopted.filter_map(|(change, adopted)| {
         let section = Address::new(change.address.section());
-        let wants = |consent: &&Approval| {
-            consent.verb == ApprovalVerb::Adopt
-                && (consent.address == change.address || consent.address == section)
+        let wants = |one: &&Approval| {
+            one.verb == ApprovalVerb::Adopt && (one.address == change.address || one.address == section)
         };
-        let consent = missing.iter().find(wants)?;
+        let one = missing.iter().find(wants)?;
         let span = sources.span(&change.origin);
-        let problem = Diagnostic::error(Code::NotOurs, format!("{} {taken}", change.identity));
-        let help = match taken.fields.is_empty() {
+        let problem = Diagnostic::error(Code::NotOurs, format!("{} {adopted}", change.identity));
+        let help = match adopted.fields.is_empty() {
             true => "choose another name, or delete it if it is not needed",
             false => "two tools that apply one field overwrite each other forever: leave it to one of them",
         };
-        let help = format!("{help}; to adopt it: --allow {}", consent_text(consent));
+        let help = format!("{help}; to adopt it: --allow {}", approval_text(one));
         Some(problem.at(span, "requested here").about(change.address.clone(), "").help(help))
     });
     told.collect()
 }
 
 /// Returns the error that lists the options to give when nobody can be asked.
-fn refusal(MissingApprovals { approval, consents }: &MissingApprovals) -> Diagnostic {
+fn refusal(MissingApprovals { approval, by_address }: &MissingApprovals) -> Diagnostic {
     let mut flags: Vec<String> = Vec::new();
     if *approval == PlanApproval::Ask {
         flags.push("--auto-approve".to_owned());
     }
-    flags.extend(consents.iter().map(|consent| format!("--allow {}", consent_text(consent))));
-    let needed = match consents.as_slice() {
+    flags.extend(by_address.iter().map(|one| format!("--allow {}", approval_text(one))));
+    let needed = match by_address.as_slice() {
         [] => "approval required".to_owned(),
-        consents => approval_needed(consents),
+        by_address => approval_needed(by_address),
     };
     let what = format!("{needed}, but stdin is not a terminal; nothing was done");
     Diagnostic::error(Code::ApprovalRequired, what)
@@ -111,7 +110,7 @@ fn refusal(MissingApprovals { approval, consents }: &MissingApprovals) -> Diagno
 
 fn ask(
     plan: &Plan,
-    MissingApprovals { approval, consents }: &MissingApprovals,
+    MissingApprovals { approval, by_address }: &MissingApprovals,
     answers: &mut dyn BufRead,
     screen: &mut dyn io::Write,
 ) -> Result<(), Failure> {
@@ -122,11 +121,11 @@ fn ask(
     };
     let mut question = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
     if *approval == PlanApproval::Ask {
-        match consents.as_slice() {
+        match by_address.as_slice() {
             [] => {}
-            consents => {
+            by_address => {
                 let mut needed =
-                    format!("{}, asked next: {}.\n", approval_needed(consents), address_list(consents));
+                    format!("{}, asked next: {}.\n", approval_needed(by_address), address_list(by_address));
                 needed[..1].make_ascii_uppercase();
                 question.push_str(&needed);
             }
@@ -135,23 +134,23 @@ fn ask(
         confirm(&question, &["yes".to_owned()], answers, screen)?;
         question = String::new();
     }
-    for consent in consents {
-        let verb = match consent.verb {
+    for one in by_address {
+        let verb = match one.verb {
             ApprovalVerb::Replace => "replace",
             ApprovalVerb::Delete => "delete",
             ApprovalVerb::Adopt => "adopt",
             ApprovalVerb::Update => "update",
         };
-        question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
+        question.push_str(&format!("To {verb} {0}, type {0}: ", one.address));
         // As `--allow` takes it, too.
-        confirm(&question, &[consent.address.to_string(), consent_text(consent)], answers, screen)?;
+        confirm(&question, &[one.address.to_string(), approval_text(one)], answers, screen)?;
         question = String::new();
     }
     Ok(())
 }
 
-fn address_list(consents: &[Approval]) -> String {
-    model::diag::listed(consents.iter().map(|consent| consent.address.as_str()), "and")
+fn address_list(by_address: &[Approval]) -> String {
+    model::diag::listed(by_address.iter().map(|one| one.address.as_str()), "and")
 }
 
 fn confirm(
@@ -181,9 +180,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consents_are_a_verb_and_an_address() {
-        let consent = parse("replace:dask_cluster.a").unwrap();
-        assert_eq!(consent_text(&consent), "replace:dask_cluster.a");
+    fn approvals_are_a_verb_and_an_address() {
+        let approval = parse("replace:dask_cluster.a").unwrap();
+        assert_eq!(approval_text(&approval), "replace:dask_cluster.a");
         for wrong in ["dask_cluster.a", "create:a", "delete:"] {
             parse(wrong).unwrap_err();
         }
@@ -202,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_whole_is_asked_first_and_then_each_address() {
-        let consents = vec![parse("delete:node_pool.a").unwrap()];
+        let by_address = vec![parse("delete:node_pool.a").unwrap()];
         let table = [
             ("yes\nnode_pool.a\n", true),
             ("yes\nyes\n", false),
@@ -215,7 +214,7 @@ mod tests {
         ];
         for (typed, agreed) in table {
             let mut screen = Vec::new();
-            let missing = MissingApprovals { approval: PlanApproval::Ask, consents: consents.clone() };
+            let missing = MissingApprovals { approval: PlanApproval::Ask, by_address: by_address.clone() };
             let asked = ask(&plan(), &missing, &mut typed.as_bytes(), &mut screen);
             assert_eq!(asked.is_ok(), agreed, "{typed:?}");
             let screen = String::from_utf8(screen).unwrap();
@@ -228,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_flags() {
-        let consents = vec![parse("replace:a.b").unwrap()];
-        let refusal = refusal(&MissingApprovals { approval: PlanApproval::Ask, consents });
+        let by_address = vec![parse("replace:a.b").unwrap()];
+        let refusal = refusal(&MissingApprovals { approval: PlanApproval::Ask, by_address });
         assert_eq!(refusal.help.unwrap(), "review the plan, then give --auto-approve --allow replace:a.b");
     }
 }
