@@ -34,14 +34,14 @@ pub fn endpoint(cluster: &Value) -> Option<&str> {
 ///
 /// # Errors
 /// The cluster has no such endpoint.
-pub fn address(cluster: &Value, wanted: Endpoint) -> Result<Option<Address<'_>>, Closed> {
+pub fn address(cluster: &Value, requested: Endpoint) -> Result<Option<Address<'_>>, Closed> {
     let Some(usual) = endpoint(cluster) else { return Ok(None) };
     let name = cluster["name"].as_str().unwrap_or("the cluster");
     let authority = text(cluster, "/masterAuth/clusterCaCertificate");
     let by_ip = |host| Address { host, authority };
     let dns = text(cluster, "/controlPlaneEndpointsConfig/dnsEndpointConfig/endpoint");
     let by_dns = |host| Address { host, authority: None };
-    let found = match wanted {
+    let found = match requested {
         Endpoint::Auto if is_only_dns(cluster) => by_dns(dns.unwrap_or(usual)),
         Endpoint::Auto => by_ip(usual),
         Endpoint::Dns => {
@@ -146,11 +146,11 @@ mod tests {
             ((true, true, true), Private, Some(("10.0.0.2", true))),
             ((false, true, true), Private, None),
         ];
-        for ((enabled, public, dns), wanted, expect) in rows {
+        for ((enabled, public, dns), requested, expect) in rows {
             let cluster = cluster(enabled, public, dns);
-            let found = address(&cluster, wanted).ok().flatten();
+            let found = address(&cluster, requested).ok().flatten();
             let found = found.map(|found| (found.host, found.authority.is_some()));
-            assert_eq!(found, expect, "{enabled} {public} {dns} {wanted:?}");
+            assert_eq!(found, expect, "{enabled} {public} {dns} {requested:?}");
         }
     }
 
@@ -158,10 +158,10 @@ mod tests {
     fn a_cluster_of_an_older_api_and_one_that_is_being_made() {
         let older = json!({ "name": "c", "endpoint": "34.1.2.3", "masterAuth": { "clusterCaCertificate": "Q0E=" },
             "privateClusterConfig": { "privateEndpoint": "10.0.0.2", "publicEndpoint": "34.1.2.3" } });
-        for (wanted, host) in
+        for (requested, host) in
             [(Endpoint::Auto, "34.1.2.3"), (Endpoint::Public, "34.1.2.3"), (Endpoint::Private, "10.0.0.2")]
         {
-            assert_eq!(address(&older, wanted), Ok(Some(Address { host, authority: Some("Q0E=") })));
+            assert_eq!(address(&older, requested), Ok(Some(Address { host, authority: Some("Q0E=") })));
         }
         let closed = address(&older, Endpoint::Dns).unwrap_err();
         assert!(

@@ -482,12 +482,12 @@ impl Plan {
         // `stop` asks for that, and its `yes` is the approval.
         let stopped = self.stop_state.is_stop() && change.stops();
         let left = change.reasons.iter().any(Reason::goes_with_its_work);
-        let consented =
+        let implied =
             whole || stopped || left || kinds::kubernetes::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
             Action::Replace if change.reasons.iter().any(Reason::takes_nothing) => None,
             Action::Replace => Some(ApprovalVerb::Replace),
-            Action::Delete if !consented => Some(ApprovalVerb::Delete),
+            Action::Delete if !implied => Some(ApprovalVerb::Delete),
             Action::Update
                 if change.fields.iter().any(|field| field.effect == model::resource::Effect::Unknown) =>
             {
@@ -505,7 +505,7 @@ impl Plan {
         };
         let adopt = change.adopted.is_some().then_some(ApprovalVerb::Adopt);
         let section = Address::new(change.address.section());
-        // What others have is consented to as a section only where nothing of ours is in it.
+        // What others have is approved as a section only where nothing of ours is in it.
         let mixed = change.foreign && own.contains(section.as_str());
         let needed = |verb| NeededApproval {
             own: Approval { verb, address: change.address.clone() },

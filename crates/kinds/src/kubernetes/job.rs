@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_is_made_anew() {
+    fn what_cannot_be_changed_is_recreated() {
         let queue = FieldPath::keys(["metadata", "labels", QUEUE_LABEL]);
         assert_eq!(effect(&queue).0, Effect::Replace);
         for (path, expect) in [

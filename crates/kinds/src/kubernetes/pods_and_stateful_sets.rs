@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_is_made_anew() {
+    fn what_cannot_be_changed_is_recreated() {
         for (effect, path, expect) in [
             (pod_effect as fn(&FieldPath) -> _, "spec.containers[0].image", Effect::Replace),
             (pod_effect, "metadata.labels.a", Effect::InPlace),

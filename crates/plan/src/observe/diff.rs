@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn owned_fields_that_are_no_longer_wanted_are_given_up() {
+    fn owned_fields_that_are_no_longer_desired_are_released() {
         let fields = json!({
             "f:metadata": { "f:labels": { "f:a": {}, "f:b": {} } },
             "f:spec": { "f:paused": {}, "f:replicas": {} },

@@ -158,7 +158,7 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
         {
             if thing.is_deleted_with_holder() {
                 if matches!(other.change.action, Action::Delete | Action::Replace)
-                    && takes_along(other, thing)
+                    && deletes_along(other, thing)
                 {
                     delete_after_dependents.insert((place, deleted));
                 }
@@ -166,7 +166,7 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
                 if of.lives_on(other, thing) || later_in(of, other, thing) {
                     delete_after_dependents.insert((place, deleted));
                 }
-                if takes_what_is_served(of, other, thing) {
+                if deletes_what_is_served(of, other, thing) {
                     delete_after_users.insert((place, deleted));
                 }
             } else if other.makes() {
@@ -181,7 +181,7 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     [delete_after_dependents, delete_before_consumers, delete_after_users]
 }
 
-fn takes_along(deleted: &Thing, along: &Thing) -> bool {
+fn deletes_along(deleted: &Thing, along: &Thing) -> bool {
     match (&deleted.change.identity, &along.change.identity) {
         (Identity::Cluster(_), _) => true,
         (Identity::Object(deleted), Identity::Object(along)) if deleted.gvk.kind == "Namespace" => {
@@ -195,7 +195,7 @@ fn takes_along(deleted: &Thing, along: &Thing) -> bool {
 }
 
 /// Returns true if a deleted namespace holds objects that a deleted thing outside of it serves.
-fn takes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bool {
+fn deletes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bool {
     let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
     let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
     let along = of.things.iter().filter(|thing| thing.is_deleted_with_holder()).filter_map(Thing::object);

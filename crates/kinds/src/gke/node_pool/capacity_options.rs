@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_says_how_its_machines_are_bought_and_nothing_else_differs() {
+    fn a_capacity_option_says_how_its_machines_are_bought_and_nothing_else_differs() {
         let section = section(
             "nodes = 2\nreservation = { name = \"r\" }\nzones = [\"a\", \"b\"]\n\
              capacity = [\"reservation\", \"on-demand\", \"spot\", \"queued\"]",

@@ -285,7 +285,7 @@ impl NodePool {
         match self.capacity.as_slice() {
             [] if self.queued == Some(true) => ForRequests::Always,
             [Capacity::Queued] => ForRequests::Always,
-            ways if ways.contains(&Capacity::Queued) => ForRequests::Perhaps,
+            options if options.contains(&Capacity::Queued) => ForRequests::Perhaps,
             _ => ForRequests::Never,
         }
     }
