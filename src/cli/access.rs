@@ -4,7 +4,7 @@
 use crate::cli::rights::{grant, role};
 use apply::failure::denial_code;
 use live::denial::DenialCause;
-use live::{ApiError, CREDENTIALS_REMEDY, Class, SOMETHING_ELSE};
+use live::{ApiError, CREDENTIALS_REMEDY, ErrorClass, SOMETHING_ELSE};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::Target;
@@ -67,50 +67,52 @@ fn explain(error: &ApiError, target: &Target) -> (Code, String, String) {
     let text = error.message.as_str();
     let plain = |code, help: &str| (code, error.to_string(), help.to_owned());
     match error.class {
-        Class::Unauthenticated if target.gke.is_none() => kubeconfig(error),
-        Class::Unauthenticated if error.status.is_none() => {
+        ErrorClass::Unauthenticated if target.gke.is_none() => kubeconfig(error),
+        ErrorClass::Unauthenticated if error.status.is_none() => {
             (Code::Credentials, text.to_owned(), error.remedy().unwrap_or(CREDENTIALS_REMEDY).to_owned())
         }
-        Class::Unauthenticated => (
+        ErrorClass::Unauthenticated => (
             Code::Credentials,
             format!("the credentials were refused: {error}"),
             CREDENTIALS_REMEDY.to_owned(),
         ),
-        Class::Untrusted => {
+        ErrorClass::Untrusted => {
             let what = format!("{} has an untrusted certificate: {}", api_name(error, target), error.message);
             (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
         }
-        Class::Denied => denied(error, target),
-        Class::NotFound => match &target.gke {
+        ErrorClass::Denied => denied(error, target),
+        ErrorClass::NotFound => match &target.gke {
             Some(name) => no_project(&name.project, error),
             None => plain(Code::Unreadable, "check that the server of the kubeconfig is a Kubernetes API"),
         },
-        Class::Unavailable if error.proxy().is_some() => {
+        ErrorClass::Unavailable if error.proxy().is_some() => {
             let what = format!("{} cannot be reached: {}", api_name(error, target), error.message);
             (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
         }
-        Class::Unavailable if error.remedy().is_some() => {
+        ErrorClass::Unavailable if error.remedy().is_some() => {
             (Code::NoAnswer, text.to_owned(), error.remedy().unwrap_or_default().to_owned())
         }
-        Class::Unavailable | Class::Lost if error.status.is_none() => unreachable(error, target),
-        Class::Unavailable
-        | Class::LockUnsure
-        | Class::Lost
-        | Class::Busy
-        | Class::Throttled
-        | Class::Quota => plain(Code::NoAnswer, "the stack is not the cause: try again in a minute"),
-        Class::Unreadable => plain(Code::Unreadable, SOMETHING_ELSE),
-        Class::TooLarge => plain(
+        ErrorClass::Unavailable | ErrorClass::Lost if error.status.is_none() => unreachable(error, target),
+        ErrorClass::Unavailable
+        | ErrorClass::LockUnsure
+        | ErrorClass::Lost
+        | ErrorClass::Busy
+        | ErrorClass::Throttled
+        | ErrorClass::Quota => plain(Code::NoAnswer, "the stack is not the cause: try again in a minute"),
+        ErrorClass::Unreadable => plain(Code::Unreadable, SOMETHING_ELSE),
+        ErrorClass::TooLarge => plain(
             Code::Unreadable,
             "delete what is not needed from the namespace, or ask the cluster's administrator",
         ),
-        Class::AlreadyExists | Class::Conflict | Class::Invalid | Class::Other => match error.remedy() {
-            Some(remedy) => (Code::Unreadable, text.to_owned(), remedy.to_owned()),
-            None => plain(
-                Code::Unreadable,
-                "a plan needs the live state; `--offline` plans without it, as a first apply",
-            ),
-        },
+        ErrorClass::AlreadyExists | ErrorClass::Conflict | ErrorClass::Invalid | ErrorClass::Other => {
+            match error.remedy() {
+                Some(remedy) => (Code::Unreadable, text.to_owned(), remedy.to_owned()),
+                None => plain(
+                    Code::Unreadable,
+                    "a plan needs the live state; `--offline` plans without it, as a first apply",
+                ),
+            }
+        }
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
     }
 
     fn error(
-        class: Class,
+        class: ErrorClass,
         status: Option<u16>,
         request: &str,
         message: &str,
@@ -271,7 +273,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Unavailable,
+                    ErrorClass::Unavailable,
                     None,
                     CLUSTER,
                     "error decoding response body: peer closed connection without sending TLS close_notify: \
@@ -284,7 +286,13 @@ mod tests {
             ),
             (
                 gke(),
-                error(Class::Unavailable, None, PODS, "client error (Connect): tls handshake eof", none()),
+                error(
+                    ErrorClass::Unavailable,
+                    None,
+                    PODS,
+                    "client error (Connect): tls handshake eof",
+                    none(),
+                ),
                 "DI0604",
                 "the connection to the cluster's Kubernetes API was closed",
                 "try again",
@@ -292,7 +300,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Untrusted,
+                    ErrorClass::Untrusted,
                     None,
                     PODS,
                     "invalid peer certificate: UnknownIssuer, tls handshake failed",
@@ -304,14 +312,14 @@ mod tests {
             ),
             (
                 gke(),
-                error(Class::Unauthenticated, None, CLUSTER, "no Google credentials were found", none()),
+                error(ErrorClass::Unauthenticated, None, CLUSTER, "no Google credentials were found", none()),
                 "DI0601",
                 "no Google credentials were found",
                 "gcloud auth application-default login",
             ),
             (
                 gke(),
-                error(Class::Unauthenticated, Some(401), CLUSTER, "invalid authentication", none()),
+                error(ErrorClass::Unauthenticated, Some(401), CLUSTER, "invalid authentication", none()),
                 "DI0601",
                 "the credentials were refused",
                 "application-default login",
@@ -319,7 +327,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Denied,
+                    ErrorClass::Denied,
                     Some(403),
                     CLUSTER,
                     "Required \"container.clusters.get\" permission(s) for \"projects/p-1\".",
@@ -332,7 +340,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Denied,
+                    ErrorClass::Denied,
                     Some(403),
                     CLUSTER,
                     "Permission 'container.clusters.create' denied on resource '//x'.",
@@ -345,7 +353,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Denied,
+                    ErrorClass::Denied,
                     Some(403),
                     CLUSTER,
                     "Kubernetes Engine API has not been used in project p-1 before or it is disabled.",
@@ -358,7 +366,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Denied,
+                    ErrorClass::Denied,
                     Some(403),
                     CLUSTER,
                     "Permission denied on resource project p-1.",
@@ -370,7 +378,7 @@ mod tests {
             ),
             (
                 gke(),
-                error(Class::NotFound, Some(404), CLUSTER, "Resource not found.", none()),
+                error(ErrorClass::NotFound, Some(404), CLUSTER, "Resource not found.", none()),
                 "DI0606",
                 "project p-1 does not exist",
                 "ID, not its name",
@@ -378,7 +386,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Denied,
+                    ErrorClass::Denied,
                     Some(403),
                     PODS,
                     "pods is forbidden: User \"u\" cannot list resource \"pods\"",
@@ -390,7 +398,7 @@ mod tests {
             ),
             (
                 gke(),
-                error(Class::Unavailable, None, CLUSTER, "dns error", none()),
+                error(ErrorClass::Unavailable, None, CLUSTER, "dns error", none()),
                 "DI0604",
                 "Google's API cannot be reached",
                 "HTTPS_PROXY",
@@ -398,7 +406,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Untrusted,
+                    ErrorClass::Untrusted,
                     None,
                     CLUSTER,
                     "invalid peer certificate: UnknownIssuer",
@@ -411,7 +419,7 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Unavailable,
+                    ErrorClass::Unavailable,
                     None,
                     CLUSTER,
                     "tunnel error: proxy authorization required",
@@ -423,28 +431,28 @@ mod tests {
             ),
             (
                 gke(),
-                error(Class::Unavailable, Some(503), CLUSTER, "unavailable", none()),
+                error(ErrorClass::Unavailable, Some(503), CLUSTER, "unavailable", none()),
                 "DI0604",
                 "answered 503",
                 "try again",
             ),
             (
                 kube(),
-                error(Class::Unauthenticated, None, PODS, "cannot use k: no context lab", none()),
+                error(ErrorClass::Unauthenticated, None, PODS, "cannot use k: no context lab", none()),
                 "DI0607",
                 "cannot use k",
                 "get-contexts",
             ),
             (
                 kube(),
-                error(Class::Unauthenticated, Some(401), PODS, "Unauthorized", none()),
+                error(ErrorClass::Unauthenticated, Some(401), PODS, "Unauthorized", none()),
                 "DI0601",
                 "rejected the kubeconfig's credentials",
                 "kubectl",
             ),
             (
                 kube(),
-                error(Class::Unavailable, None, PODS, "connection refused", none()),
+                error(ErrorClass::Unavailable, None, PODS, "connection refused", none()),
                 "DI0604",
                 "the cluster of the kubeconfig cannot be reached",
                 "kubectl version",
@@ -481,7 +489,8 @@ mod tests {
     #[test]
     fn what_a_library_said_is_told_on_demand() {
         let body = Some(json!({ "detail": "a long story" }));
-        let error = error(Class::Unauthenticated, None, CLUSTER, "no Google credentials were found", body);
+        let error =
+            error(ErrorClass::Unauthenticated, None, CLUSTER, "no Google credentials were found", body);
         let help = |words| diagnose(&error, &gke(), &Sources::default(), words).help.unwrap();
         assert!(help(MessageDetail::Full).contains("a long story"));
         assert!(

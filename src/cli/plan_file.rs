@@ -46,8 +46,8 @@ fn folder(path: &Path) -> &Path {
 pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
     let shown = path.display().to_string();
     let text = std::fs::read(path).map_err(|why| match why.kind() {
-        ErrorKind::NotFound => file::unusable(&shown, "no such file"),
-        _ => file::unusable(&shown, &why.to_string()),
+        ErrorKind::NotFound => file::unusable_plan_file(&shown, "no such file"),
+        _ => file::unusable_plan_file(&shown, &why.to_string()),
     })?;
     file::read(&shown, &text)
 }

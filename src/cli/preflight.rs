@@ -9,7 +9,7 @@ use crate::report::Reporter;
 use live::credentials::adc;
 use live::denial::DenialCause;
 use live::environment::environment;
-use live::{ApiError, Class, LiveApi, read_queries};
+use live::{ApiError, ErrorClass, LiveApi, read_queries};
 use model::diag::{Code, Diagnostic, Severity};
 use model::source::Sources;
 use plan::Plan;
@@ -102,7 +102,7 @@ fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
 fn failure_reason(question: &Question, error: &ApiError, project: &str) -> String {
     match DenialCause::from_error(error.body.as_ref(), &error.message) {
         Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
-        None if error.class == Class::Denied => {
+        None if error.class == ErrorClass::Denied => {
             format!("the permission {} is missing", question.permission())
         }
         None => error.message.clone(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use kinds::kind::Found;
+use kinds::kind::QueryResults;
 use live::{LiveApi, probe};
 use model::resource::{Await, Identity, Query, Readiness, World};
 
@@ -46,7 +46,7 @@ pub(crate) async fn read_readiness(
         let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path));
         let queries = queries(wait);
         let reads = queries.all().map(|(what, query)| Some((what, known(query)?)));
-        let found = Found::of(reads.collect::<Option<Vec<_>>>()?);
+        let found = QueryResults::of(reads.collect::<Option<Vec<_>>>()?);
         Some((*place, kinds::of(wait.kind).readiness(wait, &found)))
     };
     waits.iter().filter_map(judged).collect()

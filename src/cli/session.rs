@@ -22,8 +22,8 @@ use model::secrets::Secrets;
 use model::secrets::env_values::{Given, VARIABLE};
 use model::source::Sources;
 use plan::review::readiness;
-use plan::scale::Wish;
-use plan::{Approval, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::scale::ScaleRequest;
+use plan::{Approval, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::{Sandbox, SandboxError};
 use stack::charts::Render;
 use stack::disk::{Fence, Trust};
@@ -201,7 +201,12 @@ impl Session {
     ///
     /// # Errors
     /// The change cannot be planned; the diagnostics say why.
-    pub async fn scale(&self, link: &Link, wish: &Wish<'_>, parallelism: usize) -> Result<Plan, Failure> {
+    pub async fn scale(
+        &self,
+        link: &Link,
+        wish: &ScaleRequest<'_>,
+        parallelism: usize,
+    ) -> Result<Plan, Failure> {
         let selection = Selection { targets: vec![wish.address.to_string()], excludes: Vec::new() };
         let request = PlanRequest { selection, parallelism, ..PlanRequest::new(Mode::Apply) };
         let read = self.read(link, parallelism).await;
@@ -215,7 +220,7 @@ impl Session {
     ///
     /// # Errors
     /// The live state cannot be read.
-    pub async fn drift(&self, link: &Link, request: &PlanRequest<'_>) -> Result<Drifted, Failure> {
+    pub async fn drift(&self, link: &Link, request: &PlanRequest<'_>) -> Result<DriftReport, Failure> {
         let read = self.read(link, request.parallelism).await;
         let found = self.with_inputs(&read.world, request, Baseline::Live, plan::drift);
         let found = found.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
@@ -424,7 +429,7 @@ pub async fn plan_again(
     let read_failure =
         read.error.as_ref().map(|error| access::diagnose(error, target, &sources, MessageDetail::Brief));
     let make = |world: &World| {
-        plan::plan(plan::file::again(saved, world, &sources)).map_err(|problems| {
+        plan::plan(plan::file::replan_inputs(saved, world, &sources)).map_err(|problems| {
             let failure = Failure::new(problems, Sources::default());
             match &read_failure {
                 Some(found) => failure.with_diagnostic_for(Code::Unreadable, found.clone()),
@@ -438,7 +443,7 @@ pub async fn plan_again(
         read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, parallelism).await;
         now = make(&read.world)?;
     }
-    Ok(plan::file::located(now, saved))
+    Ok(plan::file::with_saved_locations(now, saved))
 }
 
 /// Frees the memory of a world in the background: piece by piece that is a twentieth of the time of a plan.

@@ -7,7 +7,7 @@ use apply::{Event, Summary};
 use model::diag::{self, Diagnostic};
 use model::resource::{Owner, Target};
 use model::source::Sources;
-use plan::{Drifted, Plan};
+use plan::{DriftReport, Plan};
 
 use super::{Reporter, Screen, View, count};
 
@@ -73,7 +73,7 @@ impl Reporter for Human {
         screen.data(&text);
     }
 
-    fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target) {
+    fn drift(&mut self, drifted: &DriftReport, owner: &Owner, target: &Target) {
         let Self { screen, program, .. } = self;
         let text = drift_text::render(drifted, owner, target, program, screen.data_look().width);
         screen.data(&text);

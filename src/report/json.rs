@@ -16,7 +16,7 @@ use model::address::Address;
 use model::diag::{Diagnostic, Severity};
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
 use model::source::Sources;
-use plan::{Action, Change, Drift as Drifts, Drifted, ExternalRead, Mode, Plan, What};
+use plan::{Action, Change, Drift as Drifts, DriftKind, DriftReport, ExternalRead, Mode, Plan};
 
 /// Speaks to programs: every line goes to stdout.
 pub struct Json {
@@ -80,15 +80,15 @@ impl Reporter for Json {
         self.line(Level::Info, format!("Plan: {}.", counts_text(plan)), plan_summary(plan));
     }
 
-    fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target) {
+    fn drift(&mut self, drifted: &DriftReport, owner: &Owner, target: &Target) {
         let place = || place_of(owner, target);
         for drift in &drifted.found {
             let change = drifted_change(drift);
             let what = match drift.what {
-                What::Changed => "changed outside this stack",
-                What::Deleted => "gone",
-                What::Replaced(_) => "replaced outside this stack",
-                What::Unmarked => "this stack's field manager was removed outside this stack",
+                DriftKind::Changed => "changed outside this stack",
+                DriftKind::Deleted => "gone",
+                DriftKind::Replaced(_) => "replaced outside this stack",
+                DriftKind::Unmarked => "this stack's field manager was removed outside this stack",
             };
             let message = format!("{}: {what}", drift.address);
             self.line(Level::Info, message, Body::ResourceDrift { place: place(), change });
@@ -251,9 +251,9 @@ fn planned(wanted: &ByIdentity<'_>, change: &Change, view: &View<'_>) -> Planned
 fn drifted_change(drift: &Drifts) -> PlannedChange {
     let Drifts { address, identity, kind, what, fields, external, location } = drift;
     let action = match what {
-        What::Changed | What::Unmarked => Action::Update,
-        What::Deleted => Action::Delete,
-        What::Replaced(_) => Action::Replace,
+        DriftKind::Changed | DriftKind::Unmarked => Action::Update,
+        DriftKind::Deleted => Action::Delete,
+        DriftKind::Replaced(_) => Action::Replace,
     };
     let fields = fields.iter().chain(external).map(|field| swapped(field_at(field, location.clone())));
     PlannedChange {

@@ -8,7 +8,7 @@ use apply::{Event, Summary};
 use model::diag::Diagnostic;
 use model::resource::{FieldChange, Owner, Resource, Target};
 use model::source::Sources;
-use plan::{Action, Drifted, Plan};
+use plan::{Action, DriftReport, Plan};
 
 pub mod connect;
 pub mod document;
@@ -31,7 +31,7 @@ pub trait Reporter: Send {
     /// Reports a finished plan.
     fn plan(&mut self, plan: &Plan, view: &View<'_>);
     /// Reports changes made outside this stack since the last apply.
-    fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target);
+    fn drift(&mut self, drifted: &DriftReport, owner: &Owner, target: &Target);
     /// Reports something that happened during apply.
     fn event(&mut self, plan: &Plan, event: &Event);
     /// Reports the end of an apply.

@@ -179,7 +179,7 @@ impl Case {
         let scaled = &(kinds::of(found.kind).scaled)(found, &wanted.resources).unwrap();
         let (wanted, scaled_sources) = read_with(&folder.join("stack.toml"), &scaled.place, *number);
         let asked = Asked { target: vec![address.to_string()], ..Asked::default() };
-        let wish = plan::scale::Wish { address: &address, scaled, number: *number, kept: *kept };
+        let wish = plan::scale::ScaleRequest { address: &address, scaled, number: *number, kept: *kept };
         (plan::scale::scale(inputs(wanted, &scaled_sources, &world, &asked), &wish), sources)
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::change_run::{ChangeRun, Pause};
 use crate::control_plane_down::{self, Stopwatch};
 use crate::failure::{brief, failed, operation_failure, request_failure};
 use crate::gke_errors::GkeError;
 use crate::operations::{self, OPERATION, OperationPath, running_operation};
-use crate::program::{ChangeRun, Pause};
 use crate::watch_events::Reply;
 use crate::{AbortCause, Outcome};
 use kinds::json::is_terminating;
@@ -19,8 +19,8 @@ use kinds::kubernetes::requests::ABSENT;
 use live::admission::{self, Admission};
 use live::denial::project_of;
 use live::list::list;
-use live::retry::{Patience, RetryReason, Tries, Verdict};
-use live::{ApiError, Class, Request, served_kinds};
+use live::retry::{RetryDecision, RetryPolicy, RetryReason, RetryState};
+use live::{ApiError, ErrorClass, Request, served_kinds};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
 use model::resource::{Action, Api, Call, Identity, JsonText, LABEL_ID, Late, Method};
@@ -70,7 +70,7 @@ enum Recovery {
 impl ChangeRun<'_> {
     pub(crate) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
         let start = Instant::now();
-        let mut tries = Tries::new(Patience::Writing);
+        let mut tries = RetryState::new(RetryPolicy::Write);
         let mut state = CallState::default();
         loop {
             let request = state.add_to(self.fill(call).await?);
@@ -86,17 +86,19 @@ impl ChangeRun<'_> {
             if self.abort_cause() == AbortCause::LockLost {
                 return Err(self.interrupted_call(&request, &error));
             }
-            self.wrote |= error.class == Class::Lost;
+            self.wrote |= error.class == ErrorClass::Lost;
             let error = match self.recover(&request, error, &mut state).await? {
                 Recovery::Done => return Ok(()),
                 Recovery::Resend => continue,
                 Recovery::Failed(error) => error,
             };
-            state.lost |= error.class == Class::Lost;
+            state.lost |= error.class == ErrorClass::Lost;
             state.tried = true;
             let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
             let verdict = tries.after(&request, &error, remade, start.elapsed());
-            if verdict == Verdict::GiveUp && self.wait_for_gke(&request, &error, &mut state.blocked).await? {
+            if verdict == RetryDecision::GiveUp
+                && self.wait_for_gke(&request, &error, &mut state.blocked).await?
+            {
                 continue;
             }
             self.follow_verdict(verdict, &request, &error, state.lost).await?;
@@ -128,10 +130,10 @@ impl ChangeRun<'_> {
                         state.made_by_us = Some(uid);
                         return Ok(Recovery::Resend);
                     }
-                    Existing::Terminating(why) => error = request.failed(Class::Busy, why),
+                    Existing::Terminating(why) => error = request.failed(ErrorClass::Busy, why),
                 },
                 // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
-                None => error.class = Class::Unavailable,
+                None => error.class = ErrorClass::Unavailable,
             }
         }
         if request.method == Method::Merge && already_exists(&error) && state.rereads < MAX_REREADS {
@@ -145,7 +147,7 @@ impl ChangeRun<'_> {
             let live = self.read_live(Request::get(request.api, object_path(request))).await;
             let live = live.map_err(|error| request_failure(&error))?;
             return match self.recheck(request, &live) {
-                Recheck::ReadSet => Ok(Recovery::Done),
+                Recheck::UpToDate => Ok(Recovery::Done),
                 Recheck::Planned => {
                     state.newer = Some(live["metadata"]["resourceVersion"].clone());
                     Ok(Recovery::Resend)
@@ -159,22 +161,22 @@ impl ChangeRun<'_> {
     /// Waits until the next try, or ends the call.
     async fn follow_verdict(
         &mut self,
-        verdict: Verdict,
+        verdict: RetryDecision,
         request: &Request,
         error: &ApiError,
         lost: bool,
     ) -> Result<(), Outcome> {
         match verdict {
-            Verdict::GiveUp if lost && is_unanswered(error) => {
+            RetryDecision::GiveUp if lost && is_unanswered(error) => {
                 Err(Outcome::InDoubt { message: format!("{error}; the request may have succeeded") })
             }
-            Verdict::GiveUp => {
+            RetryDecision::GiveUp => {
                 let gke_error = GkeError::from_text(error.message.as_str())
                     .with_codes_of(error.body.as_ref().unwrap_or(&Value::Null));
                 self.no_capacity = gke_error.lacks_machines().then_some(gke_error.text);
                 Err(self.refusal(error).await)
             }
-            Verdict::Again { reason, after, lasted, at_most } => {
+            RetryDecision::Again { reason, after, lasted, at_most } => {
                 self.report_retry(request, error, reason, after, lasted, at_most).await;
                 match self.pause(after).await {
                     Pause::Interrupted => Err(self.interrupted_call(request, error)),
@@ -380,7 +382,7 @@ impl ChangeRun<'_> {
             self.wrote = true;
             // The name of a check's pod has the digest of its text, so its text is known; and as hardly a field of a pod may
             // change, an apply that takes back what admission added (a toleration, a selector) would be refused.
-            if self.change.action == Action::Run || self.recheck(request, live) == Recheck::ReadSet {
+            if self.change.action == Action::Run || self.recheck(request, live) == Recheck::UpToDate {
                 return Ok(Existing::Complete);
             }
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
@@ -567,8 +569,8 @@ fn created_path(request: &Request) -> Option<String> {
 /// Returns true if a create was refused because something exists.
 fn already_exists(error: &ApiError) -> bool {
     match error.class {
-        Class::AlreadyExists => true,
-        Class::Conflict => error.conflicts().is_empty(),
+        ErrorClass::AlreadyExists => true,
+        ErrorClass::Conflict => error.conflicts().is_empty(),
         _ => false,
     }
 }
@@ -576,7 +578,7 @@ fn already_exists(error: &ApiError) -> bool {
 /// Returns true if a delete has nothing left to do. After a lost reply a conflict means that the stack's object is gone and
 /// another has its name.
 fn is_deleted(error: &ApiError, lost: bool) -> bool {
-    error.class == Class::NotFound || (lost && error.class == Class::Conflict)
+    error.class == ErrorClass::NotFound || (lost && error.class == ErrorClass::Conflict)
 }
 
 /// Reads the reply to a DELETE. A Status with a uid means that the object is gone. An object that still waits for finalizers
@@ -592,22 +594,22 @@ fn deletion_reply(reply: &Value) -> Reply {
 /// Returns true if an error says nothing of what was asked.
 fn is_unanswered(error: &ApiError) -> bool {
     match error.class {
-        Class::Busy
-        | Class::Throttled
-        | Class::Unavailable
-        | Class::LockUnsure
-        | Class::Lost
-        | Class::Unreadable
-        | Class::TooLarge => true,
-        Class::NotFound
-        | Class::AlreadyExists
-        | Class::Conflict
-        | Class::Untrusted
-        | Class::Unauthenticated
-        | Class::Denied
-        | Class::Quota
-        | Class::Invalid
-        | Class::Other => false,
+        ErrorClass::Busy
+        | ErrorClass::Throttled
+        | ErrorClass::Unavailable
+        | ErrorClass::LockUnsure
+        | ErrorClass::Lost
+        | ErrorClass::Unreadable
+        | ErrorClass::TooLarge => true,
+        ErrorClass::NotFound
+        | ErrorClass::AlreadyExists
+        | ErrorClass::Conflict
+        | ErrorClass::Untrusted
+        | ErrorClass::Unauthenticated
+        | ErrorClass::Denied
+        | ErrorClass::Quota
+        | ErrorClass::Invalid
+        | ErrorClass::Other => false,
     }
 }
 

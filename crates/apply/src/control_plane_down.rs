@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::operations::{self, OPERATION, running_operation};
-use live::{ApiError, Class, LiveApi, Request};
+use live::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, ClusterName};
 
 /// How long the control plane of a cluster may be away while GKE works on it.
@@ -103,12 +103,12 @@ fn symptom(api: Api, error: &ApiError) -> Option<Symptom> {
     match (api, error.class) {
         _ if error.is_webhook() => None,
         // The lock is in the cluster.
-        (_, Class::LockUnsure) => Some(Symptom::Unreachable),
-        (Api::Kubernetes, Class::Unavailable | Class::Lost) if error.status != Some(500) => {
+        (_, ErrorClass::LockUnsure) => Some(Symptom::Unreachable),
+        (Api::Kubernetes, ErrorClass::Unavailable | ErrorClass::Lost) if error.status != Some(500) => {
             Some(Symptom::Unreachable)
         }
-        (Api::Kubernetes, Class::Unauthenticated) if error.status == Some(401) => Some(Symptom::Refused),
-        (Api::Gke, Class::Invalid) if state == Some("FAILED_PRECONDITION") => Some(Symptom::Unnamed),
+        (Api::Kubernetes, ErrorClass::Unauthenticated) if error.status == Some(401) => Some(Symptom::Refused),
+        (Api::Gke, ErrorClass::Invalid) if state == Some("FAILED_PRECONDITION") => Some(Symptom::Unnamed),
         _ => None,
     }
 }
@@ -123,17 +123,17 @@ mod tests {
     fn only_what_work_on_the_cluster_can_cause_is_waited_for() {
         let precondition = json!({ "error": { "status": "FAILED_PRECONDITION" } });
         let rows = [
-            (Api::Kubernetes, Class::Unavailable, None, None, Some(Symptom::Unreachable)),
-            (Api::Kubernetes, Class::Lost, Some(504), None, Some(Symptom::Unreachable)),
-            (Api::Kubernetes, Class::Unavailable, Some(500), None, None),
-            (Api::Kubernetes, Class::Unauthenticated, Some(401), None, Some(Symptom::Refused)),
-            (Api::Kubernetes, Class::Unauthenticated, None, None, None),
-            (Api::Kubernetes, Class::Denied, Some(403), None, None),
-            (Api::Kubernetes, Class::Untrusted, None, None, None),
-            (Api::Gke, Class::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
-            (Api::Gke, Class::Invalid, Some(400), None, None),
-            (Api::Gke, Class::Unavailable, None, None, None),
-            (Api::Gke, Class::LockUnsure, None, None, Some(Symptom::Unreachable)),
+            (Api::Kubernetes, ErrorClass::Unavailable, None, None, Some(Symptom::Unreachable)),
+            (Api::Kubernetes, ErrorClass::Lost, Some(504), None, Some(Symptom::Unreachable)),
+            (Api::Kubernetes, ErrorClass::Unavailable, Some(500), None, None),
+            (Api::Kubernetes, ErrorClass::Unauthenticated, Some(401), None, Some(Symptom::Refused)),
+            (Api::Kubernetes, ErrorClass::Unauthenticated, None, None, None),
+            (Api::Kubernetes, ErrorClass::Denied, Some(403), None, None),
+            (Api::Kubernetes, ErrorClass::Untrusted, None, None, None),
+            (Api::Gke, ErrorClass::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
+            (Api::Gke, ErrorClass::Invalid, Some(400), None, None),
+            (Api::Gke, ErrorClass::Unavailable, None, None, None),
+            (Api::Gke, ErrorClass::LockUnsure, None, None, Some(Symptom::Unreachable)),
         ];
         for (api, class, status, body, expect) in rows {
             let request = Request::get(api, "/x");

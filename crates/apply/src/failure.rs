@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Outcome;
 use crate::gke_errors::{self, GkeError};
 use live::denial::{DenialCause, project_of};
-use live::{ApiError, Class, SOMETHING_ELSE};
+use live::{ApiError, ErrorClass, SOMETHING_ELSE};
 use model::diag::Code;
 
 pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Outcome {
@@ -19,27 +19,35 @@ pub fn request_failure(error: &ApiError) -> Outcome {
     let message = error.to_string();
     let again = Some("plan again to see what is live, then apply");
     match error.class {
-        Class::Unauthenticated => failed(
+        ErrorClass::Unauthenticated => failed(
             Code::Credentials,
             message,
             Some(error.remedy().unwrap_or("log in again, then apply again")),
         ),
-        Class::Untrusted => failed(Code::Interception, message, error.remedy()),
-        Class::Denied => denied(error),
-        Class::Quota => {
+        ErrorClass::Untrusted => failed(Code::Interception, message, error.remedy()),
+        ErrorClass::Denied => denied(error),
+        ErrorClass::Quota => {
             let help = gke_remedy(error);
             let plain = "request more quota, or use another region or machine type";
             failed(Code::Quota, message, Some(help.as_deref().unwrap_or(plain)))
         }
-        Class::Conflict => conflict(error),
-        Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
-        Class::NotFound => failed(Code::Missing, message, again),
-        Class::Unavailable if error.proxy().is_some() => failed(Code::Interception, message, error.remedy()),
-        Class::Busy | Class::Throttled | Class::Unavailable | Class::LockUnsure | Class::Lost => {
-            failed(Code::NoAnswer, message, again)
+        ErrorClass::Conflict => conflict(error),
+        ErrorClass::AlreadyExists => failed(Code::MadeByOthers, message, again),
+        ErrorClass::NotFound => failed(Code::Missing, message, again),
+        ErrorClass::Unavailable if error.proxy().is_some() => {
+            failed(Code::Interception, message, error.remedy())
         }
-        Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
-        Class::Invalid | Class::Other => failed(Code::Refused, message, gke_remedy(error).as_deref()),
+        ErrorClass::Busy
+        | ErrorClass::Throttled
+        | ErrorClass::Unavailable
+        | ErrorClass::LockUnsure
+        | ErrorClass::Lost => failed(Code::NoAnswer, message, again),
+        ErrorClass::Unreadable | ErrorClass::TooLarge => {
+            failed(Code::NoAnswer, message, Some(SOMETHING_ELSE))
+        }
+        ErrorClass::Invalid | ErrorClass::Other => {
+            failed(Code::Refused, message, gke_remedy(error).as_deref())
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The capacity options of a change, one after the other: what has no machines is taken back, and the next option is
 //! tried. All requests are those of the plan; what is decided here is only how many of its options are gone.
 
+use crate::change_run::ChangeRun;
 use crate::failure::failed;
-use crate::program::ChangeRun;
 use crate::{Event, Outcome};
 use model::diag::Code;
 use model::record::Tried;

@@ -23,13 +23,13 @@ use plan::Plan;
 
 mod acquire;
 mod call;
+mod change_run;
 mod control_plane_down;
 pub mod failure;
 mod fallback;
 mod gke_errors;
 pub mod lock;
 mod operations;
-mod program;
 pub mod record;
 pub mod schedule;
 mod wait;
@@ -41,10 +41,10 @@ mod tests;
 
 pub use acquire::{AcquireError, acquire, release};
 
+use change_run::{ChangeEnd, ChangeRun, Shared};
 use lock::Lock;
-use program::{ChangeEnd, ChangeRun, Shared};
 use record::{RecordError, RecordWriter};
-use schedule::Scheduler;
+use schedule::ChangeScheduler;
 use write_guard::WriteGuard;
 
 /// How one change ended.
@@ -345,7 +345,7 @@ async fn next_interrupt(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
 /// How far an apply is.
 struct ApplyState<'a> {
     plan: &'a Plan,
-    scheduler: Scheduler<'a>,
+    scheduler: ChangeScheduler<'a>,
     began: Instant,
     started: BTreeMap<usize, Instant>,
     outcomes: BTreeMap<usize, (Outcome, Duration)>,
@@ -358,7 +358,7 @@ impl<'a> ApplyState<'a> {
     fn new(plan: &'a Plan, parallelism: usize) -> Self {
         Self {
             plan,
-            scheduler: Scheduler::new(&plan.changes, &plan.barriers, parallelism),
+            scheduler: ChangeScheduler::new(&plan.changes, &plan.barriers, parallelism),
             began: Instant::now(),
             started: BTreeMap::new(),
             outcomes: BTreeMap::new(),

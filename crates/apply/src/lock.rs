@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use live::record::{applied_by, ensure_namespace, holds_record};
-use live::retry::{self, Patience, RetryReason, Tries, Verdict};
-use live::{ApiError, Class, LiveApi, MANAGER as RECORDS, Request};
+use live::retry::{self, RetryDecision, RetryPolicy, RetryReason, RetryState};
+use live::{ApiError, ErrorClass, LiveApi, MANAGER as RECORDS, Request};
 use model::record::{NAMESPACE, Record};
 use model::resource::{Api, Method, ObjectId, Owner};
 
@@ -201,7 +201,7 @@ impl Lock {
         }
         let cannot = |error: ApiError| LockError::Failed(error.with_remedy());
         let mut live = self.read().await.map_err(cannot)?;
-        let (mut tries, start, mut races) = (Tries::new(Patience::Writing), Instant::now(), 0);
+        let (mut tries, start, mut races) = (RetryState::new(RetryPolicy::Write), Instant::now(), 0);
         // Whoever comes first wins; the other one sees it at the next look.
         while races < MAX_RACES {
             if let Some(other) = live.as_ref().and_then(entry_of) {
@@ -236,12 +236,14 @@ impl Lock {
             } else {
                 match tries.after(&self.write_request(&mine), &error, false, start.elapsed()) {
                     // It may have been done: then the next look finds our own entry.
-                    Verdict::Again {
-                        reason: RetryReason::Lost | RetryReason::Unavailable, after, ..
+                    RetryDecision::Again {
+                        reason: RetryReason::Lost | RetryReason::Unavailable,
+                        after,
+                        ..
                     } => {
                         tokio::time::sleep(after).await;
                     }
-                    Verdict::Again { .. } | Verdict::GiveUp => return Err(cannot(error)),
+                    RetryDecision::Again { .. } | RetryDecision::GiveUp => return Err(cannot(error)),
                 }
             }
             live = self.read().await.map_err(cannot)?;
@@ -369,7 +371,7 @@ impl Lock {
     ///
     /// # Errors
     /// The lock is lost, or the request failed.
-    pub async fn write(&self, config_map: &Value, patience: Patience) -> Result<(), RecordWriteError> {
+    pub async fn write(&self, config_map: &Value, patience: RetryPolicy) -> Result<(), RecordWriteError> {
         self.send_if_held(patience, |mine| {
             let mut body = config_map.clone();
             bind(&mut body, mine);
@@ -388,8 +390,8 @@ impl Lock {
     /// # Errors
     /// The lock is lost, or the request failed.
     pub async fn remove(&self) -> Result<(), RecordWriteError> {
-        match self.send_if_held(Patience::Reading, |mine| self.delete_request(mine)).await {
-            Err(RecordWriteError::Failed(error)) if error.class == Class::NotFound => {}
+        match self.send_if_held(RetryPolicy::Read, |mine| self.delete_request(mine)).await {
+            Err(RecordWriteError::Failed(error)) if error.class == ErrorClass::NotFound => {}
             result => result?,
         }
         self.forget();
@@ -404,10 +406,10 @@ impl Lock {
     /// Sends a write that holds only for the ConfigMap as it was last seen with our lock on it.
     async fn send_if_held(
         &self,
-        patience: Patience,
+        patience: RetryPolicy,
         request: impl Fn(&HeldLock) -> Request,
     ) -> Result<(), RecordWriteError> {
-        let (mut tries, start, mut races) = (Tries::new(patience), Instant::now(), 0);
+        let (mut tries, start, mut races) = (RetryState::new(patience), Instant::now(), 0);
         loop {
             let mine = self.held().clone();
             let Some(mine) = mine else {
@@ -431,8 +433,8 @@ impl Lock {
                 continue;
             }
             match tries.after(&request, &error, false, start.elapsed()) {
-                Verdict::Again { after, .. } => tokio::time::sleep(after).await,
-                Verdict::GiveUp => return Err(RecordWriteError::Failed(error)),
+                RetryDecision::Again { after, .. } => tokio::time::sleep(after).await,
+                RetryDecision::GiveUp => return Err(RecordWriteError::Failed(error)),
             }
         }
     }
@@ -519,7 +521,7 @@ impl Lock {
 
     async fn read(&self) -> Result<Option<Value>, ApiError> {
         let request = Request::get(Api::Kubernetes, self.place.path());
-        none_if_not_found(retry::send(&*self.api, request, Patience::Writing).await)
+        none_if_not_found(retry::send(&*self.api, request, RetryPolicy::Write).await)
     }
 
     fn body(&self, annotations: Value) -> Value {
@@ -552,15 +554,15 @@ impl Lock {
     async fn create(&self, mine: &HeldLock) -> Result<Value, ApiError> {
         // Of the last destroy the namespace may still be on its way out.
         let first = match self.api.send(self.write_request(mine)).await {
-            Err(error) if error.class == Class::Busy => {
-                let again = retry::send(&*self.api, self.write_request(mine), Patience::Writing);
+            Err(error) if error.class == ErrorClass::Busy => {
+                let again = retry::send(&*self.api, self.write_request(mine), RetryPolicy::Write);
                 tokio::time::timeout(NAMESPACE_TIMEOUT, again).await.unwrap_or(Err(error))
             }
             result => result,
         };
         match first {
-            Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
-                ensure_namespace(&*self.api, Patience::Writing).await?;
+            Err(error) if error.class == ErrorClass::NotFound && !error.is_unknown_path() => {
+                ensure_namespace(&*self.api, RetryPolicy::Write).await?;
                 self.api.send(self.write_request(mine)).await
             }
             result => result,
@@ -595,13 +597,13 @@ fn uid_of(live: &Value) -> Option<String> {
 
 fn none_if_not_found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     match answer {
-        Err(error) if error.class == Class::NotFound => Ok(None),
+        Err(error) if error.class == ErrorClass::NotFound => Ok(None),
         result => result.map(Some),
     }
 }
 
 fn is_race(error: &ApiError) -> bool {
-    matches!(error.class, Class::Conflict | Class::AlreadyExists)
+    matches!(error.class, ErrorClass::Conflict | ErrorClass::AlreadyExists)
 }
 
 /// Returns who applies a stack, and whether that is certain: a process of another machine may have ended. `None` when nobody
@@ -656,7 +658,7 @@ mod tests {
             let mut held = self.0.lock().unwrap();
             let answer = if request.method == Method::Get {
                 match held.1 {
-                    0 => Err(request.failed(Class::NotFound, "not found")),
+                    0 => Err(request.failed(ErrorClass::NotFound, "not found")),
                     version => Ok(json!({ "metadata": {
                         "resourceVersion": version.to_string(), "annotations": { ANNOTATION: held.0 },
                     } })),
@@ -667,7 +669,7 @@ mod tests {
                     *held = (None, 0);
                     Ok(json!({}))
                 } else {
-                    Err(request.failed(Class::Conflict, "the object has been modified"))
+                    Err(request.failed(ErrorClass::Conflict, "the object has been modified"))
                 }
             } else {
                 let body = request.body.clone().unwrap_or_default();
@@ -678,7 +680,7 @@ mod tests {
                     held.1 += 10;
                     Ok(json!({ "metadata": { "resourceVersion": held.1.to_string() } }))
                 } else {
-                    Err(request.failed(Class::Conflict, "the object has been modified"))
+                    Err(request.failed(ErrorClass::Conflict, "the object has been modified"))
                 }
             };
             async move { answer }.boxed()
@@ -693,7 +695,7 @@ mod tests {
             let mut left = self.1.lock().unwrap();
             if request.method != Method::Get && *left > 0 {
                 *left -= 1;
-                let refused = request.failed(Class::Busy, "namespace dask-infra is being terminated");
+                let refused = request.failed(ErrorClass::Busy, "namespace dask-infra is being terminated");
                 return async move { Err(refused) }.boxed();
             }
             self.0.send(request)

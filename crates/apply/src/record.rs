@@ -14,8 +14,8 @@ use crate::failure::failed;
 use crate::lock::{IfMissing, Lock, LockError, RecordWriteError};
 use kinds::kind::StopEffect;
 use live::record::{self, RecordContent, StoredRecord, applied_by, ensure_namespace, namespace_path};
-use live::retry::{self, Patience};
-use live::{ApiError, Class, LiveApi, MANAGER, Request};
+use live::retry::{self, RetryPolicy};
+use live::{ApiError, ErrorClass, LiveApi, MANAGER, Request};
 use model::address::Address;
 use model::diag::Code;
 use model::record::{CapacityUsed, Entry, NAMESPACE, Passes, Record, Tried};
@@ -165,13 +165,13 @@ impl<'a> RecordWriter<'a> {
                 lock.take(IfMissing::Create).await.map_err(unlocked)?;
             }
             let old =
-                self.read_record(Patience::Writing).await.map_err(|why| unlocked(LockError::Failed(why)))?;
+                self.read_record(RetryPolicy::Write).await.map_err(|why| unlocked(LockError::Failed(why)))?;
             if old.is_some() && !self.planned_under_lock {
                 return Err(broken(IntentFailure::Stale));
             }
             let mut record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
             self.add_capacity_used(&mut record, old.as_ref(), None).await;
-            self.write(&record, Patience::Writing).await.map_err(|why| match why {
+            self.write(&record, RetryPolicy::Write).await.map_err(|why| match why {
                 RecordWriteError::LockLost(who) => unlocked(LockError::HeldByOther(who)),
                 RecordWriteError::Failed(error) => unlocked(LockError::Failed(error.with_remedy())),
             })?;
@@ -281,7 +281,7 @@ impl<'a> RecordWriter<'a> {
         let mut record = self.record(old.as_ref(), Phase::Intent { passes });
         record.begun.extend(begun);
         self.add_capacity_used(&mut record, old.as_ref(), None).await;
-        let written = self.write(&record, Patience::Reading).await;
+        let written = self.write(&record, RetryPolicy::Read).await;
         written.map_err(|why| RecordError::from(why).to_string())
     }
 
@@ -301,7 +301,7 @@ impl<'a> RecordWriter<'a> {
                 if let Some(lock) = &self.lock {
                     lock.take(IfMissing::Create).await?;
                 }
-                self.read_record(Patience::Reading).await.map_err(RecordError::Failed)?
+                self.read_record(RetryPolicy::Read).await.map_err(RecordError::Failed)?
             }
             None => return Ok(()),
         };
@@ -311,7 +311,7 @@ impl<'a> RecordWriter<'a> {
         if record.inventory.is_empty() && record.passes.is_empty() && record.stopped.is_empty() {
             self.remove().await
         } else {
-            Ok(self.write(&record, Patience::Reading).await?)
+            Ok(self.write(&record, RetryPolicy::Read).await?)
         }
     }
 
@@ -422,7 +422,7 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Reads the record as it was before this apply.
-    async fn read_record(&self, patience: Patience) -> Result<Option<Record>, String> {
+    async fn read_record(&self, patience: RetryPolicy) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
         let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.with_remedy())?;
         let StoredRecord::Record(stored) = found else { return Ok(None) };
@@ -441,7 +441,7 @@ impl<'a> RecordWriter<'a> {
 
     /// The first ConfigMap comes last: it is what makes the others count. Whoever lost the lock cannot write it, and
     /// deletes no part.
-    async fn write(&self, record: &Record, patience: Patience) -> Result<(), RecordWriteError> {
+    async fn write(&self, record: &Record, patience: RetryPolicy) -> Result<(), RecordWriteError> {
         let mut held = self.parts.lock().await;
         let packed = record::pack(record);
         let count = packed.len();
@@ -468,12 +468,12 @@ impl<'a> RecordWriter<'a> {
         &self,
         place: &ObjectId,
         config_map: &Value,
-        patience: Patience,
+        patience: RetryPolicy,
     ) -> Result<(), ApiError> {
         let write = || applied_by(place.path(), config_map.clone(), MANAGER);
         match retry::send(self.api, write(), patience).await {
             Ok(_) => Ok(()),
-            Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
+            Err(error) if error.class == ErrorClass::NotFound && !error.is_unknown_path() => {
                 // The namespace is not there; the platform team may make it, so it is not made unasked.
                 ensure_namespace(self.api, patience).await?;
                 retry::send(self.api, write(), patience).await.map(drop)
@@ -507,8 +507,8 @@ impl<'a> RecordWriter<'a> {
     /// The further ConfigMaps of the record, those of earlier ones too, with their uids.
     async fn parts_by_uid(&self, place: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
         let collection = Request::get(Api::Kubernetes, place.gvk.collection(Some(NAMESPACE)));
-        let left = match retry::send(self.api, collection, Patience::Reading).await {
-            Err(error) if error.class == Class::NotFound => return Ok(Vec::new()),
+        let left = match retry::send(self.api, collection, RetryPolicy::Read).await {
+            Err(error) if error.class == ErrorClass::NotFound => return Ok(Vec::new()),
             result => result?,
         };
         let items = left["items"].as_array().into_iter().flatten();
@@ -526,15 +526,15 @@ impl<'a> RecordWriter<'a> {
         let own = |object: &ObjectId| {
             object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
         };
-        record::removable_namespace(self.api, own, Patience::Reading, PARALLELISM).await
+        record::removable_namespace(self.api, own, RetryPolicy::Read, PARALLELISM).await
     }
 
     /// Deletes an object. One that was replaced by now, or is gone, needs no delete.
     async fn delete(&self, path: String, uid: Option<String>) -> Result<(), ApiError> {
         let body = uid.map(|uid| json!({ "preconditions": { "uid": uid } }));
         let request = Request { api: Api::Kubernetes, method: Method::Delete, path, body };
-        match retry::send(self.api, request, Patience::Reading).await {
-            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => Ok(()),
+        match retry::send(self.api, request, RetryPolicy::Read).await {
+            Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict) => Ok(()),
             result => result.map(drop),
         }
     }

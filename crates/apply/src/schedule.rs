@@ -62,7 +62,7 @@ struct Running {
 
 /// The changes of a plan and how far they are. Barriers are numbered on after the changes.
 #[derive(Debug)]
-pub struct Scheduler<'a> {
+pub struct ChangeScheduler<'a> {
     changes: &'a [Change],
     states: Vec<State>,
     /// How many predecessors of each one are not done.
@@ -77,7 +77,7 @@ pub struct Scheduler<'a> {
     visits: usize,
 }
 
-impl<'a> Scheduler<'a> {
+impl<'a> ChangeScheduler<'a> {
     /// Nothing is started; what has no steps counts as done. `parallelism`: Kubernetes changes at once.
     pub fn new(changes: &'a [Change], barriers: &'a [Barrier], parallelism: usize) -> Self {
         let all = changes.iter().map(|change| &change.depends_on);

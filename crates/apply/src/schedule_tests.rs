@@ -29,7 +29,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
 #[test]
 fn a_chain_runs_in_order_and_what_is_kept_is_done() {
     let changes = changes(&["cluster C", "pool P:a 0", "kept -K", "object K 1 2"]);
-    let mut scheduler = Scheduler::new(&changes, &[], 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &[], 64);
     for place in [0, 1, 3] {
         assert_eq!(scheduler.start(), [place]);
         assert_eq!(scheduler.start(), Vec::<usize>::new());
@@ -48,14 +48,14 @@ fn lanes_limit_what_runs_at_once() {
     ];
     for (names, parallelism, started) in rows {
         let changes = changes(names);
-        assert_eq!(Scheduler::new(&changes, &[], *parallelism).start(), *started, "{names:?}");
+        assert_eq!(ChangeScheduler::new(&changes, &[], *parallelism).start(), *started, "{names:?}");
     }
 }
 
 #[test]
 fn a_cluster_change_waits_for_running_pools_but_not_for_objects() {
     let changes = changes(&["pool P:a", "object K", "cluster C", "object K 2"]);
-    let mut scheduler = Scheduler::new(&changes, &[], 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &[], 64);
     assert_eq!(scheduler.start(), [2, 1]);
     scheduler.done(2);
     assert_eq!(scheduler.start(), [0, 3]);
@@ -64,7 +64,7 @@ fn a_cluster_change_waits_for_running_pools_but_not_for_objects() {
 #[test]
 fn the_longest_chain_goes_first() {
     let changes = changes(&["a K", "b K", "pool P:x 1", "c K", "d K 3", "e K 4"]);
-    let mut scheduler = Scheduler::new(&changes, &[], 1);
+    let mut scheduler = ChangeScheduler::new(&changes, &[], 1);
     let mut order = Vec::new();
     loop {
         let started = scheduler.start();
@@ -80,7 +80,7 @@ fn the_longest_chain_goes_first() {
 #[test]
 fn a_failure_skips_its_followers_and_nothing_else() {
     let changes = changes(&["a K", "b K 0", "c K 1", "d K", "e K 3"]);
-    let mut scheduler = Scheduler::new(&changes, &[], 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &[], 64);
     assert_eq!(scheduler.start(), [0, 3]);
     assert_eq!(scheduler.failed(0), [1, 2]);
     scheduler.done(3);
@@ -92,7 +92,7 @@ fn a_failure_skips_its_followers_and_nothing_else() {
 #[test]
 fn a_circle_never_starts_and_never_hangs() {
     let changes = changes(&["a K 1", "b K 0"]);
-    let mut scheduler = Scheduler::new(&changes, &[], 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &[], 64);
     assert!(scheduler.start().is_empty());
     assert_eq!(scheduler.waiting(), [0, 1]);
 }
@@ -101,14 +101,14 @@ fn a_circle_never_starts_and_never_hangs() {
 fn a_barrier_is_passed_when_all_before_it_are_done_and_falls_with_one_of_them() {
     let changes = changes(&["a K", "b K", "c K 4", "d K 4 0"]);
     let barriers = [Barrier { depends_on: vec![0, 1] }];
-    let mut scheduler = Scheduler::new(&changes, &barriers, 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &barriers, 64);
     assert_eq!(scheduler.start(), [0, 1]);
     scheduler.done(0);
     assert!(scheduler.start().is_empty());
     scheduler.done(1);
     assert_eq!(scheduler.start(), [2, 3]);
 
-    let mut scheduler = Scheduler::new(&changes, &barriers, 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &barriers, 64);
     assert_eq!(scheduler.start(), [0, 1]);
     scheduler.done(0);
     assert_eq!(scheduler.failed(1), [2, 3]);
@@ -261,7 +261,7 @@ proptest! {
         ends in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 40),
     ) {
         let (changes, barriers) = plan_of(&rows, &barriers);
-        let mut scheduler = Scheduler::new(&changes, &barriers, parallelism);
+        let mut scheduler = ChangeScheduler::new(&changes, &barriers, parallelism);
         let mut plain = Plain::new(&changes, &barriers, parallelism);
         let mut ends = ends.into_iter().cycle();
         let mut started = 0;
@@ -308,7 +308,7 @@ fn visits(count: usize) -> usize {
         .collect();
     let changes = changes(&rows.iter().map(String::as_str).collect::<Vec<&str>>());
     let barriers = [Barrier { depends_on: (1..=half).collect() }];
-    let mut scheduler = Scheduler::new(&changes, &barriers, 64);
+    let mut scheduler = ChangeScheduler::new(&changes, &barriers, 64);
     let mut running = std::collections::VecDeque::new();
     let mut ended = 0;
     loop {

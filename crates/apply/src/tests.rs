@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::*;
-use kinds::kind::{Found, Kind, MissingQuery, Part};
-use live::{ApiError, Class, Request};
+use kinds::kind::{Kind, MissingQuery, Part, QueryResults};
+use live::{ApiError, ErrorClass, Request};
 use model::address::FieldPath;
 use model::record::Record;
 use model::resource::{
@@ -82,7 +82,7 @@ impl LiveApi for Fake {
         let found = self.answers.iter().find(|(begins, _)| title.starts_with(begins));
         let reply = match found {
             Some((_, answer)) => answer(&request, before),
-            None => Err(refused(&request, Class::NotFound, "not found")),
+            None => Err(refused(&request, ErrorClass::NotFound, "not found")),
         };
         async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -92,7 +92,7 @@ impl LiveApi for Fake {
     }
 }
 
-fn refused(request: &Request, class: Class, message: &str) -> ApiError {
+fn refused(request: &Request, class: ErrorClass, message: &str) -> ApiError {
     request.failed(class, message)
 }
 
@@ -100,12 +100,12 @@ fn always(value: Value) -> Answer {
     Box::new(move |_, _| Ok(value.clone()))
 }
 
-fn refuses(class: Class, message: &'static str) -> Answer {
+fn refuses(class: ErrorClass, message: &'static str) -> Answer {
     Box::new(move |request, _| Err(refused(request, class, message)))
 }
 
 /// One reply after the other; the last one stays.
-fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
+fn in_turn(replies: Vec<Result<Value, (ErrorClass, &'static str)>>) -> Answer {
     Box::new(move |request, before| {
         let reply = replies.get(before).or(replies.last()).cloned();
         reply.unwrap_or(Ok(Value::Null)).map_err(|(class, message)| refused(request, class, message))
@@ -115,7 +115,7 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 /// Ready when `phase` says so, failed when it says so.
 const KIND: Kind = Kind { readiness: judge, ..Kind::DEFAULT };
 
-fn judge(_: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn judge(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     Ok(match found.get(Part::Itself)?["phase"].as_str() {
         Some("ready") => Readiness::Ready,
         Some("failed") => Readiness::Failed("it fell over".into()),
@@ -290,7 +290,7 @@ async fn an_operation_that_is_done_may_have_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_to_a_create_is_followed_when_it_is_ours() {
     let ours = json!({"phase": "ready", "config": {"resourceLabels": {LABEL_ID: "i"}}});
-    let post = || in_turn(vec![Err((Class::Lost, "reset")), Err((Class::AlreadyExists, "exists"))]);
+    let post = || in_turn(vec![Err((ErrorClass::Lost, "reset")), Err((ErrorClass::AlreadyExists, "exists"))]);
     let api = Fake::new()
         .on("POST", post())
         .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(ours))
@@ -316,7 +316,7 @@ async fn an_object_that_others_made_is_not_taken_over() {
     for (manager, done) in [("dask-infra/s", true), ("kubectl", false)] {
         let live = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": manager, "operation": "Apply"}]}});
         let api = Fake::new()
-            .on("PATCH /api/v1/namespaces/n/", refuses(Class::Conflict, "the object has been modified"))
+            .on("PATCH /api/v1/namespaces/n/", refuses(ErrorClass::Conflict, "the object has been modified"))
             .on("GET /api/v1/namespaces/n/", always(live));
         let (applied, _) = quiet(vec![makes("a", &[])], api).await;
         assert_eq!(applied.outcomes[0] == Outcome::Done, done, "{:?}", applied.outcomes);
@@ -325,7 +325,7 @@ async fn an_object_that_others_made_is_not_taken_over() {
 
 /// A drift that is taken back, at the version that was planned.
 async fn takes_back(
-    answers: Vec<Result<Value, (Class, &'static str)>>,
+    answers: Vec<Result<Value, (ErrorClass, &'static str)>>,
     live: Value,
 ) -> (Outcome, Vec<Value>) {
     let path = format!("{CONFIG}a?fieldManager=dask-infra/s&force=true");
@@ -372,8 +372,8 @@ async fn a_version_that_moved_is_looked_at_again_and_what_the_plan_relies_on_dec
             "data": { "k": value },
         })
     };
-    let moved = || Err((Class::Conflict, "the object has been modified"));
-    let lost = || Err((Class::Lost, "reset"));
+    let moved = || Err((ErrorClass::Conflict, "the object has been modified"));
+    let lost = || Err((ErrorClass::Lost, "reset"));
     let ours = "dask-infra/s";
     let rows = [
         // A status was written: once more at its version.
@@ -407,9 +407,9 @@ async fn a_version_that_moved_is_looked_at_again_and_what_the_plan_relies_on_dec
 /// GKE's `409 ABORTED` says that something else was under way, not that the pool is there.
 #[tokio::test(start_paused = true)]
 async fn a_create_that_was_refused_while_nothing_is_there_is_sent_again() {
-    for class in [Class::Conflict, Class::AlreadyExists] {
+    for class in [ErrorClass::Conflict, ErrorClass::AlreadyExists] {
         let post = in_turn(vec![Err((class, "The operation was aborted.")), Ok(json!({}))]);
-        let absent = vec![Err((Class::NotFound, "Not found")), Ok(ready())];
+        let absent = vec![Err((ErrorClass::NotFound, "Not found")), Ok(ready())];
         let api = Fake::new()
             .on("POST", post)
             .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", in_turn(absent));
@@ -422,8 +422,8 @@ async fn a_create_that_was_refused_while_nothing_is_there_is_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_nobody_confirms_is_in_doubt_and_its_followers_are_skipped() {
     for replies in [
-        vec![Err((Class::Lost, "the answer is not a Kubernetes object: it is a web page"))],
-        vec![Err((Class::Lost, "reset")), Err((Class::Unavailable, "away"))],
+        vec![Err((ErrorClass::Lost, "the answer is not a Kubernetes object: it is a web page"))],
+        vec![Err((ErrorClass::Lost, "reset")), Err((ErrorClass::Unavailable, "away"))],
     ] {
         let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(replies));
         let (applied, _) = quiet(vec![makes("a", &[]), makes("b", &[0])], api).await;
@@ -436,7 +436,7 @@ async fn a_write_that_nobody_confirms_is_in_doubt_and_its_followers_are_skipped(
 #[tokio::test(start_paused = true)]
 async fn a_request_that_breaks_the_server_is_not_sent_for_minutes() {
     let broken: Answer = Box::new(|request, _| {
-        let error = refused(request, Class::Unavailable, "Internal error");
+        let error = refused(request, ErrorClass::Unavailable, "Internal error");
         Err(ApiError { status: Some(500), ..error })
     });
     let api = Fake::new().on("PATCH /api/v1/namespaces/n/", broken);
@@ -447,7 +447,7 @@ async fn a_request_that_breaks_the_server_is_not_sent_for_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_cluster_is_waited_for_and_the_blocker_named() {
-    let busy = || Err((Class::Busy, "Cluster is running incompatible operation operation-1."));
+    let busy = || Err((ErrorClass::Busy, "Cluster is running incompatible operation operation-1."));
     let api = Fake::new()
         .on("POST", in_turn(vec![busy(), busy(), Ok(json!({}))]))
         .on(
@@ -495,7 +495,7 @@ async fn a_wait_ends_at_its_deadline_or_when_it_is_hopeless() {
 async fn a_failure_skips_its_followers_only() {
     let api = Fake::new()
         .on("PATCH /api/v1/namespaces/n/", always(json!({})))
-        .on("PATCH /api/v1/namespaces/n/configmaps/a", refuses(Class::Invalid, "spec is wrong"))
+        .on("PATCH /api/v1/namespaces/n/configmaps/a", refuses(ErrorClass::Invalid, "spec is wrong"))
         .on("GET /api/v1/namespaces/n/", always(ready()));
     let changes = vec![makes("a", &[]), makes("b", &[0]), makes("c", &[1]), makes("d", &[])];
     let (applied, api) = quiet(changes, api).await;
@@ -528,7 +528,7 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
         .on("GET /api/v1/namespaces/n/configmaps/again", in_turn(vec![Ok(uid("old")), Ok(uid("new"))]))
         .on("DELETE /api/v1/namespaces/n/configmaps/again", always(json!({"status": "Success"})))
         .on("GET /api/v1/namespaces/dask-infra/configmaps", always(json!({"items": []})))
-        .on("GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s", refuses(Class::NotFound, "no"));
+        .on("GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s", refuses(ErrorClass::NotFound, "no"));
     let delete_gone = call(Api::Kubernetes, Method::Delete, &gone.path(), json!({}));
     let (applied, api) =
         quiet(vec![deletes(&gone, delete_gone), deletes(&again, Step::Call(late))], api).await;

@@ -5,16 +5,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::change_run::{ChangeRun, Pause, unfinished};
 use crate::failure::{brief, failed, request_failure};
 use crate::gke_errors::GkeError;
-use crate::program::{ChangeRun, Pause, unfinished};
 use crate::watch_events::{Known, ObjectTracker};
 use crate::{Event, Outcome};
 use kinds::dask;
-use kinds::dask::idle_wait::Asked;
-use kinds::kind::{Found, Part, Queries};
+use kinds::dask::idle_wait::IdleQuery;
+use kinds::kind::{Part, Queries, QueryResults};
 use kinds::kubernetes::machines;
-use live::{ApiError, Class, Request, probe, served_kinds};
+use live::{ApiError, ErrorClass, Request, probe, served_kinds};
 use model::diag::Code;
 use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
@@ -216,7 +216,7 @@ impl<'a> ChangeRun<'a> {
                 false => Readiness::Ready,
             }),
             Known::Present(live) => {
-                let found = Found::of([(Part::Itself, &*live)]);
+                let found = QueryResults::of([(Part::Itself, &*live)]);
                 Ok(machines::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
@@ -225,11 +225,11 @@ impl<'a> ChangeRun<'a> {
             }
             Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| tracker.record(live));
-                let answers = Found::answers(&queries, &found);
+                let answers = QueryResults::answers(&queries, &found);
                 machines::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };
-        let refused = result.as_ref().err().filter(|error| error.class == Class::Unauthenticated);
+        let refused = result.as_ref().err().filter(|error| error.class == ErrorClass::Unauthenticated);
         if let Some(error) = refused
             && let Some(work) = self.blocking_work(Api::Kubernetes, error).await
         {
@@ -244,11 +244,11 @@ impl<'a> ChangeRun<'a> {
     /// Returns ready once a thing to delete has been idle for a while: between two cells of a notebook nothing computes.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         let readiness = match dask::idle_wait::asked(wait) {
-            Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
+            Some(IdleQuery::Job(job)) => match self.read_once(job.api, &job.path).await {
                 Ok(job) => return Ok(dask::idle_wait::judge_job(&job)),
                 Err(error) => unreadable(&error, "the state of the job")?,
             },
-            Some(Asked::Scheduler { pods, counts, service }) => {
+            Some(IdleQuery::Scheduler { pods, counts, service }) => {
                 match self.read_once(pods.api, &pods.path).await {
                     Ok(pods) if !dask::idle_wait::runs(&pods) => return Ok(Readiness::Ready),
                     Ok(_) => self.scheduler_readiness(&counts, &service).await?,
@@ -280,17 +280,17 @@ impl<'a> ChangeRun<'a> {
         // The API server's own 404 is a Status; a scheduler's is a page.
         let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
         let (what, help) = match error.class {
-            Class::NotFound if of_server => (
+            ErrorClass::NotFound if of_server => (
                 format!("{service} does not exist, so the scheduler cannot report whether it is idle"),
                 "apply without `--when-idle` when nobody uses the cluster: it is recreated with its Service",
             ),
-            Class::NotFound => (
+            ErrorClass::NotFound => (
                 "its scheduler does not report its number of tasks: it serves no /json/counts.json"
                     .to_owned(),
                 "add `distributed.http.scheduler.json` to `distributed.scheduler.http.routes`, or apply \
                  without `--when-idle`",
             ),
-            Class::Denied => (
+            ErrorClass::Denied => (
                 format!("no permission to ask its scheduler whether it is idle: {}", error.message),
                 "request `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
             ),
@@ -311,7 +311,7 @@ impl<'a> ChangeRun<'a> {
                 let is_unserved = served_kinds::is_unserved(self.shared.api, &error, path).await?;
                 if is_unserved { Ok(Value::Null) } else { Err(error) }
             }
-            Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+            Err(error) if error.class == ErrorClass::NotFound => Ok(Value::Null),
             result => result,
         }
     }
@@ -442,7 +442,11 @@ fn unreadable(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
 fn is_temporary(error: &ApiError) -> bool {
     matches!(
         error.class,
-        Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy
+        ErrorClass::Unavailable
+            | ErrorClass::Unreadable
+            | ErrorClass::Throttled
+            | ErrorClass::Lost
+            | ErrorClass::Busy
     )
 }
 

@@ -11,7 +11,7 @@ use crate::failure::brief;
 use crate::lock::{Lock, SendBlocked};
 use live::kube::ByteStream;
 use live::retry::RetryReason;
-use live::{ApiError, Class, LiveApi, Request};
+use live::{ApiError, ErrorClass, LiveApi, Request};
 
 /// The live API, which refuses writes that the lock does not allow.
 pub struct WriteGuard {
@@ -41,7 +41,7 @@ impl WriteGuard {
         let Some(lock) = self.lock.as_ref().filter(|_| request.writes()) else { return Ok(()) };
         lock.may_send().map_err(|blocked| match blocked {
             SendBlocked::LockLost(who) => {
-                request.failed(Class::Other, format!("not sent: {who} took the stack's lock"))
+                request.failed(ErrorClass::Other, format!("not sent: {who} took the stack's lock"))
             }
             SendBlocked::LockUnsure(since, met) => {
                 let since = brief(since);
@@ -49,10 +49,10 @@ impl WriteGuard {
                 match met {
                     // What waiting does not mend.
                     Some(error) if RetryReason::from_error(request, &error, false).is_none() => {
-                        request.failed(Class::Other, format!("{why}: {error}"))
+                        request.failed(ErrorClass::Other, format!("{why}: {error}"))
                     }
-                    Some(error) => request.failed(Class::LockUnsure, format!("{why}: {error}")),
-                    None => request.failed(Class::LockUnsure, why),
+                    Some(error) => request.failed(ErrorClass::LockUnsure, format!("{why}: {error}")),
+                    None => request.failed(ErrorClass::LockUnsure, why),
                 }
             }
         })

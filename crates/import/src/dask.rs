@@ -14,7 +14,7 @@ use model::address::FieldPath;
 use model::resource::ObjectId;
 use model::schema::DASK_GROUP;
 use stack::{
-    DaskCluster, DaskGroup, DaskJob, DaskService, Given, IdleTimeout, Replicas, Restart, Scheduler,
+    DaskCluster, DaskGroup, DaskJob, DaskService, IdleTimeout, Replicas, ReplicasTable, Restart, Scheduler,
     ServiceType, Worker,
 };
 
@@ -171,7 +171,7 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
     let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
     if let Some(scaler) = beside(dask::api::autoscaler(), object.name.clone()) {
         let (min, max) = (number(&scaler["spec"]["minimum"]), number(&scaler["spec"]["maximum"]));
-        return Replicas::Given(Given { min: min.or(Some(0)), max, start: None });
+        return Replicas::Table(ReplicasTable { min: min.or(Some(0)), max, start: None });
     }
     let asked = number(&live["spec"]["worker"]["replicas"]).unwrap_or(1);
     let default = beside(dask::api::group(), format!("{}-default", object.name));
@@ -181,7 +181,7 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
             "the DaskCluster requests {asked} workers, but its default group was scaled to {there} since, so \
              the number is managed elsewhere"
         ));
-        return Replicas::Given(Given { start: Some(there), ..Given::default() });
+        return Replicas::Table(ReplicasTable { start: Some(there), ..ReplicasTable::default() });
     }
     Replicas::Fixed(there)
 }

@@ -116,7 +116,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
             short.keys.machines = Machines::of(&live["nodeSelector"]);
         }
     }
-    if !pod_security::is_confined(live, &own) {
+    if !pod_security::is_restricted(live, &own) {
         short.keys.confined = Some(false);
     }
     if tried.env {
@@ -131,8 +131,8 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let mut laid = base;
     let root = FieldPath::root();
     pod::merge_pod(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
-    if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.is_confined()) {
-        pod_security::relax(&mut laid, given);
+    if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.is_restricted()) {
+        pod_security::relax_restrictions(&mut laid, given);
     }
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()

@@ -20,15 +20,15 @@ pub struct Kind {
     pub rank: u32,
     /// How desired and live are compared.
     pub compare: Compare,
-    pub program: fn(&ChangeContext) -> Vec<Step>,
+    pub change_steps: fn(&ChangeContext) -> Vec<Step>,
     /// Finds a fault of a live one that no field shows. One that would be kept is then updated.
-    pub find_fault: fn(&ChangeContext) -> Option<Fault>,
+    pub find_defect: fn(&ChangeContext) -> Option<Defect>,
     /// Workers that the program of a change chooses to go, with what is live of them.
-    pub chosen: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
+    pub deleted_workers: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
     /// Reads that readiness is judged by.
     pub queries: fn(&Await) -> Queries,
     /// Judges readiness by what the queries found.
-    pub readiness: fn(&Await, &Found) -> Result<Readiness, MissingQuery>,
+    pub readiness: fn(&Await, &QueryResults) -> Result<Readiness, MissingQuery>,
     /// The condition for the server to remove one that is deleted.
     pub deletion_blocker: DeletionBlocker,
     /// The capacity that one frees when it is deleted.
@@ -40,7 +40,7 @@ pub struct Kind {
     /// True if several stacks of one cluster may have the same object.
     pub shared: bool,
     /// For `status`: what the queries found, as words.
-    pub status_line: fn(&Await, &Found) -> Result<StatusLine, MissingQuery>,
+    pub status_line: fn(&Await, &QueryResults) -> Result<StatusLine, MissingQuery>,
     /// Returns the address of one that the stack owns and that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A desired one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
@@ -48,7 +48,7 @@ pub struct Kind {
     pub about: fn(&Resource) -> Vec<String>,
     /// Returns the values that the server is expected to choose for a new one that does not give them.
     pub filled_in: fn(&Resource) -> Vec<(FieldPath, Value)>,
-    pub pods: fn(&Resource) -> Where,
+    pub pods: fn(&Resource) -> PodSource,
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
     /// How long it takes to be made, where something is known about that.
@@ -74,9 +74,9 @@ impl Kind {
     pub const DEFAULT: Self = Self {
         rank: 0,
         compare: Compare::Action,
-        program: |_| Vec::new(),
-        find_fault: |_| None,
-        chosen: |_| Vec::new(),
+        change_steps: |_| Vec::new(),
+        find_defect: |_| None,
+        deleted_workers: |_| Vec::new(),
         queries: itself,
         readiness: |_, _| Ok(Readiness::Ready),
         deletion_blocker: DeletionBlocker::Nothing,
@@ -88,7 +88,7 @@ impl Kind {
         about: |_| Vec::new(),
         filled_in: |_| Vec::new(),
         address: unnamed,
-        pods: |_| Where::Nowhere,
+        pods: |_| PodSource::None,
         endpoint: |_| None,
         estimate: |_| None,
         stop_effect: StopEffect::Nothing,
@@ -101,7 +101,7 @@ impl Kind {
     };
 
     /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
-    pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
+    pub fn readiness(&self, wait: &Await, found: &QueryResults) -> Readiness {
         (self.readiness)(wait, found).unwrap_or_else(|MissingQuery(read)| {
             Readiness::Failed(format!(
                 "this is a bug in dask-infra: readiness depends on {read:?}, which was not read"
@@ -111,7 +111,7 @@ impl Kind {
 
     /// Returns the wait of an apply that keeps a thing.
     pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
-        let steps = (self.program)(&ChangeContext {
+        let steps = (self.change_steps)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
             ..ChangeContext::of(Action::Keep, &resource.identity, owner)
@@ -170,18 +170,18 @@ pub enum Neighbor {
 
 /// Something that a look at a thing reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Read {
+pub enum QueryKey {
     Part(Part),
     Neighbor(Neighbor),
 }
 
-impl From<Part> for Read {
+impl From<Part> for QueryKey {
     fn from(part: Part) -> Self {
         Self::Part(part)
     }
 }
 
-impl From<Neighbor> for Read {
+impl From<Neighbor> for QueryKey {
     fn from(neighbor: Neighbor) -> Self {
         Self::Neighbor(neighbor)
     }
@@ -211,28 +211,28 @@ impl Queries {
     }
 
     /// Parts and neighbors.
-    pub fn all(&self) -> impl Iterator<Item = (Read, &Query)> {
-        let parts = self.parts.iter().map(|(part, query)| (Read::Part(*part), query));
-        parts.chain(self.neighbors.iter().map(|(neighbor, query)| (Read::Neighbor(*neighbor), query)))
+    pub fn all(&self) -> impl Iterator<Item = (QueryKey, &Query)> {
+        let parts = self.parts.iter().map(|(part, query)| (QueryKey::Part(*part), query));
+        parts.chain(self.neighbors.iter().map(|(neighbor, query)| (QueryKey::Neighbor(*neighbor), query)))
     }
 }
 
 /// Results of a look, by read; `null` is a thing that does not exist.
-pub struct Found<'a>(BTreeMap<Read, &'a Value>);
+pub struct QueryResults<'a>(BTreeMap<QueryKey, &'a Value>);
 
 /// A read that a judge needs and its kind does not ask for.
 #[derive(Debug, PartialEq)]
-pub struct MissingQuery(pub Read);
+pub struct MissingQuery(pub QueryKey);
 
-impl<'a> Found<'a> {
+impl<'a> QueryResults<'a> {
     /// Of these reads.
-    pub fn of<R: Into<Read>>(reads: impl IntoIterator<Item = (R, &'a Value)>) -> Self {
+    pub fn of<R: Into<QueryKey>>(reads: impl IntoIterator<Item = (R, &'a Value)>) -> Self {
         Self(reads.into_iter().map(|(read, value)| (read.into(), value)).collect())
     }
 
     /// With one more.
     #[must_use]
-    pub fn with(mut self, read: impl Into<Read>, value: &'a Value) -> Self {
+    pub fn with(mut self, read: impl Into<QueryKey>, value: &'a Value) -> Self {
         self.0.insert(read.into(), value);
         self
     }
@@ -246,13 +246,13 @@ impl<'a> Found<'a> {
     ///
     /// # Errors
     /// It was not.
-    pub fn get(&self, read: impl Into<Read>) -> Result<&'a Value, MissingQuery> {
+    pub fn get(&self, read: impl Into<QueryKey>) -> Result<&'a Value, MissingQuery> {
         let read = read.into();
         self.find(read).ok_or(MissingQuery(read))
     }
 
     /// A read that is not asked for in every case.
-    pub fn find(&self, read: impl Into<Read>) -> Option<&'a Value> {
+    pub fn find(&self, read: impl Into<QueryKey>) -> Option<&'a Value> {
         self.0.get(&read.into()).copied()
     }
 
@@ -312,13 +312,13 @@ impl StopEffect {
 
 /// Where the pods of a thing are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Where {
+pub enum PodSource {
     /// A LIST of them, or the one.
-    Here(Query),
+    Known(Query),
     /// The live object says it; [`crate::kubernetes::pods::selected`] reads it.
-    Ask(Query),
+    FromObject(Query),
     /// It has none.
-    Nowhere,
+    None,
 }
 
 /// Kinds of servers behind an endpoint.
@@ -365,7 +365,7 @@ pub struct Rule {
     /// The field, as printed: `config.machineType`.
     pub path: &'static str,
     /// How it is compared.
-    pub how: How,
+    pub comparison: FieldComparison,
     /// The effect of changing it.
     pub effect: Effect,
     /// The call that changes it.
@@ -401,7 +401,7 @@ pub enum Update {
 /// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),
 /// and so are an absent field and its zero value (the API leaves zero values out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum FieldComparison {
     /// As it stands.
     Exact,
     /// In upper or lower case.
@@ -455,14 +455,14 @@ pub struct ChangeContext<'a> {
     /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
     pub released: &'a [String],
     /// The fault that the change mends.
-    pub fault: Option<&'a Fault>,
+    pub defect: Option<&'a Defect>,
     /// Seconds that what takes workers away waits at most until they have no work.
     pub when_idle: Option<u32>,
 }
 
 /// Something is as the file says and not as it should be: what others made for it is lost, or too much.
 #[derive(Clone, Debug)]
-pub struct Fault {
+pub struct Defect {
     /// In words.
     pub why: String,
     /// The steps that mend it, before all else.
@@ -473,7 +473,7 @@ pub struct Fault {
     pub replaces: bool,
 }
 
-impl Fault {
+impl Defect {
     /// A state that writing the thing mends, or what its kind does when it is written.
     pub fn of(context: &ChangeContext, why: String) -> Self {
         Self { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false }
@@ -497,7 +497,7 @@ impl<'a> ChangeContext<'a> {
             terminating: false,
             adopting: false,
             released: &[],
-            fault: None,
+            defect: None,
             when_idle: None,
         }
     }

@@ -62,7 +62,7 @@ pub fn of(id: KindId) -> &'static Kind {
 mod tests {
     use serde_json::Value;
 
-    use super::kind::Found;
+    use super::kind::QueryResults;
     use super::kubernetes::object::gvk;
     use super::*;
     use model::resource::{Await, Facts, Identity, ObjectId, Until};
@@ -79,7 +79,7 @@ mod tests {
             let wait = Await { kind, identity, until, facts, deadline: 1 };
             let queries = (of(kind).queries)(&wait);
             let answers = vec![Value::Null; queries.all().count()];
-            let found = Found::answers(&queries, &answers);
+            let found = QueryResults::answers(&queries, &answers);
             let dask = matches!(kind, KindId::DaskCluster | KindId::DaskGroup);
             if until.is_ready() || dask {
                 assert!((of(kind).readiness)(&wait, &found).is_ok(), "{kind:?} {until:?}");

@@ -4,14 +4,14 @@
 use serde_json::{Map, Value, json};
 
 /// A field of a bound, from the pod or from a container on, and its value.
-type Bound = (&'static [&'static str], fn(&Value) -> bool);
+type Restriction = (&'static [&'static str], fn(&Value) -> bool);
 
-const OF_POD: &[Bound] = &[
+const OF_POD: &[Restriction] = &[
     (&[TOKEN], |value| *value == false),
     (&["securityContext", "seccompProfile"], |value| *value == json!({ "type": "RuntimeDefault" })),
 ];
 
-const OF_CONTAINER: &[Bound] =
+const OF_CONTAINER: &[Restriction] =
     &[(ESCALATION, |value| *value == false), (DROP, |value| *value == json!(["ALL"]))];
 
 const TOKEN: &str = "automountServiceAccountToken";
@@ -27,7 +27,7 @@ const PLAIN: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/"
 const INSTALLERS: &[&str] = &["EXTRA_APT_PACKAGES", "EXTRA_CONDA_PACKAGES"];
 
 /// Gives a pod of one container its bounds.
-pub fn confine(pod: &mut Value) {
+pub fn restrict(pod: &mut Value) {
     pod[TOKEN] = json!(false);
     pod["securityContext"]["seccompProfile"]["type"] = json!("RuntimeDefault");
     let container = &mut pod["containers"][0];
@@ -40,7 +40,7 @@ pub fn confine(pod: &mut Value) {
 /// Takes bounds back that do not go with what `given`, the user's own part of the pod, says. Who names a service account wants what
 /// it may do. The API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`.
 /// Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
-pub fn relax(pod: &mut Value, given: &Value) {
+pub fn relax_restrictions(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());
     if is_named && given[TOKEN].is_null() {
         take(pod, &[TOKEN], OF_POD[0].1);
@@ -63,7 +63,7 @@ pub fn relax(pod: &mut Value, given: &Value) {
 }
 
 /// Takes the bounds out of every pod in `value`: what is compared or kept by its text, and does not become another thing by them.
-pub fn strip(value: &mut Value) {
+pub fn remove_restrictions(value: &mut Value) {
     each(value, None, &mut |part, _, bounds| {
         for (path, is_own) in bounds {
             take(part, path, *is_own);
@@ -72,7 +72,7 @@ pub fn strip(value: &mut Value) {
 }
 
 /// Takes those bounds out that a live thing lacks: it was made before there were any, and is not made again for them.
-pub fn as_made(desired: &mut Value, live: &Value) {
+pub fn match_live_restrictions(desired: &mut Value, live: &Value) {
     each(desired, Some(live), &mut |part, live, bounds| {
         let Some(live) = live else { return };
         for (path, is_own) in bounds.iter().filter(|(path, _)| at(live, path).is_none()) {
@@ -82,7 +82,7 @@ pub fn as_made(desired: &mut Value, live: &Value) {
 }
 
 /// Tells whether a live pod has the first of the bounds, so that a section that makes it has them, too.
-pub fn is_confined(pod: &Value, container: &Value) -> bool {
+pub fn is_restricted(pod: &Value, container: &Value) -> bool {
     pod[TOKEN] == false || at(container, ESCALATION).is_some_and(|value| *value == false)
 }
 
@@ -90,7 +90,7 @@ pub fn is_confined(pod: &Value, container: &Value) -> bool {
 fn each(
     value: &mut Value,
     live: Option<&Value>,
-    visit: &mut impl FnMut(&mut Value, Option<&Value>, &[Bound]),
+    visit: &mut impl FnMut(&mut Value, Option<&Value>, &[Restriction]),
 ) {
     if value["containers"].is_array() {
         visit(value, live, OF_POD);
@@ -151,7 +151,7 @@ mod tests {
 
     fn dropped(image: &str, env: &[&str]) -> bool {
         let mut pod = pod(image, env);
-        confine(&mut pod);
+        restrict(&mut pod);
         assert_eq!(pod[TOKEN], false);
         assert_eq!(pod["containers"][0]["securityContext"]["allowPrivilegeEscalation"], false);
         at(&pod["containers"][0], DROP).is_some()
@@ -174,14 +174,14 @@ mod tests {
     fn bounds_come_out_as_they_went_in() {
         let plain = pod("daskdev/dask:1", &[]);
         let mut whole = plain.clone();
-        confine(&mut whole);
+        restrict(&mut whole);
         let mut nested = json!({ "spec": { "worker": { "spec": whole } } });
-        strip(&mut nested);
+        remove_restrictions(&mut nested);
         assert_eq!(nested["spec"]["worker"]["spec"], plain);
         // Others' values beside them stay.
         whole["securityContext"]["fsGroup"] = json!(100);
         whole["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
-        strip(&mut whole);
+        remove_restrictions(&mut whole);
         assert_eq!(whole["securityContext"], json!({ "fsGroup": 100 }));
         assert_eq!(whole["containers"][0]["securityContext"], json!({ "allowPrivilegeEscalation": true }));
     }
@@ -190,15 +190,15 @@ mod tests {
     fn what_was_made_before_keeps_its_body() {
         let live = json!({ "spec": pod("daskdev/dask:1", &[]) });
         let mut desired = live.clone();
-        confine(&mut desired["spec"]);
+        restrict(&mut desired["spec"]);
         let confined = desired.clone();
-        as_made(&mut desired, &live);
+        match_live_restrictions(&mut desired, &live);
         assert_eq!(desired, live);
         // What was made with them keeps them, also those that were changed since.
         let mut live = confined.clone();
         live["spec"][TOKEN] = json!(true);
         desired = confined.clone();
-        as_made(&mut desired, &live);
+        match_live_restrictions(&mut desired, &live);
         assert_eq!(desired, confined);
     }
 
@@ -206,7 +206,7 @@ mod tests {
     fn what_a_user_says_is_kept_and_stays_valid() {
         let relaxed = |given: Value| {
             let mut pod = pod("daskdev/dask:1", &[]);
-            confine(&mut pod);
+            restrict(&mut pod);
             crate::pod::merge_pod(
                 &mut pod,
                 Some(&crate::pod::Pod(given.clone())),
@@ -214,7 +214,7 @@ mod tests {
                 &model::address::FieldPath::root(),
                 &mut Vec::new(),
             );
-            relax(&mut pod, &given);
+            relax_restrictions(&mut pod, &given);
             pod
         };
         let worker =

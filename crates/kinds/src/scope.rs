@@ -21,11 +21,11 @@ pub const KUEUE: &str = "kueue";
 
 /// The start of the label by which a pod may connect to a Dask cluster of its namespace whose network is closed. With the cluster's name, of
 /// at most 53 characters, it fits into the 63 of a label's name.
-pub const CLIENT_OF: &str = "dask-infra.dev/client-of-";
+pub const CLIENT_LABEL_PREFIX: &str = "dask-infra.dev/client-of-";
 
 /// Puts that label into the metadata of a pod, or of its template.
-pub fn let_in(metadata: &mut Value, cluster: &str) {
-    metadata["labels"][format!("{CLIENT_OF}{cluster}")] = json!("true");
+pub fn allow_client(metadata: &mut Value, cluster: &str) {
+    metadata["labels"][format!("{CLIENT_LABEL_PREFIX}{cluster}")] = json!("true");
 }
 
 /// The API group of Kueue.

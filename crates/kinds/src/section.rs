@@ -127,13 +127,13 @@ impl PodKeys {
         provenance.extend(Self::marks(place, section));
         let (pod, from) = (&mut part["spec"], section.key("pod"));
         pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
-        if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_confined()) {
-            pod_security::relax(pod, given);
+        if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_restricted()) {
+            pod_security::relax_restrictions(pod, given);
         }
     }
 
     /// Tells whether the pods have bounds of their own.
-    pub fn is_confined(&self) -> bool {
+    pub fn is_restricted(&self) -> bool {
         self.confined != Some(false)
     }
 
@@ -212,7 +212,7 @@ pub struct Pods<'a> {
 
 /// Rules that a name follows. In all of them: lowercase letters, digits and `-`, which is not the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Naming {
+pub enum NameRule {
     /// GKE clusters and node pools, and the stack, whose name is a label of theirs.
     Gke,
     /// The stack's id, another such label.
@@ -229,7 +229,7 @@ pub enum Naming {
     Check,
 }
 
-impl Naming {
+impl NameRule {
     /// Characters at most.
     pub fn longest(self) -> usize {
         match self {
@@ -251,19 +251,19 @@ impl Naming {
 
 /// The name of what a section stands for on its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Live<'a> {
+pub struct LiveName<'a> {
     /// The namespace; empty for what lies in none.
     pub namespace: &'a str,
     pub name: &'a str,
     /// The field that gives it, else the section's key does.
     pub field: Option<&'static str>,
     /// The rules that the name follows.
-    pub naming: Naming,
+    pub naming: NameRule,
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveName<'a> {
     /// Creates one from the field `name` if it is given, else from the key.
-    pub fn new(given: Option<&'a str>, key: &'a str, naming: Naming) -> Self {
+    pub fn new(given: Option<&'a str>, key: &'a str, naming: NameRule) -> Self {
         Self { namespace: "", name: given.unwrap_or(key), field: given.map(|_| "name"), naming }
     }
 
@@ -296,7 +296,7 @@ pub(crate) fn object_labels<'a>(
 }
 
 /// A section that is one member of another: `dask_cluster.rapids.group.big`.
-pub struct Inner<'a> {
+pub struct NestedSection<'a> {
     /// The field of the outer section that holds it.
     pub field: &'static str,
     /// Its key there.
@@ -306,7 +306,7 @@ pub struct Inner<'a> {
 
 /// The keys that most sections have.
 #[derive(Clone, Copy, Default)]
-pub struct Head<'a> {
+pub struct SectionHead<'a> {
     pub manage: Manage,
     pub depends_on: &'a [String],
     pub namespace: Option<&'a str>,
@@ -315,8 +315,8 @@ pub struct Head<'a> {
 /// Queries that every section answers, so that rules need not list the sections.
 pub trait Section {
     /// Returns the keys that most sections have. By default the stack manages the section.
-    fn head(&self) -> Head<'_> {
-        Head::default()
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead::default()
     }
 
     /// Returns true if the stack creates and changes it.
@@ -330,7 +330,7 @@ pub trait Section {
     }
 
     /// Returns its name on its server.
-    fn live<'a>(&'a self, _key: &'a str) -> Option<Live<'a>> {
+    fn live<'a>(&'a self, _key: &'a str) -> Option<LiveName<'a>> {
         None
     }
 
@@ -356,7 +356,7 @@ pub trait Section {
     }
 
     /// The sections inside of it.
-    fn inner(&self) -> Vec<Inner<'_>> {
+    fn inner(&self) -> Vec<NestedSection<'_>> {
         Vec::new()
     }
 }

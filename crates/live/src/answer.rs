@@ -8,7 +8,7 @@ use crate::admission::Admission;
 use crate::denial::DenialCause;
 use crate::shape::{Media, Shape};
 use crate::trust::Trust;
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
 /// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
@@ -37,13 +37,13 @@ impl Request {
     }
 
     /// An error of this request that is no answer of the server.
-    pub fn failed(&self, class: Class, message: impl Into<String>) -> ApiError {
+    pub fn failed(&self, class: ErrorClass, message: impl Into<String>) -> ApiError {
         ApiError { class, status: None, request: self.title(), message: message.into(), body: None }
     }
 
     /// The request went out and no answer came back: a write may have been done, a read has not.
     pub fn unanswered(&self, message: impl Into<String>) -> ApiError {
-        let class = if self.writes() { Class::Lost } else { Class::Unavailable };
+        let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::Unavailable };
         self.failed(class, message)
     }
 
@@ -51,19 +51,19 @@ impl Request {
     pub fn untrusted(&self, server: &str, why: &str, trust: Trust) -> ApiError {
         let message = if why.contains(server) { why.to_owned() } else { format!("{server}: {why}") };
         let body = Some(json!({ "remedy": trust.remedy() }));
-        ApiError { body, ..self.failed(Class::Untrusted, message) }
+        ApiError { body, ..self.failed(ErrorClass::Untrusted, message) }
     }
 
     /// Returns the error for an answer of another shape than asked for. A read gives no information; a write may be done.
     fn unreadable(&self, status: u16, why: &str) -> ApiError {
-        let class = if self.writes() { Class::Lost } else { Class::Unreadable };
-        let noun = Shape::for_request(self).noun();
+        let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::Unreadable };
+        let noun = Shape::for_request(self).description();
         ApiError { status: Some(status), ..self.failed(class, format!("the answer is not a {noun}: {why}")) }
     }
 
     /// The answer is larger than [`LARGEST`].
     pub fn too_large(&self) -> ApiError {
-        let class = if self.writes() { Class::Lost } else { Class::TooLarge };
+        let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::TooLarge };
         self.failed(class, format!("the answer is larger than {} MiB", LARGEST / 1024 / 1024))
     }
 
@@ -79,7 +79,7 @@ impl Request {
             }
             Ok(code) if code.is_redirection() => {
                 let message = "a redirect, as sent by sign-in pages and proxies; not followed";
-                Err(ApiError { status: Some(status), ..self.failed(Class::Other, message) })
+                Err(ApiError { status: Some(status), ..self.failed(ErrorClass::Other, message) })
             }
             _ => Err(self.refusal(status, &body)),
         }
@@ -108,7 +108,7 @@ struct Refusal<'a> {
 
 impl Refusal<'_> {
     /// `{"error": {code, message, status, errors, details}}`.
-    fn google(&self) -> (Class, Option<String>) {
+    fn google(&self) -> (ErrorClass, Option<String>) {
         let error = self.body.and_then(|body| body.get("error"));
         let text = |field: &str| error.and_then(|error| error.get(field)).and_then(Value::as_str);
         let message = text("message").map(str::to_owned);
@@ -117,44 +117,48 @@ impl Refusal<'_> {
         let reasons = error_info_reasons(error);
         let cause = DenialCause::from_error(self.body, message.as_deref().unwrap_or_default());
         let class = match self.status {
-            400..=499 if cause.is_some() && self.status != 429 => Class::Denied,
-            400 if is_busy(&words, &reasons) => Class::Busy,
-            400 if canonical == "FAILED_PRECONDITION" && words.contains("fingerprint") => Class::Conflict,
-            409 if canonical == "ABORTED" => Class::Conflict,
-            409 if words.contains("operation") && words.contains("progress") => Class::Busy,
-            409 => Class::AlreadyExists,
-            412 => Class::Conflict,
-            403 if reasons.contains(&"CONCURRENT_OPERATIONS_QUOTA_EXCEEDED") => Class::Busy,
-            403 if words.contains("rate limit") || words.contains("per minute") => Class::Throttled,
-            403 if is_short(&words) || canonical == "RESOURCE_EXHAUSTED" => Class::Quota,
+            400..=499 if cause.is_some() && self.status != 429 => ErrorClass::Denied,
+            400 if is_busy(&words, &reasons) => ErrorClass::Busy,
+            400 if canonical == "FAILED_PRECONDITION" && words.contains("fingerprint") => {
+                ErrorClass::Conflict
+            }
+            409 if canonical == "ABORTED" => ErrorClass::Conflict,
+            409 if words.contains("operation") && words.contains("progress") => ErrorClass::Busy,
+            409 => ErrorClass::AlreadyExists,
+            412 => ErrorClass::Conflict,
+            403 if reasons.contains(&"CONCURRENT_OPERATIONS_QUOTA_EXCEEDED") => ErrorClass::Busy,
+            403 if words.contains("rate limit") || words.contains("per minute") => ErrorClass::Throttled,
+            403 if is_short(&words) || canonical == "RESOURCE_EXHAUSTED" => ErrorClass::Quota,
             // Only the API itself can say that something is not there.
-            404 if message.is_none() => Class::Other,
+            404 if message.is_none() => ErrorClass::Other,
             429 if words.contains("operation")
                 && words.contains("quota")
                 && !words.contains("per minute") =>
             {
-                Class::Busy
+                ErrorClass::Busy
             }
             // Of a reservation: GoogleCloudPlatform/gsutil issue 1000.
-            429 if words.contains("reservation") && words.contains("insufficient") => Class::Quota,
-            429 => Class::Throttled,
+            429 if words.contains("reservation") && words.contains("insufficient") => ErrorClass::Quota,
+            429 => ErrorClass::Throttled,
             status => self.plain(status),
         };
         (class, message)
     }
 
     /// A `Status` object.
-    fn kubernetes(&self) -> (Class, Option<String>) {
+    fn kubernetes(&self) -> (ErrorClass, Option<String>) {
         let text = |field: &str| self.body.and_then(|body| body.get(field)).and_then(Value::as_str);
         let reason = text("reason").unwrap_or_default();
         let class = match (self.status, reason) {
-            (409, "AlreadyExists") => Class::AlreadyExists,
-            (409, _) | (412, _) => Class::Conflict,
+            (409, "AlreadyExists") => ErrorClass::AlreadyExists,
+            (409, _) | (412, _) => ErrorClass::Conflict,
             // A namespace of the same name is still on its way out: it will be gone.
-            (403, _) if self.has_cause("NamespaceTerminating") => Class::Busy,
-            (403, _) if text("message").is_some_and(|text| text.contains("exceeded quota")) => Class::Quota,
-            (429, _) => Class::Throttled,
-            (404, _) if !self.says_absent() => Class::Other,
+            (403, _) if self.has_cause("NamespaceTerminating") => ErrorClass::Busy,
+            (403, _) if text("message").is_some_and(|text| text.contains("exceeded quota")) => {
+                ErrorClass::Quota
+            }
+            (429, _) => ErrorClass::Throttled,
+            (404, _) if !self.says_absent() => ErrorClass::Other,
             (status, _) => self.plain(status),
         };
         (class, text("message").map(str::to_owned))
@@ -191,19 +195,19 @@ impl Refusal<'_> {
     }
 
     /// Returns the class of a status when the body adds nothing.
-    fn plain(&self, status: u16) -> Class {
+    fn plain(&self, status: u16) -> ErrorClass {
         match status {
-            400 | 405 | 406 | 413 | 415 | 422 => Class::Invalid,
-            401 => Class::Unauthenticated,
-            403 => Class::Denied,
-            404 => Class::NotFound,
-            429 => Class::Throttled,
+            400 | 405 | 406 | 413 | 415 | 422 => ErrorClass::Invalid,
+            401 => ErrorClass::Unauthenticated,
+            403 => ErrorClass::Denied,
+            404 => ErrorClass::NotFound,
+            429 => ErrorClass::Throttled,
             // A gateway gave up on the server behind it, which may have done what was asked.
-            408 | 502 | 504 if self.request.writes() => Class::Lost,
+            408 | 502 | 504 if self.request.writes() => ErrorClass::Lost,
             // A store without room stays so until somebody makes room.
-            507 => Class::Other,
-            408 | 500..=599 => Class::Unavailable,
-            _ => Class::Other,
+            507 => ErrorClass::Other,
+            408 | 500..=599 => ErrorClass::Unavailable,
+            _ => ErrorClass::Other,
         }
     }
 }
@@ -249,7 +253,7 @@ impl ApiError {
     /// Returns true if the path itself is not served, as when a CustomResourceDefinition is not there (yet);
     /// unlike an object that is not there.
     pub fn is_unknown_path(&self) -> bool {
-        self.class == Class::NotFound
+        self.class == ErrorClass::NotFound
             && (self.message.contains(UNKNOWN_RESOURCE) || self.message.starts_with(UNKNOWN_PATH))
     }
 
@@ -296,23 +300,23 @@ mod tests {
 
     #[test]
     fn google_refusals_get_their_class() {
-        let rows: &[(u16, &str, &str, &str, Class)] = &[
-            (404, "NOT_FOUND", "Not found: projects/p/zones/z/clusters/c.", "", Class::NotFound),
+        let rows: &[(u16, &str, &str, &str, ErrorClass)] = &[
+            (404, "NOT_FOUND", "Not found: projects/p/zones/z/clusters/c.", "", ErrorClass::NotFound),
             (
                 409,
                 "ALREADY_EXISTS",
                 "Already exists: projects/p/zones/z/clusters/c.",
                 "",
-                Class::AlreadyExists,
+                ErrorClass::AlreadyExists,
             ),
-            (409, "ABORTED", "etag mismatch", "", Class::Conflict),
-            (400, "INVALID_ARGUMENT", "Accelerator count: 1 should not be updated.", "", Class::Invalid),
+            (409, "ABORTED", "etag mismatch", "", ErrorClass::Conflict),
+            (400, "INVALID_ARGUMENT", "Accelerator count: 1 should not be updated.", "", ErrorClass::Invalid),
             (
                 400,
                 "FAILED_PRECONDITION",
                 "Cluster is running incompatible operation operation-1.",
                 "CLUSTER_ALREADY_HAS_OPERATION",
-                Class::Busy,
+                ErrorClass::Busy,
             ),
             (
                 400,
@@ -320,24 +324,24 @@ mod tests {
                 "Operation operation-1 is currently creating a node pool for cluster c. Please wait and try \
                  again once it is done.",
                 "",
-                Class::Busy,
+                ErrorClass::Busy,
             ),
-            (400, "FAILED_PRECONDITION", "Label fingerprint is out of date.", "", Class::Conflict),
-            (400, "FAILED_PRECONDITION", "Node pool must be empty.", "", Class::Invalid),
+            (400, "FAILED_PRECONDITION", "Label fingerprint is out of date.", "", ErrorClass::Conflict),
+            (400, "FAILED_PRECONDITION", "Node pool must be empty.", "", ErrorClass::Invalid),
             (
                 429,
                 "RESOURCE_EXHAUSTED",
                 "Too many operations: cluster \"c\" hits the concurrent operations quota 5, please try again \
                  later.",
                 "",
-                Class::Busy,
+                ErrorClass::Busy,
             ),
             (
                 429,
                 "RESOURCE_EXHAUSTED",
                 "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute'",
                 "",
-                Class::Throttled,
+                ErrorClass::Throttled,
             ),
             (
                 403,
@@ -345,26 +349,26 @@ mod tests {
                 "Insufficient regional quota to satisfy request: resource \"NVIDIA_T4_GPUS\": request requires \
                  '2.0' and is short '1.0'.",
                 "",
-                Class::Quota,
+                ErrorClass::Quota,
             ),
             (
                 403,
                 "PERMISSION_DENIED",
                 "Required \"container.clusters.create\" permission(s) for \"projects/p\".",
                 "",
-                Class::Denied,
+                ErrorClass::Denied,
             ),
             (
                 401,
                 "UNAUTHENTICATED",
                 "Request had invalid authentication credentials.",
                 "",
-                Class::Unauthenticated,
+                ErrorClass::Unauthenticated,
             ),
-            (500, "INTERNAL", "Internal error.", "", Class::Unavailable),
-            (503, "UNAVAILABLE", "The service is currently unavailable.", "", Class::Unavailable),
-            (504, "DEADLINE_EXCEEDED", "Deadline exceeded.", "", Class::Lost),
-            (507, "INTERNAL", "cannot write box/sandbox.redb", "", Class::Other),
+            (500, "INTERNAL", "Internal error.", "", ErrorClass::Unavailable),
+            (503, "UNAVAILABLE", "The service is currently unavailable.", "", ErrorClass::Unavailable),
+            (504, "DEADLINE_EXCEEDED", "Deadline exceeded.", "", ErrorClass::Lost),
+            (507, "INTERNAL", "cannot write box/sandbox.redb", "", ErrorClass::Other),
         ];
         for (status, canonical, message, reason, class) in rows {
             let body = google(*status, canonical, message, reason);
@@ -377,22 +381,32 @@ mod tests {
 
     #[test]
     fn kubernetes_refusals_get_their_class() {
-        let rows: &[(u16, &str, &str, Class)] = &[
-            (404, "NotFound", "daskclusters.kubernetes.dask.org \"x\" not found", Class::NotFound),
-            (409, "AlreadyExists", "pods \"x\" already exists", Class::AlreadyExists),
+        let rows: &[(u16, &str, &str, ErrorClass)] = &[
+            (404, "NotFound", "daskclusters.kubernetes.dask.org \"x\" not found", ErrorClass::NotFound),
+            (409, "AlreadyExists", "pods \"x\" already exists", ErrorClass::AlreadyExists),
             (
                 409,
                 "Conflict",
                 "Operation cannot be fulfilled on configmaps \"x\": the object has been modified",
-                Class::Conflict,
+                ErrorClass::Conflict,
             ),
-            (403, "Forbidden", "pods is forbidden: User \"u\" cannot list resource \"pods\"", Class::Denied),
-            (403, "Forbidden", "pods \"x\" is forbidden: exceeded quota: gpus", Class::Quota),
-            (422, "Invalid", "Pod \"x\" is invalid: spec.containers: Required value", Class::Invalid),
-            (429, "TooManyRequests", "too many requests", Class::Throttled),
-            (500, "InternalError", "failed calling webhook \"w\": connection refused", Class::Unavailable),
-            (504, "Timeout", "request did not complete within requested timeout", Class::Lost),
-            (507, "InternalError", "cannot write box/sandbox.redb", Class::Other),
+            (
+                403,
+                "Forbidden",
+                "pods is forbidden: User \"u\" cannot list resource \"pods\"",
+                ErrorClass::Denied,
+            ),
+            (403, "Forbidden", "pods \"x\" is forbidden: exceeded quota: gpus", ErrorClass::Quota),
+            (422, "Invalid", "Pod \"x\" is invalid: spec.containers: Required value", ErrorClass::Invalid),
+            (429, "TooManyRequests", "too many requests", ErrorClass::Throttled),
+            (
+                500,
+                "InternalError",
+                "failed calling webhook \"w\": connection refused",
+                ErrorClass::Unavailable,
+            ),
+            (504, "Timeout", "request did not complete within requested timeout", ErrorClass::Lost),
+            (507, "InternalError", "cannot write box/sandbox.redb", ErrorClass::Other),
         ];
         for (status, reason, message, class) in rows {
             let body = json!({"kind": "Status", "code": status, "reason": reason, "message": message});
@@ -401,13 +415,16 @@ mod tests {
         }
         let leaving = json!({"reason": "Forbidden", "message": "namespace x is being terminated",
             "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}});
-        assert_eq!(answer(Api::Kubernetes, Method::Patch, 403, &leaving).unwrap_err().class, Class::Busy);
+        assert_eq!(
+            answer(Api::Kubernetes, Method::Patch, 403, &leaving).unwrap_err().class,
+            ErrorClass::Busy
+        );
     }
 
     #[test]
     fn a_read_cannot_be_lost() {
         let body = google(504, "DEADLINE_EXCEEDED", "Deadline exceeded.", "");
-        assert_eq!(answer(Api::Gke, Method::Get, 504, &body).unwrap_err().class, Class::Unavailable);
+        assert_eq!(answer(Api::Gke, Method::Get, 504, &body).unwrap_err().class, ErrorClass::Unavailable);
     }
 
     #[test]
@@ -447,7 +464,7 @@ mod tests {
                 let request = Request { api, method, path: path.into(), body: None };
                 let answer = Answer { status: 404, media: Media::Other, body: body.clone().into_bytes() };
                 let error = request.read(answer).unwrap_err();
-                let said = (error.class == Class::NotFound).then(|| error.is_unknown_path());
+                let said = (error.class == ErrorClass::NotFound).then(|| error.is_unknown_path());
                 assert_eq!(said, expect, "{} {path}: {body}", method.as_str());
             }
         }
@@ -471,7 +488,10 @@ mod tests {
         assert_eq!(request.read(answer(200, Media::Other, "")).unwrap(), json!(""));
         let page = request.read(answer(502, Media::Html, "<html>\n<p>oops"));
         assert_eq!(page.unwrap_err().message, "bad gateway");
-        assert_eq!(request.read(answer(200, Media::Html, "<html>")).unwrap_err().class, Class::Unreadable);
+        assert_eq!(
+            request.read(answer(200, Media::Html, "<html>")).unwrap_err().class,
+            ErrorClass::Unreadable
+        );
     }
 
     #[test]
@@ -479,7 +499,7 @@ mod tests {
         for status in [301, 302, 303, 307, 308] {
             let request = Request::get(Api::Gke, "/v1/projects/p/locations/l/clusters/c");
             let error = request.read(Answer { status, media: Media::Html, body: Vec::new() }).unwrap_err();
-            assert_eq!((error.class, error.status), (Class::Other, Some(status)));
+            assert_eq!((error.class, error.status), (ErrorClass::Other, Some(status)));
             assert!(error.message.contains("redirect"), "{error}");
         }
     }

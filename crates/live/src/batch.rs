@@ -5,7 +5,7 @@ use futures::stream;
 use serde_json::Value;
 
 use crate::retry::get;
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Query;
 
 /// Returns what each query finds, in their order; `null` for what does not exist.
@@ -16,7 +16,7 @@ pub async fn read_queries(
 ) -> Vec<Result<Value, ApiError>> {
     let one = |query: Query| async move {
         match get(api, Request::get(query.api, query.path)).await {
-            Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+            Err(error) if error.class == ErrorClass::NotFound => Ok(Value::Null),
             result => result,
         }
     };

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::list::{Collections, Listed, UniqueObjects, list, list_all};
 use crate::retry::get;
 use crate::served_kinds::{Served, Version, groups};
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{
     Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
     forget_fields,
@@ -44,7 +44,7 @@ async fn objects_in_scope(
     listed: &Collections,
     parallelism: usize,
 ) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
-    let DeletionScope { cluster, namespaces, definitions, nodes, but } = scope;
+    let DeletionScope { cluster, namespaces, definitions, nodes, excluded_kinds } = scope;
     // In whatever version: it is the same objects.
     let listed: BTreeSet<(&str, &str, Option<&str>)> = listed
         .iter()
@@ -59,7 +59,7 @@ async fn objects_in_scope(
         let ListableKinds { kinds, failed } = listable_kinds(api, parallelism).await;
         unseen.extend(failed.iter().map(|DiscoveryError { error, .. }| error.to_string()));
         for Served { gvk, namespaced, .. } in kinds {
-            if but.contains(&gvk.kind.as_str()) {
+            if excluded_kinds.contains(&gvk.kind.as_str()) {
                 continue;
             }
             if definitions.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
@@ -175,7 +175,7 @@ pub async fn holds_only(
     let scope = DeletionScope {
         namespaces: BTreeSet::from([namespace.to_owned()]),
         // They tell of others, and go by themselves.
-        but: &["Event"],
+        excluded_kinds: &["Event"],
         ..DeletionScope::default()
     };
     let listed = Collections::from([(gvk, Some(namespace.to_owned()))]);
@@ -267,7 +267,7 @@ pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> 
                 return Ok(Elsewhere::Unknown(format!("GKE cannot list the clusters in {zones} now")));
             }
         },
-        Err(error) if error.class == Class::NotFound => return Err(error),
+        Err(error) if error.class == ErrorClass::NotFound => return Err(error),
         Err(error) => return Ok(Elsewhere::Unknown(error.to_string())),
     };
     let ours = |cluster: &&Value| {

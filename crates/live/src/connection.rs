@@ -15,7 +15,7 @@ use crate::endpoint::{Address, address, endpoint};
 use crate::gke::{Gke, GkeAccess};
 use crate::hosts::Fleet;
 use crate::kube::{Bearer, ByteStream, KubeconfigAccess, Kubernetes, Tunnel};
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, ClusterName, Endpoint, Host, Method};
 
 /// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.
@@ -90,8 +90,8 @@ impl Connection {
             (Some(cluster), _) => self.gke_client(cluster, request).await?,
             (None, Some(access)) => Kubernetes::kubeconfig(access)
                 .await
-                .map_err(|why| request.failed(Class::Unauthenticated, why))?,
-            (None, None) => return Err(request.failed(Class::Invalid, "the stack names no cluster")),
+                .map_err(|why| request.failed(ErrorClass::Unauthenticated, why))?,
+            (None, None) => return Err(request.failed(ErrorClass::Invalid, "the stack names no cluster")),
         };
         *slot = Some(client.clone());
         Ok(client)
@@ -100,20 +100,19 @@ impl Connection {
     async fn gke_client(&self, name: &ClusterName, request: &Request) -> Result<Kubernetes, ApiError> {
         let asked = self.gke.send(&Request::get(Api::Gke, format!("/v1/{}", name.path()))).await;
         let cluster = asked.map_err(|error| match error.class {
-            Class::NotFound => {
-                request.failed(Class::NotFound, format!("the GKE cluster {} does not exist", name.cluster))
-            }
+            ErrorClass::NotFound => request
+                .failed(ErrorClass::NotFound, format!("the GKE cluster {} does not exist", name.cluster)),
             _ => error,
         })?;
         let found = address(&cluster, self.endpoint).map_err(|closed| {
-            let mut error = request.failed(Class::Other, closed.why);
+            let mut error = request.failed(ErrorClass::Other, closed.why);
             error.body = Some(json!({ "remedy": closed.remedy }));
             error
         })?;
         let Address { host, authority } = found.ok_or_else(|| {
             let status = cluster["status"].as_str().unwrap_or("unknown");
             let message = format!("the GKE cluster {} has no endpoint yet (status {status})", name.cluster);
-            request.failed(Class::Unavailable, message)
+            request.failed(ErrorClass::Unavailable, message)
         })?;
         let router = self.in_process.as_ref().zip(endpoint(&cluster)).and_then(|(find, usual)| find(usual));
         if let Some(router) = router {
@@ -124,7 +123,7 @@ impl Connection {
             GkeAccess::Loopback { token: Some(token), .. } => Bearer::Token(token.clone()),
             GkeAccess::Loopback { .. } | GkeAccess::InProcess(_) => Bearer::Any,
         };
-        Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(Class::Other, why))
+        Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(ErrorClass::Other, why))
     }
 
     /// Sends to the cluster. A request that does not reach it makes the next one look the cluster up again.
@@ -133,7 +132,7 @@ impl Connection {
         let result = self.reset_if_unreached(client.send(request).await).await;
         match result {
             // A cluster that was made anew has another authority; nothing was sent.
-            Err(error) if error.class == Class::Untrusted && self.cluster.is_some() => {
+            Err(error) if error.class == ErrorClass::Untrusted && self.cluster.is_some() => {
                 let client = self.kubernetes(request).await?;
                 self.reset_if_unreached(client.send(request).await).await
             }
@@ -143,8 +142,9 @@ impl Connection {
 
     async fn reset_if_unreached<T: Send>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
         let unreached = |error: &ApiError| {
-            let astray = matches!(error.class, Class::Unavailable | Class::Lost) && error.status.is_none();
-            astray || matches!(error.class, Class::Unauthenticated | Class::Untrusted)
+            let astray =
+                matches!(error.class, ErrorClass::Unavailable | ErrorClass::Lost) && error.status.is_none();
+            astray || matches!(error.class, ErrorClass::Unauthenticated | ErrorClass::Untrusted)
         };
         if self.cluster.is_some() && result.as_ref().err().is_some_and(unreached) {
             *self.kubernetes.lock().await = None;
@@ -176,12 +176,12 @@ impl Connection {
 
     /// Skips hosts that cannot be used, from now on: for commands that only read.
     pub fn skip_unreachable_hosts(&self) {
-        self.fleet.iter().for_each(Fleet::tolerate);
+        self.fleet.iter().for_each(Fleet::skip_unreachable);
     }
 
     /// Returns the errors of skipped hosts.
     pub fn skipped_hosts(&self) -> Vec<ApiError> {
-        self.fleet.iter().flat_map(Fleet::missed).collect()
+        self.fleet.iter().flat_map(Fleet::skip_errors).collect()
     }
 
     async fn send_one(&self, request: Request) -> Result<Value, ApiError> {
@@ -207,7 +207,7 @@ impl LiveApi for Connection {
     }
 
     fn add_hosts(&self, hosts: &[Host]) -> bool {
-        self.fleet.as_ref().is_some_and(|fleet| fleet.visits(hosts))
+        self.fleet.as_ref().is_some_and(|fleet| fleet.add_hosts(hosts))
     }
 
     /// Objects on a host are polled: the agent watches nothing.
@@ -297,7 +297,7 @@ mod tests {
         let (router, asked) = gke(Arc::clone(&cluster));
         let connection = connection(router);
         let error = connection.send(pods()).await.unwrap_err();
-        assert_eq!(error.class, Class::Unauthenticated, "{error}");
+        assert_eq!(error.class, ErrorClass::Unauthenticated, "{error}");
         *cluster.lock().unwrap() = Some(json!({"name": "c", "status": "RUNNING", "endpoint": "new"}));
         for _ in 0..3 {
             assert!(connection.send(pods()).await.is_ok());
@@ -310,9 +310,9 @@ mod tests {
         let cluster = Arc::new(StdMutex::new(Some(json!({"name": "c", "status": "PROVISIONING"}))));
         let (router, _) = gke(Arc::clone(&cluster));
         let connection = connection(router);
-        assert_eq!(connection.send(pods()).await.unwrap_err().class, Class::Unavailable);
+        assert_eq!(connection.send(pods()).await.unwrap_err().class, ErrorClass::Unavailable);
         *cluster.lock().unwrap() = None;
         let error = connection.send(pods()).await.unwrap_err();
-        assert_eq!((error.class, error.is_unknown_path()), (Class::NotFound, false));
+        assert_eq!((error.class, error.is_unknown_path()), (ErrorClass::NotFound, false));
     }
 }

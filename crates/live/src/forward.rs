@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::connection::Connection;
 use crate::kube::Tunnel;
-use crate::{ApiError, Class, LiveApi as _, Request};
+use crate::{ApiError, ErrorClass, LiveApi as _, Request};
 use model::resource::Api;
 
 /// The pod that answers, and its ports in the order of the local ones.
@@ -242,7 +242,7 @@ impl Shared {
             return Err(OpenError::Permanent("the pod has no such port".to_owned()));
         };
         self.api.tunnel(&target.namespace, &target.pod, *port).await.map_err(|error| match error.class {
-            Class::Denied | Class::Invalid => OpenError::Permanent(error.to_string()),
+            ErrorClass::Denied | ErrorClass::Invalid => OpenError::Permanent(error.to_string()),
             _ => OpenError::Temporary(error.to_string()),
         })
     }
@@ -314,7 +314,7 @@ fn pod_change(
 impl ApiError {
     /// Returns true if it says nothing about the connection: the server answered, and asks for patience.
     fn is_temporary(&self) -> bool {
-        matches!(self.class, Class::Throttled | Class::Busy)
+        matches!(self.class, ErrorClass::Throttled | ErrorClass::Busy)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::proxy::{self, UsedProxy};
 use crate::shape::Media;
 use crate::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
 use crate::trust::{Trust, is_untrusted};
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
 /// How GKE is reached.
@@ -132,7 +132,7 @@ impl Gke {
             .http
             .get_or_try_init(|| async { self.client() })
             .await
-            .map_err(|error| request.failed(Class::Other, causes(&error)))?;
+            .map_err(|error| request.failed(ErrorClass::Other, causes(&error)))?;
         let method = match request.method {
             Method::Get => http::Method::GET,
             Method::Post => http::Method::POST,
@@ -191,7 +191,7 @@ fn used_proxy(base: &str) -> Option<UsedProxy> {
 fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiError {
     let (error, host) = (error.without_url(), base.trim_start_matches("https://"));
     if error.is_builder() {
-        request.failed(Class::Invalid, causes(&error))
+        request.failed(ErrorClass::Invalid, causes(&error))
     } else if is_untrusted(&error) {
         let why = causes(&error);
         let why = used_proxy(base).map_or(why.clone(), |proxy| proxy.explain(host, &why));
@@ -200,7 +200,7 @@ fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiE
         let why = causes(&error);
         match used_proxy(base) {
             Some(proxy) => proxy.connection_error(request, host, &why),
-            None => request.failed(Class::Unavailable, why),
+            None => request.failed(ErrorClass::Unavailable, why),
         }
     } else if error.is_timeout() {
         timed_out(request)
@@ -255,7 +255,7 @@ mod tests {
         let closed = gke(GkeAccess::loopback(&format!("http://{address}")).unwrap());
         let write =
             Request { api: Api::Gke, method: Method::Post, path: "/v1/c".into(), body: Some(json!({})) };
-        assert_eq!(closed.send(&write).await.unwrap_err().class, Class::Unavailable);
+        assert_eq!(closed.send(&write).await.unwrap_err().class, ErrorClass::Unavailable);
     }
 
     #[tokio::test]
@@ -273,9 +273,9 @@ mod tests {
         let client = gke(GkeAccess::loopback(&url).unwrap());
         let write =
             Request { api: Api::Gke, method: Method::Post, path: "/v1/c".into(), body: Some(json!({})) };
-        assert_eq!(client.send(&write).await.unwrap_err().class, Class::Lost);
+        assert_eq!(client.send(&write).await.unwrap_err().class, ErrorClass::Lost);
         let read = Request::get(Api::Gke, "/v1/c");
-        assert_eq!(client.send(&read).await.unwrap_err().class, Class::Unavailable);
+        assert_eq!(client.send(&read).await.unwrap_err().class, ErrorClass::Unavailable);
         server.abort();
     }
 }

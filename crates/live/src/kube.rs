@@ -30,7 +30,7 @@ use crate::proxy::{self, UsedProxy};
 use crate::shape::Media;
 use crate::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
 use crate::trust::{Trust, is_untrusted};
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::Api;
 
 /// Bytes. Large ones have the credentials of a hundred clusters.
@@ -288,7 +288,7 @@ impl Route {
     fn connection_error(&self, request: &Request, why: &str) -> ApiError {
         match &self.proxy {
             Some(proxy) => proxy.connection_error(request, &self.server, why),
-            None => request.failed(Class::Unavailable, why),
+            None => request.failed(ErrorClass::Unavailable, why),
         }
     }
 }
@@ -432,7 +432,7 @@ impl Kubernetes {
             Bearer::Google(credentials) => return credentials.bearer(request).await.map(Some),
         };
         let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| request.failed(Class::Unauthenticated, "the token is not text"))?;
+            .map_err(|_| request.failed(ErrorClass::Unauthenticated, "the token is not text"))?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
@@ -482,7 +482,7 @@ impl Kubernetes {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward?ports={port}");
         let request = Request::get(Api::Kubernetes, path);
         let Transport::Network(client) = &self.transport else {
-            return Err(request.failed(Class::Invalid, "no program runs in the pods of this sandbox"));
+            return Err(request.failed(ErrorClass::Invalid, "no program runs in the pods of this sandbox"));
         };
         let client = match self.authorization(&request).await? {
             None => client.clone(),
@@ -496,7 +496,7 @@ impl Kubernetes {
         let (stream, error) = (forwarder.take_stream(port), forwarder.take_error(port));
         match stream.zip(error) {
             Some((stream, error)) => Ok(Tunnel { stream, error: error.boxed(), forwarder }),
-            None => Err(request.failed(Class::Other, "the connection has no stream")),
+            None => Err(request.failed(ErrorClass::Other, "the connection has no stream")),
         }
     }
 }
@@ -559,7 +559,7 @@ fn with_authorization(client: Client, value: http::HeaderValue) -> Client {
 fn upgrade_error(request: &Request, error: &kube::Error, route: &Route) -> ApiError {
     let refused = |status: u16, body: Vec<u8>| {
         let read = request.read(Answer { status, media: Media::Other, body });
-        read.err().unwrap_or_else(|| request.failed(Class::Other, causes(error)))
+        read.err().unwrap_or_else(|| request.failed(ErrorClass::Other, causes(error)))
     };
     match error {
         kube::Error::Api(status) => refused(status.code, serde_json::to_vec(status).unwrap_or_default()),
@@ -572,10 +572,10 @@ fn upgrade_error(request: &Request, error: &kube::Error, route: &Route) -> ApiEr
 
 fn transport_error(request: &Request, error: &kube::Error, route: &Route) -> ApiError {
     match error {
-        kube::Error::Auth(error) => request.failed(Class::Unauthenticated, auth_problem(error)),
+        kube::Error::Auth(error) => request.failed(ErrorClass::Unauthenticated, auth_problem(error)),
         kube::Error::Service(cause) if cause.is::<AuthError>() => {
             let problem = cause.downcast_ref().map(auth_problem).unwrap_or_default();
-            request.failed(Class::Unauthenticated, problem)
+            request.failed(ErrorClass::Unauthenticated, problem)
         }
         _ if is_untrusted(error) => {
             request.untrusted(&route.server, &route.explain(&causes(error)), route.trust)

@@ -71,7 +71,7 @@ async fn a_gke_cluster_is_reached_over_tls_with_its_own_authority() {
     server.abort();
     let _ = server.await;
     let fresh = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
-    assert_eq!(fresh.send(&patch()).await.unwrap_err().class, Class::Unavailable);
+    assert_eq!(fresh.send(&patch()).await.unwrap_err().class, ErrorClass::Unavailable);
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn another_authority_is_not_trusted() {
     let authority = base64::engine::general_purpose::STANDARD.encode(other.cert.pem());
     let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
     let error = client.send(&patch()).await.unwrap_err();
-    assert_eq!(error.class, Class::Untrusted, "{error}");
+    assert_eq!(error.class, ErrorClass::Untrusted, "{error}");
     assert!(error.with_remedy().contains("the cluster's own authority"), "{}", error.with_remedy());
     server.abort();
 }

@@ -72,7 +72,7 @@ impl Request {
 
 /// Kinds of failures of a request. The kind decides whether it is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum ErrorClass {
     /// 404.
     NotFound,
     /// 409: it exists already.
@@ -115,7 +115,7 @@ pub const SOMETHING_ELSE: &str = "something other than the API answered: a proxy
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     /// The kind of failure.
-    pub class: Class,
+    pub class: ErrorClass,
     /// HTTP status, when there was a reply.
     pub status: Option<u16>,
     /// `GET /v1/projects/…`.
@@ -188,7 +188,7 @@ pub trait LiveApi: Send + Sync {
 
     /// Sends a read to the cluster whose answer has no end of its own: as a stream of bytes.
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
-        let error = request.failed(Class::Other, "answers come whole here");
+        let error = request.failed(ErrorClass::Other, "answers come whole here");
         async move { Err(error) }.boxed()
     }
 }

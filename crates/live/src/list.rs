@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::retry::get;
-use crate::{ApiError, Class, LiveApi, Request, served_kinds};
+use crate::{ApiError, ErrorClass, LiveApi, Request, served_kinds};
 use model::resource::{Api, Gvk, ObjectId, encoded};
 
 /// Objects in a page of a list, as kubectl asks for.
@@ -267,7 +267,7 @@ pub(crate) async fn list_pages(
                 path.clone_from(&whole);
                 continue;
             }
-            Err(error) if error.class == Class::TooLarge && limit == PAGE => {
+            Err(error) if error.class == ErrorClass::TooLarge && limit == PAGE => {
                 items.clear();
                 limit = SMALL_PAGE;
                 path = paged(limit);
@@ -300,7 +300,7 @@ mod tests {
         fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
             self.1.lock().unwrap().push(request.path.clone());
             let answer = self.0.get(&request.path).cloned();
-            async move { answer.ok_or_else(|| request.failed(Class::Denied, "no")) }.boxed()
+            async move { answer.ok_or_else(|| request.failed(ErrorClass::Denied, "no")) }.boxed()
         }
     }
 

@@ -10,7 +10,7 @@ use crate::cascade_scope::{DiscoveryError, ListableKinds, listable_kinds};
 use crate::list::{is_applied_by, list_labelled};
 use crate::served_kinds::Served;
 use crate::shape::is_built_in;
-use crate::{ApiError, Class, LiveApi};
+use crate::{ApiError, ErrorClass, LiveApi};
 use model::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 #[derive(Debug, Default)]
@@ -64,12 +64,12 @@ async fn list_of<'k>(
         Err(error) => error,
     };
     let mut found = Vec::new();
-    if refused.class == Class::Denied && kind.namespaced {
+    if refused.class == ErrorClass::Denied && kind.namespaced {
         for namespace in namespaces {
             match list(Some(*namespace)).await {
                 Ok(more) => found.extend(more),
                 // Who may not list it here is told that anyway.
-                Err(error) if error.class == Class::Denied => {}
+                Err(error) if error.class == ErrorClass::Denied => {}
                 Err(error) => return (kind, found, Some(error)),
             }
         }
@@ -81,7 +81,7 @@ impl OwnedObjects {
     /// A refusal is told, and so is what an aggregated API or the webhook of a definition does not answer: they are others',
     /// and often broken. What the API server does not answer of its own kinds is not known.
     fn note_unlisted(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
-        if own && error.class != Class::Denied {
+        if own && error.class != ErrorClass::Denied {
             return Err(error);
         }
         self.unlisted.insert(what);
@@ -101,7 +101,7 @@ mod tests {
     use crate::Request;
 
     /// Answers by path, and what else there is refused by class and status.
-    struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16)>>);
+    struct Fixed(BTreeMap<&'static str, Result<Value, (ErrorClass, u16)>>);
 
     impl LiveApi for Fixed {
         fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
@@ -121,7 +121,7 @@ mod tests {
         "/api/v1/namespaces/team/configmaps?labelSelector=app.kubernetes.io%2Fmanaged-by&limit=500";
     const QUEUES: &str = "/apis/example.com/v1/queues?labelSelector=app.kubernetes.io%2Fmanaged-by&limit=500";
 
-    fn world(maps: Result<Value, (Class, u16)>, queues: Result<Value, (Class, u16)>) -> Fixed {
+    fn world(maps: Result<Value, (ErrorClass, u16)>, queues: Result<Value, (ErrorClass, u16)>) -> Fixed {
         let kind = |name: &str, kind: &str, verbs: &[&str]| json!({ "name": name, "kind": kind, "namespaced": true, "verbs": verbs });
         Fixed(BTreeMap::from([
             (
@@ -155,7 +155,7 @@ mod tests {
         json!({ "metadata": {}, "items": items.collect::<Vec<_>>() })
     }
 
-    async fn found(api: &Fixed) -> Result<(Vec<String>, Vec<String>), Class> {
+    async fn found(api: &Fixed) -> Result<(Vec<String>, Vec<String>), ErrorClass> {
         let owned = read_owned(api, "dask-infra/s", &BTreeSet::from(["team"]), 4).await;
         let OwnedObjects { objects, unlisted } = owned.map_err(|error| error.class)?;
         let mut names: Vec<String> = objects.into_iter().map(|(object, _)| object.to_string()).collect();
@@ -170,13 +170,13 @@ mod tests {
             let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
             Ok((words(names), words(unlisted)))
         };
-        let denied = || Err((Class::Denied, 403));
+        let denied = || Err((ErrorClass::Denied, 403));
         for (maps, queues, expected) in [
             (all(), all(), ours(&["ConfigMap team/ours", "Queue team/ours"], &[])),
             (denied(), all(), ours(&["ConfigMap team/here", "Queue team/ours"], &["ConfigMap"])),
             // The webhook that converts a custom kind is down; the API server itself is not.
-            (all(), Err((Class::Other, 500)), ours(&["ConfigMap team/ours"], &["Queue"])),
-            (Err((Class::Other, 500)), all(), Err(Class::Other)),
+            (all(), Err((ErrorClass::Other, 500)), ours(&["ConfigMap team/ours"], &["Queue"])),
+            (Err((ErrorClass::Other, 500)), all(), Err(ErrorClass::Other)),
         ] {
             let mut api = world(maps, queues);
             api.0.insert(

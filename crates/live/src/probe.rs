@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Query;
 
 /// How long an answer through the API server's proxy may take: the caller has other things to read.
@@ -26,7 +26,7 @@ pub async fn probe(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> 
         });
     }
     match answer.await {
-        Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+        Err(error) if error.class == ErrorClass::NotFound => Ok(Value::Null),
         result => result,
     }
 }
@@ -35,9 +35,9 @@ fn proxy_failure(error: &ApiError) -> String {
     // The API server's own 404 is a Status; a scheduler's is a page.
     let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
     match error.class {
-        Class::NotFound if of_server => "its Service does not exist".to_owned(),
-        Class::NotFound => "it serves no /json/counts.json".to_owned(),
-        Class::Denied => "no permission to `get` `services/proxy`".to_owned(),
+        ErrorClass::NotFound if of_server => "its Service does not exist".to_owned(),
+        ErrorClass::NotFound => "it serves no /json/counts.json".to_owned(),
+        ErrorClass::Denied => "no permission to `get` `services/proxy`".to_owned(),
         _ => "it does not answer".to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use serde_json::json;
 
 use crate::environment::{Env, environment};
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
@@ -233,7 +233,7 @@ impl UsedProxy {
     /// The error of a request for which there is no connection to a server.
     pub fn connection_error(&self, request: &Request, server: &str, why: &str) -> ApiError {
         let body = Some(json!({ "remedy": ProxyError::from_message(why).remedy(), "proxy": self.proxy }));
-        ApiError { body, ..request.failed(Class::Unavailable, self.explain(server, why)) }
+        ApiError { body, ..request.failed(ErrorClass::Unavailable, self.explain(server, why)) }
     }
 }
 

@@ -11,8 +11,8 @@ use crate::list::{Collections, Listed, UniqueObjects, is_applied_by, list_all};
 use crate::owned_objects::read_owned;
 use crate::pool_sizes::{count_missing_nodes, instance_group_sizes};
 use crate::record::{self, StoredRecord};
-use crate::retry::{Patience, get};
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::retry::{RetryPolicy, get};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::record::Record;
 use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen, World};
 
@@ -62,12 +62,12 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
     match inside {
-        Ok(ClusterContents { objects, listed, kept, unlisted, home_left }) => {
+        Ok(ClusterContents { objects, listed, kept, unlisted, record_namespace_left }) => {
             reading.world.inside = Seen::Live(objects);
             reading.listed = listed;
             match kept {
                 StoredRecord::Absent => {}
-                StoredRecord::OnlyLock => reading.world.only_locked = true,
+                StoredRecord::OnlyLock => reading.world.lock_without_record = true,
                 StoredRecord::Record(stored) => match stored.record {
                     // Hosts that left the file may have what no list above has seen.
                     Ok(record) if api.add_hosts(&record.hosts) => {
@@ -80,7 +80,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
                 },
             }
             reading.world.unlisted = unlisted;
-            reading.world.home_left = home_left;
+            reading.world.record_namespace_left = record_namespace_left;
             count_missing_nodes(api, &mut reading.world).await;
         }
         Err(error) => {
@@ -106,7 +106,7 @@ impl Reading {
 fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
     let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
     let ending = format!("/clusters/{}", name.cluster);
-    error.class == Class::NotFound
+    error.class == ErrorClass::NotFound
         && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
 }
 
@@ -154,7 +154,7 @@ struct ClusterContents {
     /// Kinds of which not all that is the stack's could be looked for.
     unlisted: Vec<String>,
     /// True if an apply that died left the namespace of records, with nothing in it.
-    home_left: bool,
+    record_namespace_left: bool,
 }
 
 async fn read_contents(
@@ -165,7 +165,7 @@ async fn read_contents(
     let place = read_set.record.as_ref();
     let found = async {
         match place {
-            Some(place) => record::fetch(api, place, Patience::Reading).await,
+            Some(place) => record::fetch(api, place, RetryPolicy::Read).await,
             None => Ok(StoredRecord::Absent),
         }
     };
@@ -175,7 +175,7 @@ async fn read_contents(
     let record = kept.record();
     let mut objects = UniqueObjects::default();
     // What the file asks for is compared in the version that it names.
-    objects.extend(read_each(api, &read_set.apart, parallelism).await?);
+    objects.extend(read_each(api, &read_set.single_objects, parallelism).await?);
     objects.extend(listed);
     let mut known = read_set.collections.clone();
     let more = record.map(recorded_collections).unwrap_or_default();
@@ -190,9 +190,9 @@ async fn read_contents(
         objects.extend(found.objects);
         unlisted = found.unlisted;
     }
-    let home_left = match kept {
+    let record_namespace_left = match kept {
         StoredRecord::Absent if place.is_some() => {
-            record::removable_namespace(api, |_| false, Patience::Reading, parallelism).await?.is_some()
+            record::removable_namespace(api, |_| false, RetryPolicy::Read, parallelism).await?.is_some()
         }
         StoredRecord::Absent | StoredRecord::OnlyLock | StoredRecord::Record(_) => false,
     };
@@ -206,7 +206,7 @@ async fn read_contents(
         listed: known,
         kept,
         unlisted: unlisted.into_iter().collect(),
-        home_left,
+        record_namespace_left,
     })
 }
 
@@ -223,7 +223,7 @@ async fn read_each(
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
     let reads = apart.iter().map(|object| async move {
         match get(api, Request::get(Api::Kubernetes, object.path())).await {
-            Err(error) if error.class == Class::NotFound => Ok(None),
+            Err(error) if error.class == ErrorClass::NotFound => Ok(None),
             result => result.map(|live| Some((object.clone(), live))),
         }
     });
@@ -293,7 +293,7 @@ mod tests {
     use model::resource::KindId;
 
     /// Answers by path; what it does not know is not there.
-    struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16, &'static str)>>);
+    struct Fixed(BTreeMap<&'static str, Result<Value, (ErrorClass, u16, &'static str)>>);
 
     impl LiveApi for Fixed {
         fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
@@ -304,7 +304,7 @@ mod tests {
             let answer = match self.0.get(request.path.as_str()) {
                 Some(Ok(value)) => Ok(value.clone()),
                 Some(Err((class, status, message))) => Err(refused(*class, *status, message)),
-                None => Err(refused(Class::NotFound, 404, "not found")),
+                None => Err(refused(ErrorClass::NotFound, 404, "not found")),
             };
             async move { answer }.boxed()
         }
@@ -346,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_cluster_all_is_absent_and_others_of_the_stack_are_looked_for() {
         let api = Fixed(BTreeMap::from([
-            (CLUSTER, Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."))),
+            (CLUSTER, Err((ErrorClass::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."))),
             (CLUSTERS, Ok(json!({}))),
         ]));
         let reading = read(&api, &read_set(), 4).await;
@@ -359,9 +359,9 @@ mod tests {
     async fn a_cluster_may_be_in_a_zone_that_gke_cannot_list() {
         for (clusters, why) in [
             (Ok(json!({ "missingZones": ["us-east1-b"] })), "cannot list the clusters in us-east1-b now"),
-            (Err((Class::Denied, 403, "no list for you")), "no list for you"),
+            (Err((ErrorClass::Denied, 403, "no list for you")), "no list for you"),
         ] {
-            let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
+            let absent = Err((ErrorClass::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
             let api = Fixed(BTreeMap::from([(CLUSTER, absent), (CLUSTERS, clusters)]));
             let elsewhere = read(&api, &read_set(), 4).await.world.elsewhere;
             let model::resource::Elsewhere::Unknown(said) = &elsewhere else { panic!("{elsewhere:?}") };
@@ -371,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_denied_cluster_is_unreadable_inside_too() {
-        let api = Fixed(BTreeMap::from([(CLUSTER, Err((Class::Denied, 403, "no")))]));
+        let api = Fixed(BTreeMap::from([(CLUSTER, Err((ErrorClass::Denied, 403, "no")))]));
         let world = read(&api, &read_set(), 4).await.world;
         assert!(matches!(world.cluster, Seen::Unreadable(_)));
         assert!(matches!(world.inside, Seen::Unreadable(_)));
@@ -379,17 +379,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_404_that_is_not_of_the_cluster_is_no_absent_cluster() {
-        let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
+        let absent = Err((ErrorClass::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
         for (cluster, clusters) in [
-            (Err((Class::NotFound, 404, "Not found: projects/p.")), Ok(json!({}))),
-            (Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/abc.")), Ok(json!({}))),
-            (Err((Class::NotFound, 404, "Requested entity was not found.")), Ok(json!({}))),
-            (absent, Err((Class::NotFound, 404, "Not found: projects/p."))),
+            (Err((ErrorClass::NotFound, 404, "Not found: projects/p.")), Ok(json!({}))),
+            (Err((ErrorClass::NotFound, 404, "Not found: projects/p/zones/l/clusters/abc.")), Ok(json!({}))),
+            (Err((ErrorClass::NotFound, 404, "Requested entity was not found.")), Ok(json!({}))),
+            (absent, Err((ErrorClass::NotFound, 404, "Not found: projects/p."))),
         ] {
             let api = Fixed(BTreeMap::from([(CLUSTER, cluster), (CLUSTERS, clusters)]));
             let reading = read(&api, &read_set(), 4).await;
             assert!(matches!(reading.world.cluster, Seen::Unreadable(_)), "{:?}", reading.world.cluster);
-            assert_eq!(reading.error.map(|error| error.class), Some(Class::NotFound));
+            assert_eq!(reading.error.map(|error| error.class), Some(ErrorClass::NotFound));
         }
     }
 
@@ -431,7 +431,7 @@ mod tests {
             ("/compute/v1/projects/p/zones/z/instanceGroupManagers/g", Ok(json!({"targetSize": 3}))),
             (
                 "/compute/v1/projects/p/zones/z/instanceGroupManagers/h",
-                Err((Class::Denied, 403, "compute.instanceGroupManagers.get")),
+                Err((ErrorClass::Denied, 403, "compute.instanceGroupManagers.get")),
             ),
             ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
         ]));
@@ -509,7 +509,7 @@ mod tests {
             };
             Ok(json!({ "data": { "record": serde_json::to_string(&record).unwrap() } }))
         };
-        let unserved = (Class::NotFound, 404, "the server could not find the requested resource");
+        let unserved = (ErrorClass::NotFound, 404, "the server could not find the requested resource");
         let both = |version: &str| Ok(json!({ "items": [queue(version, "old"), queue(version, "new")] }));
         let api = |recorded: &str| {
             Fixed(BTreeMap::from([
@@ -552,7 +552,7 @@ mod tests {
             read_set.collections.extend(instances_of_own_kinds.then(|| definitions.clone()));
             if apart {
                 let (gvk, namespace) = (queues("v1"), Some("n".into()));
-                read_set.apart.push(ObjectId { gvk, namespace, name: "new".into() });
+                read_set.single_objects.push(ObjectId { gvk, namespace, name: "new".into() });
             }
             assert_eq!(versions(&api(recorded), &read_set).await, found, "{asked:?} {recorded}");
         }
@@ -571,8 +571,8 @@ mod tests {
         let groups =
             |names: &[&str]| Ok(json!({"groups": names.iter().map(|name| group(name)).collect::<Vec<_>>()}));
         let serves = |plural: &str| Ok(json!({"resources": [{"name": plural}]}));
-        let nothing = || Err((Class::NotFound, 404, "404 page not found"));
-        let denied = || Err((Class::Denied, 403, "no"));
+        let nothing = || Err((ErrorClass::NotFound, 404, "404 page not found"));
+        let denied = || Err((ErrorClass::Denied, 403, "no"));
         let (q, p) = (&queues, &policies);
         for (gvk, apis, of_group, readable, why) in [
             (q, groups(&["apps"]), nothing(), true, "no such group"),
@@ -603,11 +603,11 @@ mod tests {
     #[tokio::test]
     async fn a_list_that_is_refused_is_unreadable_and_a_large_one_is_read_in_small_pages() {
         let refused =
-            Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, Err((Class::Denied, 403, "no")))]));
+            Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, Err((ErrorClass::Denied, 403, "no")))]));
         assert_eq!(read(&refused, &read_set(), 4).await.world.inside.live(), None);
         let large = Fixed(BTreeMap::from([
             (CLUSTER, Ok(cluster())),
-            (PODS, Err((Class::TooLarge, 200, "too large"))),
+            (PODS, Err((ErrorClass::TooLarge, 200, "too large"))),
             ("/api/v1/namespaces/n/pods?limit=40", Ok(list_of(&["one"]))),
         ]));
         assert_eq!(read(&large, &read_set(), 4).await.world.inside.live().map(BTreeMap::len), Some(1));

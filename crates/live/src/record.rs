@@ -7,8 +7,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::list::is_applied_by;
-use crate::retry::{self, Patience};
-use crate::{ApiError, Class, LiveApi, MANAGER, Request, cascade_scope};
+use crate::retry::{self, RetryPolicy};
+use crate::{ApiError, ErrorClass, LiveApi, MANAGER, Request, cascade_scope};
 pub use model::record::is_part;
 use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
 use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
@@ -58,7 +58,7 @@ impl StoredRecord {
 pub async fn fetch(
     api: &dyn LiveApi,
     place: &ObjectId,
-    patience: Patience,
+    patience: RetryPolicy,
 ) -> Result<StoredRecord, ApiError> {
     let mut again = true;
     loop {
@@ -107,12 +107,12 @@ pub async fn fetch(
 pub async fn removable_namespace(
     api: &dyn LiveApi,
     these: impl Fn(&ObjectId) -> bool,
-    patience: Patience,
+    patience: RetryPolicy,
     parallelism: usize,
 ) -> Result<Option<String>, ApiError> {
     let request = Request::get(Api::Kubernetes, format!("/api/v1/namespaces/{NAMESPACE}"));
     let namespace = match retry::send(api, request, patience).await {
-        Err(error) if matches!(error.class, Class::NotFound | Class::Denied) => return Ok(None),
+        Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::Denied) => return Ok(None),
         result => result?,
     };
     let stays = namespace["metadata"]["deletionTimestamp"].is_null();
@@ -123,9 +123,9 @@ pub async fn removable_namespace(
     Ok(alone.then(|| uid.to_owned()))
 }
 
-async fn get(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Option<Value>, ApiError> {
+async fn get(api: &dyn LiveApi, place: &ObjectId, patience: RetryPolicy) -> Result<Option<Value>, ApiError> {
     match retry::send(api, Request::get(Api::Kubernetes, place.path()), patience).await {
-        Err(error) if error.class == Class::NotFound => Ok(None),
+        Err(error) if error.class == ErrorClass::NotFound => Ok(None),
         result => result.map(Some),
     }
 }
@@ -249,7 +249,7 @@ fn by_identity(record: &mut Value) {
 }
 
 /// Makes the namespace of records.
-pub async fn ensure_namespace(api: &dyn LiveApi, patience: Patience) -> Result<(), ApiError> {
+pub async fn ensure_namespace(api: &dyn LiveApi, patience: RetryPolicy) -> Result<(), ApiError> {
     retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), patience).await.map(drop)
 }
 

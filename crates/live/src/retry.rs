@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Method;
 
 /// Reasons why a request cannot be done for now.
@@ -35,11 +35,11 @@ pub enum RetryReason {
 
 /// How long to try again, for each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum RetryPolicy {
     /// A person looks at a plan: seconds.
-    Reading,
+    Read,
     /// A write that others build on: minutes.
-    Writing,
+    Write,
 }
 
 struct Backoff {
@@ -59,61 +59,61 @@ impl RetryReason {
     pub fn from_error(request: &Request, error: &ApiError, remade: bool) -> Option<Self> {
         match error.class {
             _ if error.is_webhook() => Some(Self::Webhook),
-            Class::Busy => Some(Self::Busy),
-            Class::Throttled => Some(Self::Throttled),
+            ErrorClass::Busy => Some(Self::Busy),
+            ErrorClass::Throttled => Some(Self::Throttled),
             // The server broke on this request: often for good, as on a body that it cannot handle.
-            Class::Unavailable if error.status == Some(500) => Some(Self::Broken),
-            Class::LockUnsure => Some(Self::LockUnsure),
-            Class::Unavailable | Class::Unreadable => Some(Self::Unavailable),
-            Class::Lost => Some(Self::Lost),
-            Class::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
+            ErrorClass::Unavailable if error.status == Some(500) => Some(Self::Broken),
+            ErrorClass::LockUnsure => Some(Self::LockUnsure),
+            ErrorClass::Unavailable | ErrorClass::Unreadable => Some(Self::Unavailable),
+            ErrorClass::Lost => Some(Self::Lost),
+            ErrorClass::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
                 Some(Self::UnknownPath)
             }
-            Class::Conflict if remade && error.conflicts().is_empty() => Some(Self::Stale),
-            Class::NotFound
-            | Class::Conflict
-            | Class::AlreadyExists
-            | Class::Untrusted
-            | Class::Unauthenticated
-            | Class::Denied
-            | Class::Quota
-            | Class::TooLarge
-            | Class::Invalid
-            | Class::Other => None,
+            ErrorClass::Conflict if remade && error.conflicts().is_empty() => Some(Self::Stale),
+            ErrorClass::NotFound
+            | ErrorClass::Conflict
+            | ErrorClass::AlreadyExists
+            | ErrorClass::Untrusted
+            | ErrorClass::Unauthenticated
+            | ErrorClass::Denied
+            | ErrorClass::Quota
+            | ErrorClass::TooLarge
+            | ErrorClass::Invalid
+            | ErrorClass::Other => None,
         }
     }
 
-    fn backoff(self, patience: Patience) -> Backoff {
+    fn backoff(self, patience: RetryPolicy) -> Backoff {
         match (self, patience) {
             // As long as an operation may take: an automatic upgrade of a pool is one.
-            (Self::Busy, Patience::Writing) => backoff(1000, 1.5, 10, 7200),
-            (Self::Throttled, Patience::Writing) => backoff(1000, 2.0, 30, 600),
-            (Self::Unavailable | Self::LockUnsure | Self::Lost, Patience::Writing) => {
+            (Self::Busy, RetryPolicy::Write) => backoff(1000, 1.5, 10, 7200),
+            (Self::Throttled, RetryPolicy::Write) => backoff(1000, 2.0, 30, 600),
+            (Self::Unavailable | Self::LockUnsure | Self::Lost, RetryPolicy::Write) => {
                 backoff(250, 2.0, 8, 120)
             }
-            (Self::Broken, Patience::Writing) => backoff(250, 2.0, 8, 30),
-            (Self::Webhook, Patience::Writing) => backoff(500, 1.5, 5, 60),
-            (Self::UnknownPath, Patience::Writing) => backoff(200, 1.5, 2, 20),
-            (Self::Throttled, Patience::Reading) => backoff(1000, 2.0, 8, 30),
-            (Self::Unavailable | Self::Broken | Self::Lost, Patience::Reading) => backoff(250, 2.0, 2, 5),
+            (Self::Broken, RetryPolicy::Write) => backoff(250, 2.0, 8, 30),
+            (Self::Webhook, RetryPolicy::Write) => backoff(500, 1.5, 5, 60),
+            (Self::UnknownPath, RetryPolicy::Write) => backoff(200, 1.5, 2, 20),
+            (Self::Throttled, RetryPolicy::Read) => backoff(1000, 2.0, 8, 30),
+            (Self::Unavailable | Self::Broken | Self::Lost, RetryPolicy::Read) => backoff(250, 2.0, 2, 5),
             // One renewal may take as long as a lock holds.
-            (Self::LockUnsure, Patience::Reading) => backoff(250, 2.0, 2, 15),
+            (Self::LockUnsure, RetryPolicy::Read) => backoff(250, 2.0, 2, 15),
             (Self::Stale, _) => backoff(0, 1.0, 0, 0),
-            (Self::Busy | Self::Webhook | Self::UnknownPath, Patience::Reading) => backoff(500, 1.5, 2, 0),
+            (Self::Busy | Self::Webhook | Self::UnknownPath, RetryPolicy::Read) => backoff(500, 1.5, 2, 0),
         }
     }
 }
 
 /// How often one request has failed for each reason, and since when.
 #[derive(Clone, Debug)]
-pub struct Tries {
-    patience: Patience,
+pub struct RetryState {
+    patience: RetryPolicy,
     counts: BTreeMap<RetryReason, (u32, Duration)>,
 }
 
 /// Decisions after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Send again.
     Again {
         reason: RetryReason,
@@ -128,26 +128,34 @@ pub enum Verdict {
     GiveUp,
 }
 
-impl Tries {
+impl RetryState {
     /// No failure yet.
-    pub fn new(patience: Patience) -> Self {
+    pub fn new(patience: RetryPolicy) -> Self {
         Self { patience, counts: BTreeMap::new() }
     }
 
     /// Decides what to do about an error, `now` after the first try. `remade` is true if the request is made again
     /// from live state for each try.
-    pub fn after(&mut self, request: &Request, error: &ApiError, remade: bool, now: Duration) -> Verdict {
-        let Some(reason) = RetryReason::from_error(request, error, remade) else { return Verdict::GiveUp };
+    pub fn after(
+        &mut self,
+        request: &Request,
+        error: &ApiError,
+        remade: bool,
+        now: Duration,
+    ) -> RetryDecision {
+        let Some(reason) = RetryReason::from_error(request, error, remade) else {
+            return RetryDecision::GiveUp;
+        };
         let Backoff { first, factor, longest, total } = reason.backoff(self.patience);
         let (count, since) = self.counts.entry(reason).or_insert((0, now));
         let lasted = now.saturating_sub(*since);
         if lasted > total || (*count > 0 && total.is_zero()) {
-            return Verdict::GiveUp;
+            return RetryDecision::GiveUp;
         }
         let exponent = i32::try_from(*count).unwrap_or(i32::MAX).min(64);
         let after = first.mul_f64(factor.powi(exponent).min(1e6)).min(longest.max(first));
         *count += 1;
-        Verdict::Again { reason, after, lasted, at_most: total }
+        RetryDecision::Again { reason, after, lasted, at_most: total }
     }
 }
 
@@ -156,15 +164,15 @@ impl Tries {
 /// # Errors
 /// The last failure.
 pub(crate) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
-    send(api, request, Patience::Reading).await
+    send(api, request, RetryPolicy::Read).await
 }
 
 /// Sends what may be sent twice without harm, again where that helps.
 ///
 /// # Errors
 /// The last failure.
-pub async fn send(api: &dyn LiveApi, request: Request, patience: Patience) -> Result<Value, ApiError> {
-    let mut tries = Tries::new(patience);
+pub async fn send(api: &dyn LiveApi, request: Request, patience: RetryPolicy) -> Result<Value, ApiError> {
+    let mut tries = RetryState::new(patience);
     let start = Instant::now();
     loop {
         let error = match api.send(request.clone()).await {
@@ -172,8 +180,8 @@ pub async fn send(api: &dyn LiveApi, request: Request, patience: Patience) -> Re
             Err(error) => error,
         };
         match tries.after(&request, &error, false, start.elapsed()) {
-            Verdict::Again { after, .. } => tokio::time::sleep(after).await,
-            Verdict::GiveUp => return Err(error),
+            RetryDecision::Again { after, .. } => tokio::time::sleep(after).await,
+            RetryDecision::GiveUp => return Err(error),
         }
     }
 }
@@ -188,12 +196,12 @@ mod tests {
     }
 
     /// How long a request that always fails so is tried, and how often.
-    fn retried(class: Class, message: &str, remade: bool, patience: Patience) -> (u64, u32) {
+    fn retried(class: ErrorClass, message: &str, remade: bool, patience: RetryPolicy) -> (u64, u32) {
         let request = request(Method::Patch);
         let error = request.failed(class, message);
-        let mut tries = Tries::new(patience);
+        let mut tries = RetryState::new(patience);
         let (mut now, mut count) = (Duration::ZERO, 1);
-        while let Verdict::Again { after, .. } = tries.after(&request, &error, remade, now) {
+        while let RetryDecision::Again { after, .. } = tries.after(&request, &error, remade, now) {
             now += after;
             count += 1;
         }
@@ -202,23 +210,23 @@ mod tests {
 
     #[test]
     fn each_class_is_tried_as_long_as_it_can_help() {
-        use Patience::{Reading, Writing};
+        use RetryPolicy::{Read, Write};
         let missing = "the server could not find the requested resource";
-        let rows: &[(Class, &str, bool, Patience, u64, u64)] = &[
-            (Class::Busy, "", false, Writing, 7200, 7220),
-            (Class::Throttled, "", false, Writing, 600, 640),
-            (Class::Unavailable, "", false, Writing, 120, 130),
-            (Class::Unavailable, "failed calling webhook \"x\"", false, Writing, 60, 66),
-            (Class::Lost, "", false, Writing, 120, 130),
-            (Class::NotFound, missing, false, Writing, 20, 23),
-            (Class::NotFound, "pods \"x\" not found", false, Writing, 0, 0),
-            (Class::Unavailable, "", false, Reading, 5, 8),
-            (Class::Denied, "", false, Writing, 0, 0),
-            (Class::Quota, "", false, Writing, 0, 0),
-            (Class::Invalid, "", false, Writing, 0, 0),
-            (Class::Unauthenticated, "", false, Writing, 0, 0),
-            (Class::Untrusted, "", false, Writing, 0, 0),
-            (Class::AlreadyExists, "", false, Writing, 0, 0),
+        let rows: &[(ErrorClass, &str, bool, RetryPolicy, u64, u64)] = &[
+            (ErrorClass::Busy, "", false, Write, 7200, 7220),
+            (ErrorClass::Throttled, "", false, Write, 600, 640),
+            (ErrorClass::Unavailable, "", false, Write, 120, 130),
+            (ErrorClass::Unavailable, "failed calling webhook \"x\"", false, Write, 60, 66),
+            (ErrorClass::Lost, "", false, Write, 120, 130),
+            (ErrorClass::NotFound, missing, false, Write, 20, 23),
+            (ErrorClass::NotFound, "pods \"x\" not found", false, Write, 0, 0),
+            (ErrorClass::Unavailable, "", false, Read, 5, 8),
+            (ErrorClass::Denied, "", false, Write, 0, 0),
+            (ErrorClass::Quota, "", false, Write, 0, 0),
+            (ErrorClass::Invalid, "", false, Write, 0, 0),
+            (ErrorClass::Unauthenticated, "", false, Write, 0, 0),
+            (ErrorClass::Untrusted, "", false, Write, 0, 0),
+            (ErrorClass::AlreadyExists, "", false, Write, 0, 0),
         ];
         for (class, message, remade, patience, least, most) in rows {
             let (seconds, count) = retried(*class, message, *remade, *patience);
@@ -229,18 +237,20 @@ mod tests {
 
     #[test]
     fn a_conflict_is_tried_once_more_when_the_request_is_made_anew() {
-        assert_eq!(retried(Class::Conflict, "", true, Patience::Writing), (0, 2));
-        assert_eq!(retried(Class::Conflict, "", false, Patience::Writing), (0, 1));
+        assert_eq!(retried(ErrorClass::Conflict, "", true, RetryPolicy::Write), (0, 2));
+        assert_eq!(retried(ErrorClass::Conflict, "", false, RetryPolicy::Write), (0, 1));
     }
 
     #[test]
     fn waiting_grows_to_a_limit_and_troubles_count_apart() {
         let request = request(Method::Patch);
-        let mut tries = Tries::new(Patience::Writing);
+        let mut tries = RetryState::new(RetryPolicy::Write);
         let mut waits = Vec::new();
-        for class in [Class::Unavailable, Class::Unavailable, Class::Busy, Class::Unavailable] {
+        for class in
+            [ErrorClass::Unavailable, ErrorClass::Unavailable, ErrorClass::Busy, ErrorClass::Unavailable]
+        {
             let error = request.failed(class, "");
-            if let Verdict::Again { after, .. } = tries.after(&request, &error, false, Duration::ZERO) {
+            if let RetryDecision::Again { after, .. } = tries.after(&request, &error, false, Duration::ZERO) {
                 waits.push(after.as_millis());
             }
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::retry::get;
 use crate::shape::ApiPath;
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, Gvk};
 
 /// A group that every cluster serves: a list of groups without it is not that of a cluster.
@@ -132,7 +132,7 @@ pub async fn is_unserved(api: &dyn LiveApi, refused: &ApiError, path: &str) -> R
     let served = versions_of(api, group).await?;
     let Some(version) = served.into_iter().find(|served| served.name == version) else { return Ok(true) };
     if version.kinds(api).await?.iter().any(|kind| kind.gvk.plural == plural) {
-        return Err(ApiError { class: Class::Unreadable, ..refused.clone() });
+        return Err(ApiError { class: ErrorClass::Unreadable, ..refused.clone() });
     }
     Ok(true)
 }
@@ -145,7 +145,9 @@ pub(crate) async fn versions_of(api: &dyn LiveApi, group: &str) -> Result<Vec<Ve
     let mut groups = groups(api).await?;
     if !groups.iter().any(|group| group.name == COMMON_GROUP) {
         let request = Request::get(Api::Kubernetes, "/apis");
-        return Err(request.failed(Class::Unreadable, format!("its list of groups has no `{COMMON_GROUP}`")));
+        return Err(
+            request.failed(ErrorClass::Unreadable, format!("its list of groups has no `{COMMON_GROUP}`"))
+        );
     }
     let place = groups.iter().position(|served| served.name == group);
     Ok(place.map(|place| groups.swap_remove(place).versions).unwrap_or_default())
@@ -172,7 +174,7 @@ mod tests {
     impl LiveApi for Fixed {
         fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
             let answer = self.0.get(request.path.as_str()).cloned();
-            let denied = move || request.failed(Class::Denied, "no");
+            let denied = move || request.failed(ErrorClass::Denied, "no");
             async move { answer.ok_or_else(denied) }.boxed()
         }
     }

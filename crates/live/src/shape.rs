@@ -31,7 +31,7 @@ impl Media {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A GKE cluster or a thing of Compute Engine, by name.
-    Named(Noun, String),
+    Named(ResourceType, String),
     /// A list of GKE: the field with its items, which is left out when there are none.
     Listed(&'static str),
     /// A GKE operation; its name when it was asked for by name.
@@ -49,7 +49,7 @@ pub enum Shape {
         name: Option<String>,
     },
     /// A fact about the API server itself: the field that holds it.
-    Field(&'static str, Kind),
+    Field(&'static str, JsonType),
     /// The groups of an API server, with their kinds or without.
     Groups,
     /// Any JSON object.
@@ -62,7 +62,7 @@ pub enum Shape {
 
 /// Which thing with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noun {
+pub enum ResourceType {
     /// A GKE cluster.
     Cluster,
     NodePool,
@@ -83,7 +83,7 @@ pub struct Object {
 
 /// The JSON type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonType {
     Array,
     Text,
 }
@@ -126,11 +126,11 @@ impl Shape {
     }
 
     /// The noun for people.
-    pub fn noun(&self) -> &'static str {
+    pub fn description(&self) -> &'static str {
         match self {
-            Self::Named(Noun::Cluster, _) => "GKE cluster",
-            Self::Named(Noun::NodePool, _) => "node pool",
-            Self::Named(Noun::InstanceGroup, _) => "managed instance group",
+            Self::Named(ResourceType::Cluster, _) => "GKE cluster",
+            Self::Named(ResourceType::NodePool, _) => "node pool",
+            Self::Named(ResourceType::InstanceGroup, _) => "managed instance group",
             Self::Listed(_) => "list of GKE",
             Self::Operation(_) => "GKE operation",
             Self::Object(_) => "Kubernetes object",
@@ -150,9 +150,9 @@ impl Shape {
             Self::Named(noun, name) => {
                 named(fields, name)?;
                 match noun {
-                    Noun::Cluster => cluster(fields),
-                    Noun::NodePool => text(fields, "status"),
-                    Noun::InstanceGroup => match fields.get("targetSize") {
+                    ResourceType::Cluster => cluster(fields),
+                    ResourceType::NodePool => text(fields, "status"),
+                    ResourceType::InstanceGroup => match fields.get("targetSize") {
                         None => Ok(()),
                         Some(size) if size.is_u64() => Ok(()),
                         Some(_) => Err("its `targetSize` is not a number".into()),
@@ -183,8 +183,8 @@ impl Shape {
                     None => array(fields, "items"),
                 }
             }
-            Self::Field(field, Kind::Array) => array(fields, field),
-            Self::Field(field, Kind::Text) => text(fields, field),
+            Self::Field(field, JsonType::Array) => array(fields, field),
+            Self::Field(field, JsonType::Text) => text(fields, field),
             Self::Groups if fields.get("kind").is_some_and(|kind| kind == "APIGroupDiscoveryList") => {
                 array(fields, "items")
             }
@@ -222,9 +222,9 @@ fn gke(method: Method, parts: &[&str]) -> Shape {
     }
     match rest {
         ["clusters"] => Shape::Listed("clusters"),
-        ["clusters", name] => Shape::Named(Noun::Cluster, (*name).to_owned()),
+        ["clusters", name] => Shape::Named(ResourceType::Cluster, (*name).to_owned()),
         ["clusters", _, "nodePools"] => Shape::Listed("nodePools"),
-        ["clusters", _, "nodePools", name] => Shape::Named(Noun::NodePool, (*name).to_owned()),
+        ["clusters", _, "nodePools", name] => Shape::Named(ResourceType::NodePool, (*name).to_owned()),
         ["operations"] => Shape::Listed("operations"),
         ["operations", name] => Shape::Operation(Some((*name).to_owned())),
         _ => Shape::Any,
@@ -233,7 +233,7 @@ fn gke(method: Method, parts: &[&str]) -> Shape {
 
 fn compute(parts: &[&str]) -> Shape {
     match parts {
-        [.., "instanceGroupManagers", name] => Shape::Named(Noun::InstanceGroup, (*name).to_owned()),
+        [.., "instanceGroupManagers", name] => Shape::Named(ResourceType::InstanceGroup, (*name).to_owned()),
         _ => Shape::Any,
     }
 }
@@ -275,10 +275,10 @@ impl<'p> ApiPath<'p> {
 
 fn kubernetes(request: &Request, parts: &[&str]) -> Shape {
     match parts {
-        ["version"] => return Shape::Field("gitVersion", Kind::Text),
-        ["api"] | ["apis", _] => return Shape::Field("versions", Kind::Array),
+        ["version"] => return Shape::Field("gitVersion", JsonType::Text),
+        ["api"] | ["apis", _] => return Shape::Field("versions", JsonType::Array),
         ["apis"] => return Shape::Groups,
-        ["api", _] | ["apis", _, _] => return Shape::Field("resources", Kind::Array),
+        ["api", _] | ["apis", _, _] => return Shape::Field("resources", JsonType::Array),
         _ => {}
     }
     let Some(ApiPath { api_version, plural: _, name, subresource }) = ApiPath::from_parts(parts) else {
@@ -433,7 +433,7 @@ mod tests {
 
     use super::*;
     use crate::answer::Answer;
-    use crate::{Class, Request};
+    use crate::{ErrorClass, Request};
 
     const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
 
@@ -496,7 +496,7 @@ mod tests {
         ]
     }
 
-    fn read(request: &Request, media: Media, body: &[u8]) -> Result<Value, (Class, String)> {
+    fn read(request: &Request, media: Media, body: &[u8]) -> Result<Value, (ErrorClass, String)> {
         let answer = Answer { status: 200, media, body: body.to_vec() };
         request.read(answer).map_err(|error| (error.class, error.message))
     }
@@ -557,7 +557,7 @@ mod tests {
     fn what_was_not_asked_for_is_no_answer() {
         let mut tried = 0;
         for (request, answer) in asked() {
-            let expect = if request.writes() { Class::Lost } else { Class::Unreadable };
+            let expect = if request.writes() { ErrorClass::Lost } else { ErrorClass::Unreadable };
             for (fault, body) in bodies(&answer) {
                 for media in [Media::Other, Media::Html] {
                     let read = read(&request, media, &body);

@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use crate::answer::{Answer, LARGEST};
 use crate::shape::Media;
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
 /// How long one request may take, connecting included.
@@ -66,7 +66,7 @@ pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiErro
     if request.body.is_some() {
         builder = builder.header(http::header::CONTENT_TYPE, content_type(request));
     }
-    builder.body(body.into_bytes()).map_err(|error| request.failed(Class::Invalid, error.to_string()))
+    builder.body(body.into_bytes()).map_err(|error| request.failed(ErrorClass::Invalid, error.to_string()))
 }
 
 /// Sends into a router of this process.
@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_without_an_end_is_read_to_a_bound() {
         let piece = Bytes::from(vec![b' '; 1024 * 1024]);
-        for (method, class) in [(Method::Get, Class::TooLarge), (Method::Patch, Class::Lost)] {
+        for (method, class) in [(Method::Get, ErrorClass::TooLarge), (Method::Patch, ErrorClass::Lost)] {
             let endless = stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(piece.clone())));
             let request = Request { method, ..Request::get(Api::Kubernetes, "/api/v1/pods") };
             let error = bounded(&request, StreamBody::new(endless)).await.unwrap_err();

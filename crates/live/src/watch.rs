@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::answer::LARGEST;
 use crate::kube::ByteStream;
-use crate::{ApiError, Class, LiveApi, Request};
+use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Api;
 
 /// How long the server is asked to keep a watch open, in seconds. Source: client-go asks for five to ten minutes, so that
@@ -286,22 +286,22 @@ impl<'a> Watches<'a> {
 fn end_of(error: &ApiError) -> End {
     match error.class {
         _ if error.status == Some(410) => End::TooOld,
-        Class::Busy
-        | Class::Throttled
-        | Class::Unavailable
-        | Class::LockUnsure
-        | Class::Lost
-        | Class::Unauthenticated => End::Closed { has_events: false },
-        Class::NotFound
-        | Class::AlreadyExists
-        | Class::Conflict
-        | Class::Untrusted
-        | Class::Denied
-        | Class::Quota
-        | Class::Unreadable
-        | Class::TooLarge
-        | Class::Invalid
-        | Class::Other => End::Refused,
+        ErrorClass::Busy
+        | ErrorClass::Throttled
+        | ErrorClass::Unavailable
+        | ErrorClass::LockUnsure
+        | ErrorClass::Lost
+        | ErrorClass::Unauthenticated => End::Closed { has_events: false },
+        ErrorClass::NotFound
+        | ErrorClass::AlreadyExists
+        | ErrorClass::Conflict
+        | ErrorClass::Untrusted
+        | ErrorClass::Denied
+        | ErrorClass::Quota
+        | ErrorClass::Unreadable
+        | ErrorClass::TooLarge
+        | ErrorClass::Invalid
+        | ErrorClass::Other => End::Refused,
     }
 }
 

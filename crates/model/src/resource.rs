@@ -728,7 +728,7 @@ pub struct ReadSet {
     /// stands for those of its namespaces.
     pub collections: std::collections::BTreeSet<(Gvk, Option<String>)>,
     /// Objects that are asked for in another version than that of their collection.
-    pub apart: Vec<ObjectId>,
+    pub single_objects: Vec<ObjectId>,
     /// The record's place.
     pub record: Option<ObjectId>,
     /// The owner whose things are also listed where the file no longer asks for them.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::observe::Observed;
 use crate::observe::diff;
-use crate::observe::env_secrets::{self, is_given};
+use crate::observe::env_secrets::{self, check_env_is_set};
 use crate::observe::inputs::Inputs;
 use crate::planner::Planner;
 use crate::propose::dask;
@@ -33,7 +33,7 @@ pub struct Drift {
     pub identity: Identity,
     pub kind: RecordedKind,
     /// The kind of drift.
-    pub what: What,
+    pub what: DriftKind,
     /// Fields that differ: `before` is live, `after` is what the stack sets.
     pub fields: Vec<FieldChange>,
     /// Fields that others set beyond those: `before` is live.
@@ -44,7 +44,7 @@ pub struct Drift {
 
 /// Kinds of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DriftKind {
     /// Others wrote fields of it.
     Changed,
     /// Others deleted it.
@@ -57,17 +57,17 @@ pub enum What {
 
 /// The drift found in the live state.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Drifted {
+pub struct DriftReport {
     /// In the order of the stack; what is gone last.
     pub found: Vec<Drift>,
     /// True if there is a record to compare GKE's things with.
     pub recorded: bool,
 }
 
-impl Drifted {
+impl DriftReport {
     /// How many things others changed, and how many they deleted.
     pub fn counts(&self) -> (usize, usize) {
-        let gone = self.found.iter().filter(|drift| drift.what == What::Deleted).count();
+        let gone = self.found.iter().filter(|drift| drift.what == DriftKind::Deleted).count();
         (self.found.len() - gone, gone)
     }
 }
@@ -76,13 +76,13 @@ impl Drifted {
 ///
 /// # Errors
 /// A place that could not be read, or an unknown address among the targets.
-pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
+pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
     let inputs = &stop::apply_stops(inputs)?;
     let mut planner = Planner::new(inputs);
-    planner.readable();
+    planner.check_readable();
     planner.select();
     for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
-        is_given(inputs, resource, &mut planner.problems);
+        check_env_is_set(inputs, resource, &mut planner.problems);
     }
     if !planner.problems.is_empty() {
         return Err(planner.problems);
@@ -91,15 +91,16 @@ pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     // An intent names what may never have been made.
     let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
     let made = made.unwrap_or_default().iter().filter(|entry| planner.selected.has(&entry.address));
-    let lost: Vec<(&Entry, What)> = made
+    let lost: Vec<(&Entry, DriftKind)> = made
         .filter(|entry| inputs.stop_of(&entry.identity).is_none())
         .filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?)))
         .collect();
-    let others = lost.iter().filter(|(_, what)| *what != What::Deleted);
-    let others: BTreeMap<&Identity, &What> = others.map(|(entry, what)| (&entry.identity, what)).collect();
+    let others = lost.iter().filter(|(_, what)| *what != DriftKind::Deleted);
+    let others: BTreeMap<&Identity, &DriftKind> =
+        others.map(|(entry, what)| (&entry.identity, what)).collect();
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
-        let schema = planner.observed.shapes.schema(resource);
+        let schema = planner.observed.crd_schemas.schema(resource);
         let replaced = others.get(&resource.identity).map(|what| (*what).clone());
         let (fields, external) = match &resource.identity {
             Identity::Object(_) if replaced.is_some() => (
@@ -117,7 +118,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
         if replaced.is_some() || !fields.is_empty() || !external.is_empty() {
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.into());
-            let (what, location) = (replaced.unwrap_or(What::Changed), place(inputs, resource));
+            let (what, location) = (replaced.unwrap_or(DriftKind::Changed), place(inputs, resource));
             found.push(Drift { address, identity, kind, what, fields, external, location });
         }
     }
@@ -125,17 +126,17 @@ pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     let rest = lost.into_iter().filter(|(entry, _)| !told.contains(&entry.identity));
     let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&planner.observed, entry, what)).collect();
     found.extend(rest);
-    Ok(Drifted { found, recorded: record.is_some() })
+    Ok(DriftReport { found, recorded: record.is_some() })
 }
 
 /// Returns the way in which a recorded thing was lost; `None` if it is live and still the stack's.
-fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<What> {
-    let Some(live) = inputs.world.find(identity) else { return Some(What::Deleted) };
+fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<DriftKind> {
+    let Some(live) = inputs.world.find(identity) else { return Some(DriftKind::Deleted) };
     match identity {
         Identity::Object(_) if !diff::applied_by(live, &inputs.owner.field_manager()) => {
             match is_the_same(inputs, live) {
-                true => Some(What::Unmarked),
-                false => Some(What::Replaced(diff::maker(live))),
+                true => Some(DriftKind::Unmarked),
+                false => Some(DriftKind::Replaced(diff::maker(live))),
             }
         }
         Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
@@ -156,7 +157,7 @@ fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
     (before || !has_creator) && marks::names(live, &inputs.owner.stack)
 }
 
-fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {
+fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: DriftKind) -> Drift {
     let desired = seen.desired.get(identity);
     Drift {
         address: address.clone(),
@@ -174,7 +175,7 @@ fn place(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
 }
 
 /// Fields that we want and fields that we do not.
-type Both = (Vec<FieldChange>, Vec<FieldChange>);
+type FieldDrift = (Vec<FieldChange>, Vec<FieldChange>);
 
 /// How an object differs from what is desired, where it is there.
 fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
@@ -185,11 +186,11 @@ fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -
 }
 
 /// Fields that we want and that another field manager wrote last, and what else others set.
-fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Both {
+fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> FieldDrift {
     let manager = inputs.owner.field_manager();
     let live = inputs.world.find(&resource.identity).filter(|live| diff::applied_by(live, &manager));
     let (Some(live), Some(compared)) = (live, compared(inputs, resource, schema)) else {
-        return Both::default();
+        return FieldDrift::default();
     };
     let applied = |path: &FieldPath| {
         let other =
@@ -211,9 +212,9 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
 }
 
 /// Fields of a GKE thing that differ from what was last set, and entries that others put in.
-fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Both {
+fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> FieldDrift {
     let (Some(live), Compare::Gke(message, rules)) = (world.find(identity), &kinds::of(kind).compare) else {
-        return Both::default();
+        return FieldDrift::default();
     };
     let mut live = live.clone();
     if let Identity::NodePool { pool, .. } = identity {

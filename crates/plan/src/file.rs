@@ -37,7 +37,7 @@ pub fn text(plan: &Plan) -> Result<Vec<u8>, serde_json::Error> {
 }
 
 /// A file that is no plan which can be used, and why.
-pub fn unusable(shown: &str, why: &str) -> Diagnostic {
+pub fn unusable_plan_file(shown: &str, why: &str) -> Diagnostic {
     Diagnostic::error(Code::PlanFile, format!("{shown} is not a usable plan: {why}"))
         .help("create it again: dask-infra plan --out FILE")
 }
@@ -47,7 +47,7 @@ pub fn unusable(shown: &str, why: &str) -> Diagnostic {
 /// # Errors
 /// Why it cannot be used.
 pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
-    let failed = |why: String| unusable(shown, &why);
+    let failed = |why: String| unusable_plan_file(shown, &why);
     let value: Value = serde_json::from_slice(text).map_err(|why| failed(no_json(text, &why)))?;
     let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
     let (Some(format), Some(tool)) = (format, tool) else {
@@ -69,7 +69,7 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
             "its content was changed after it was written; it does not match its digest".into(),
         ));
     }
-    shaped(&plan).map_err(|why| failed(format!("its content was changed: {why}")))?;
+    check_shape(&plan).map_err(|why| failed(format!("its content was changed: {why}")))?;
     Ok(plan)
 }
 
@@ -86,7 +86,7 @@ fn unknown_kind(plan: &Value) -> Option<String> {
 }
 
 /// Checks that desired resources have the shape that planning relies on: a digest can be computed for any content.
-fn shaped(plan: &Plan) -> Result<(), String> {
+fn check_shape(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
     let external = plan.external.iter().map(|external| &external.resource);
     for resource in plan.desired.iter().chain(&plan.in_file.resources).chain(external) {
@@ -113,7 +113,7 @@ fn no_json(text: &[u8], why: &serde_json::Error) -> String {
 }
 
 /// Returns the inputs of a saved plan, with the world as it is now.
-pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
+pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
     let Plan {
         target,
         owner,
@@ -155,7 +155,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
 
 /// Returns what moved between a saved plan and a new one of the same resources; empty when the saved one still holds. Then
 /// the new plan is applied: it has the steps of the saved one, at current versions.
-pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
+pub fn stale_changes(saved: &Plan, now: &Plan) -> Vec<String> {
     let mut moved = Vec::new();
     let (before, after) = (by_identity(saved), by_identity(now));
     for change in &saved.changes {
@@ -184,7 +184,7 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
 }
 
 /// The plan of now, with the places in the stack file that only the saved one knows.
-pub fn located(mut now: Plan, saved: &Plan) -> Plan {
+pub fn with_saved_locations(mut now: Plan, saved: &Plan) -> Plan {
     let before = by_identity(saved);
     for change in &mut now.changes {
         let same = before.get(&change.identity);

@@ -19,10 +19,10 @@ pub mod scale;
 mod steps;
 pub mod stop;
 
-pub use drift::{Drift, Drifted, What, drift};
+pub use drift::{Drift, DriftKind, DriftReport, drift};
 pub use make::{drop_unused_fields, plan, read_set};
 pub use observe::inputs::{FileOverrides, Inputs, Partial, Selection};
-pub use observe::stop_state::{Before, StopRequest, StopState};
+pub use observe::stop_state::{PreviousStops, StopRequest, StopState};
 pub use order::duration::CriticalPath;
 pub use propose::desired::disturbs;
 pub use propose::impact::deletion_scope;
@@ -372,7 +372,7 @@ impl Plan {
     }
 
     /// The places of the changes that one of them waits for, without the barriers between.
-    pub fn before<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
+    pub fn predecessors<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
         let count = self.changes.len();
         change
             .depends_on

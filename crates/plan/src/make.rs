@@ -57,7 +57,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     ReadSet {
         cluster: target.gke.clone(),
         collections,
-        apart,
+        single_objects: apart,
         record: Some(model::record::Record::object(&owner.stack)),
         owner: owner.clone(),
     }
@@ -78,7 +78,7 @@ pub fn drop_unused_fields(world: &mut World, mode: Mode, external: &[External]) 
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     fallback::apply_fallback(&mut inputs);
-    as_made(&mut inputs);
+    restore_live_restrictions(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
         inputs.in_file = FileOverrides::of(&file, hourly, &inputs);
@@ -104,7 +104,7 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
 
 /// Jobs that were made before pods had bounds keep the body that they were made with: none runs again for its bounds,
 /// and Kubernetes refuses another pod for a Job that is there.
-fn as_made(inputs: &mut Inputs<'_>) {
+fn restore_live_restrictions(inputs: &mut Inputs<'_>) {
     let Inputs { desired, world, replace, .. } = inputs;
     let made: Vec<(usize, Value)> = desired
         .iter()
@@ -113,7 +113,7 @@ fn as_made(inputs: &mut Inputs<'_>) {
         .filter(|(_, resource)| !replace.contains(&resource.address))
         .filter_map(|(place, resource)| {
             let mut body = resource.body.clone();
-            pod_security::as_made(&mut body, world.find(&resource.identity)?);
+            pod_security::match_live_restrictions(&mut body, world.find(&resource.identity)?);
             (body != resource.body).then_some((place, body))
         })
         .collect();
@@ -126,10 +126,10 @@ fn as_made(inputs: &mut Inputs<'_>) {
 
 /// Checks the live state, selects what the plan is about, and returns the external things that were read.
 fn observe(planner: &mut Planner<'_>) -> Vec<ExternalRead> {
-    planner.readable();
+    planner.check_readable();
     planner.select();
     let reads = planner.read_external();
-    planner.at_its_place();
+    planner.check_target();
     reads
 }
 
@@ -146,13 +146,13 @@ fn propose(planner: &mut Planner<'_>) {
         Mode::Destroy => planner.destroy(),
     }
     planner.plan_cascade();
-    planner.empties();
+    planner.explain_emptied_pools();
     planner.note_idle_replacements();
-    planner.notes.extend(planner.drained());
-    planner.notes.extend(planner.requests_of_pools());
-    planner.notes.extend(planner.what_cannot_be_known());
-    planner.notes.extend(planner.out_of_reach());
-    planner.notes.extend(planner.hosts_in_doubt());
+    planner.notes.extend(planner.drained_pod_notes());
+    planner.notes.extend(planner.stranded_request_notes());
+    planner.notes.extend(planner.unknown_state_notes());
+    planner.notes.extend(planner.unreachable_state_notes());
+    planner.notes.extend(planner.host_notes());
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::of(change.kind).rank;
     if let Some(first) = planner.changes.iter().position(|change| change.action == Action::Delete) {
@@ -169,7 +169,7 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
         planner.problems.push(cycle_problem(&cycle, inputs));
         Vec::new()
     });
-    planner.looks(&barriers);
+    planner.add_kept_waits(&barriers);
     planner.add_fallbacks();
     barriers
 }

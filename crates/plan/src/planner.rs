@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::observe::Observed;
 use crate::observe::inputs::Inputs;
 use crate::{Change, Note};
-use kinds::kind::Fault;
+use kinds::kind::Defect;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::{Identity, Resource};
@@ -51,7 +51,7 @@ pub(crate) struct Planner<'a> {
     /// The addresses that the plan is about.
     pub(crate) selected: Selected,
     /// Faults of live things, by address.
-    pub(crate) faults: BTreeMap<Address, Fault>,
+    pub(crate) defects: BTreeMap<Address, Defect>,
 }
 
 impl<'a> Planner<'a> {
@@ -65,7 +65,7 @@ impl<'a> Planner<'a> {
             with_owner: BTreeSet::new(),
             kept_absent: BTreeSet::new(),
             selected: Selected::All,
-            faults: BTreeMap::new(),
+            defects: BTreeMap::new(),
         }
     }
 }
@@ -76,7 +76,7 @@ impl<'a> Planner<'a> {
         if inside && self.renewed { None } else { self.observed.inputs.world.find(identity) }
     }
 
-    pub(crate) fn protected(&mut self, resource: &Resource, verb: &str) {
+    pub(crate) fn refuse_if_protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
             let what = format!("{} is protected, but the plan would {verb} it", resource.address);
             let section: FieldPath = resource.address.section().parse().unwrap_or_default();

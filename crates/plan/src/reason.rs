@@ -30,7 +30,7 @@ pub enum Reason {
     },
     /// Objects that others created for it are lost, or too many.
     #[serde(rename = "amiss")]
-    Fault(String),
+    Defect(String),
     CreatedWithCluster,
     DeletedWithCluster,
     DeletedWith(Address),
@@ -69,13 +69,15 @@ pub enum Reason {
     /// Its section is in the file, and makes something else.
     NoLongerInSection,
     /// A request ended before its workers were made.
-    AskedAgain {
+    #[serde(rename = "asked_again")]
+    RequestedAgain {
         end: String,
     },
     /// Workers that go had the nodes of a request, and others come.
     NodesUsed,
     /// A request, or its PodTemplate, of workers that go or have gone.
-    OfWorkersBefore,
+    #[serde(rename = "of_workers_before")]
+    OfFormerWorkers,
     /// The PodTemplate of a request that stays.
     NamedByRequest,
     /// The pod of a check that was cut short.
@@ -93,9 +95,11 @@ pub enum Reason {
         seconds: u32,
     },
     /// It is created by the first of these options that has machines.
-    Ways(Vec<String>),
+    #[serde(rename = "ways")]
+    CapacityOrder(Vec<String>),
     /// `--retry-capacity`: earlier options than the one that it is on.
-    TriesAgain {
+    #[serde(rename = "tries_again")]
+    RetriesCapacity {
         on: String,
     },
     /// An apply ended before it could go on with the next option: nothing ever ran on it.
@@ -105,7 +109,8 @@ pub enum Reason {
     /// No process of a Dask cluster on hosts runs: it did not start, or has ended.
     NothingRuns,
     /// The file no longer has the option that it was created by.
-    OtherWays,
+    #[serde(rename = "other_ways")]
+    CapacityOptionRemoved,
     /// Its nodes go first: GKE switches queued provisioning on for an empty pool only.
     Emptied,
     /// It is taken away for now.
@@ -154,7 +159,7 @@ impl Reason {
     pub fn takes_nothing(&self) -> bool {
         matches!(
             self,
-            Self::NoMachines { .. } | Self::AskedAgain { .. } | Self::NodesUsed | Self::NothingRuns
+            Self::NoMachines { .. } | Self::RequestedAgain { .. } | Self::NodesUsed | Self::NothingRuns
         )
     }
 
@@ -165,7 +170,7 @@ impl Reason {
 
     /// Returns true if the deleted thing is nothing without other things, whose change is approved.
     pub fn goes_with_its_work(&self) -> bool {
-        matches!(self, Self::OfWorkersBefore)
+        matches!(self, Self::OfFormerWorkers)
     }
 }
 
@@ -179,7 +184,7 @@ impl fmt::Display for Reason {
             Self::RecreatedWith(owner) => write!(f, "deleted with {owner}, then recreated"),
             Self::MayHaveRun(why) => write!(f, "it may have run before: {why}"),
             Self::InError { conditions } => write!(f, "its status is ERROR{conditions}"),
-            Self::Fault(why) => f.write_str(why),
+            Self::Defect(why) => f.write_str(why),
             Self::CreatedWithCluster => f.write_str("created with the cluster"),
             Self::DeletedWithCluster => f.write_str("deleted with the cluster"),
             Self::DeletedWith(holder) => write!(f, "deleted with {holder}"),
@@ -218,7 +223,7 @@ impl fmt::Display for Reason {
             }
             Self::NoLongerInSection => f.write_str("its section no longer asks for it"),
             Self::NoLongerInFile => f.write_str("no longer in the stack file"),
-            Self::AskedAgain { end } => {
+            Self::RequestedAgain { end } => {
                 write!(
                     f,
                     "its nodes are requested again, at the end of the queue; before, the request ended: {end}"
@@ -227,7 +232,7 @@ impl fmt::Display for Reason {
             Self::NodesUsed => {
                 f.write_str("nodes of a request are not used twice, so they are requested anew")
             }
-            Self::OfWorkersBefore => f.write_str("of the workers before"),
+            Self::OfFormerWorkers => f.write_str("of the workers before"),
             Self::NamedByRequest => f.write_str("a request that stays was made with it"),
             Self::LeftByEarlierRun => f.write_str("left by an earlier run"),
             Self::OperatorNeeded { by } => {
@@ -239,10 +244,10 @@ impl fmt::Display for Reason {
             Self::WaitsUntilIdle { seconds } => {
                 write!(f, "waits until it is idle, at most {}", Duration(*seconds))
             }
-            Self::Ways(ways) => {
+            Self::CapacityOrder(ways) => {
                 write!(f, "tried in this order until there are machines: {}", ways.join(", "))
             }
-            Self::TriesAgain { on } => {
+            Self::RetriesCapacity { on } => {
                 write!(
                     f,
                     "it has machines by {on}; --retry-capacity deletes it and begins with the first way"
@@ -254,7 +259,9 @@ impl fmt::Display for Reason {
                     "an earlier apply ended here: there were no machines by {by}, and nothing ever ran on it"
                 )
             }
-            Self::OtherWays => f.write_str("`capacity` no longer has the way that it was created by"),
+            Self::CapacityOptionRemoved => {
+                f.write_str("`capacity` no longer has the way that it was created by")
+            }
             Self::Emptied => f.write_str(
                 "all its nodes are deleted first: GKE enables queued provisioning on an empty pool only",
             ),

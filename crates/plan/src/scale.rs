@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use crate::observe::inputs::{Inputs, Partial};
 use crate::observe::{Ownership, fingerprint};
 use crate::planner::{Planner, Selected};
-use crate::steps::{chosen, wait_to_the_end};
+use crate::steps::{deleted_workers_note, wait_to_the_end};
 use crate::{Action, Change, Note, Plan};
 use kinds::dask;
 use kinds::dask::scale::{holders, is_autoscaler_of};
-use kinds::gke::compare::Relied;
+use kinds::gke::compare::FingerprintInput;
 use kinds::json::is_terminating;
 use kinds::kind::ChangeContext;
 use kinds::kubernetes::kueue::gang;
-use kinds::kubernetes::requests::scale_as;
+use kinds::kubernetes::requests::scale_call_as;
 use kinds::scale::{Number, Scaled};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
@@ -21,7 +21,7 @@ use model::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
 
 /// A number that somebody wants.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct ScaleRequest<'a> {
     pub address: &'a Address,
     /// How that is scaled, as the stack file says it.
     pub scaled: &'a Scaled,
@@ -35,17 +35,17 @@ pub struct Wish<'a> {
 ///
 /// # Errors
 /// Reasons against it: the thing is not live, others own it, or the number is not its own.
-pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
+pub fn scale(inputs: Inputs, wish: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagnostic>> {
     let mut planner = Planner::new(&inputs);
-    planner.readable();
-    planner.at_its_place();
+    planner.check_readable();
+    planner.check_target();
     planner.selected = Selected::Only([wish.address.clone()].into());
     if planner.problems.is_empty()
-        && let Err(problem) = planner.bring(wish)
+        && let Err(problem) = planner.plan_scale(wish)
     {
         planner.problems.push(*problem);
     }
-    planner.notes.extend(planner.what_cannot_be_known());
+    planner.notes.extend(planner.unknown_state_notes());
     planner.notes.extend(planner.left_without_workers());
     let number = (!wish.kept).then_some(wish.number);
     let partial = planner.partial().map(|partial| Partial { number, ..partial });
@@ -57,7 +57,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
 }
 
 impl Planner<'_> {
-    fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
+    fn plan_scale(&mut self, wish: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
         let inputs = self.observed.inputs;
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
             return Err(self.cannot(wish, format!("{} does not belong to this stack", wish.address), None));
@@ -66,19 +66,19 @@ impl Planner<'_> {
             let help = format!("start it first: dask-infra start {}", resource.address);
             return Err(self.cannot(wish, format!("{} is {stop}", resource.identity), Some(&help)));
         }
-        let live = self.live_and_ours(resource, wish)?;
-        self.can_grow(resource, wish)?;
+        let live = self.owned_live(resource, wish)?;
+        self.check_can_grow(resource, wish)?;
         let before = match &resource.identity {
-            Identity::Object(object) => self.counted(object, wish)?,
+            Identity::Object(object) => self.live_numbers(object, wish)?,
             _ => vec![(None, live["nodeCount"].as_u64().map(Value::from))],
         };
         let to = json!(wish.number);
         let path = &wish.scaled.path;
-        let relied = Relied::of(before.iter().map(|(holder, number)| {
+        let fingerprint_input = FingerprintInput::of(before.iter().map(|(holder, number)| {
             let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
             (place.to_string(), number.as_ref().unwrap_or(&Value::Null))
         }));
-        let fingerprint = Some(fingerprint(&live, &relied));
+        let fingerprint = Some(fingerprint(&live, &fingerprint_input));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
         let Some((_, from)) = differs.first() else {
             let kept = self.observed.proposed(resource, Action::Keep, Vec::new());
@@ -101,8 +101,8 @@ impl Planner<'_> {
             return Err(Box::new(problem));
         }
         let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
-        let (steps, goes) = self.brought(resource, &live, &fields, wish.number, &holders);
-        self.notes.extend(chosen(&resource.address, &goes));
+        let (steps, goes) = self.scale_steps(resource, &live, &fields, wish.number, &holders);
+        self.notes.extend(deleted_workers_note(&resource.address, &goes));
         let change = self.observed.proposed(resource, Action::Update, fields);
         self.changes.push(Change { fingerprint, steps, ..change });
         self.note_owner(resource, wish);
@@ -110,7 +110,7 @@ impl Planner<'_> {
     }
 
     /// The thing as it is live. One that does not exist, is deleted, or is foreign is not scaled.
-    fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
+    fn owned_live(&mut self, resource: &Resource, wish: &ScaleRequest<'_>) -> Result<Value, Box<Diagnostic>> {
         let Some(live) = self.observed.inputs.world.find(&resource.identity).cloned() else {
             let help = "`dask-infra apply` creates it with the number in the stack file";
             return Err(self.cannot(wish, format!("{} does not exist", resource.identity), Some(help)));
@@ -148,7 +148,7 @@ impl Planner<'_> {
     }
 
     /// Returns an error for what starts whole, or on nodes that were requested for all of it: it keeps its number.
-    fn can_grow(&self, resource: &Resource, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
+    fn check_can_grow(&self, resource: &Resource, wish: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
         if gang::of_resource(resource).is_some() {
             let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
                         workers without that";
@@ -166,10 +166,10 @@ impl Planner<'_> {
 
     /// The live objects that hold the number, and the number.
     #[expect(clippy::type_complexity, reason = "a list of pairs, read at once by the one caller")]
-    fn counted(
+    fn live_numbers(
         &self,
         object: &ObjectId,
-        wish: &Wish<'_>,
+        wish: &ScaleRequest<'_>,
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
         let world = self.observed.inputs.world;
         let others = world.inside.live().into_iter().flatten();
@@ -212,7 +212,7 @@ impl Planner<'_> {
 
     /// Returns the steps of the kind after the number is written to its holders, with GKE's own call for pools and the wait
     /// for all. Returns the deleted workers, too.
-    fn brought(
+    fn scale_steps(
         &self,
         resource: &Resource,
         live: &Value,
@@ -235,12 +235,12 @@ impl Planner<'_> {
             zones: self.live_zones(resource).len(),
             ..ChangeContext::of(action, &resource.identity, owner)
         };
-        let mut own = (kind.program)(&context(if object { Action::Keep } else { Action::Update }));
+        let mut own = (kind.change_steps)(&context(if object { Action::Keep } else { Action::Update }));
         wait_to_the_end(&mut own);
-        let goes = (kind.chosen)(&context(Action::Update));
+        let goes = (kind.deleted_workers)(&context(Action::Update));
         let mut steps = dask::workers::deletes(&goes);
         let manager = owner.scale_manager();
-        steps.extend(holders.iter().map(|holder| Step::Call(scale_as(holder, &manager, json!(to)))));
+        steps.extend(holders.iter().map(|holder| Step::Call(scale_call_as(holder, &manager, json!(to)))));
         if let Identity::Object(object) = &resource.identity {
             steps.splice(..0, dask::kopf::waits_before(Action::Update, object, fields, &steps));
         }
@@ -249,7 +249,7 @@ impl Planner<'_> {
     }
 
     /// Notes who owns the number from now on, if the stack file does not have it.
-    fn note_owner(&mut self, resource: &Resource, wish: &Wish<'_>) {
+    fn note_owner(&mut self, resource: &Resource, wish: &ScaleRequest<'_>) {
         let Scaled { place, number, unit, .. } = wish.scaled;
         let (code, message) = match number {
             Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
@@ -276,7 +276,7 @@ impl Planner<'_> {
         self.notes.push(Note::of(code, &resource.address, message));
     }
 
-    fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
+    fn cannot(&self, wish: &ScaleRequest<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
         let section: FieldPath = wish.address.section().parse().unwrap_or_default();
         let span = self.observed.inputs.sources.span(&section);
         let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "requested");

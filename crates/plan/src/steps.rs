@@ -19,7 +19,7 @@ use model::resource::{
 };
 
 /// Facts about all other changes that the program of a change needs.
-struct Others<'a> {
+struct StepContext<'a> {
     planner: &'a Planner<'a>,
     desired: ByIdentity<'a>,
     /// The pool that is made with the cluster.
@@ -37,7 +37,7 @@ struct Others<'a> {
 }
 
 /// The steps of a change, and the reasons for it.
-struct Program {
+struct ChangeSteps {
     steps: Vec<Step>,
     reasons: Vec<Reason>,
     note: Option<Note>,
@@ -49,14 +49,14 @@ impl Planner<'_> {
     pub(crate) fn steps(&mut self) {
         let zones = self.zones_of_pools();
         let uneven_zone_counts = self.uneven_zone_counts(&zones);
-        let others = Others::of(self, &zones);
+        let others = StepContext::of(self, &zones);
         let acts = |change: &Change| change.action != Action::Keep;
         let changes = self.changes.iter().enumerate();
-        let programs: Vec<Option<Program>> =
-            changes.map(|(place, change)| acts(change).then(|| others.program(place, change))).collect();
+        let programs: Vec<Option<ChangeSteps>> =
+            changes.map(|(place, change)| acts(change).then(|| others.change_steps(place, change))).collect();
         self.problems.extend(uneven_zone_counts);
         for (change, program) in self.changes.iter_mut().zip(programs) {
-            if let Some(Program { steps, reasons, note, estimate }) = program {
+            if let Some(ChangeSteps { steps, reasons, note, estimate }) = program {
                 (change.steps, change.reasons, change.estimate) = (steps, reasons, estimate);
                 self.notes.extend(note);
             }
@@ -64,7 +64,7 @@ impl Planner<'_> {
     }
 
     /// Adds looks at kept things that other changes follow, and waits for those that may be half made in any case.
-    pub(crate) fn looks(&mut self, barriers: &[Barrier]) {
+    pub(crate) fn add_kept_waits(&mut self, barriers: &[Barrier]) {
         let inputs = self.observed.inputs;
         let followed = followed(&self.changes, barriers);
         let desired = resource::by_identity(&inputs.desired);
@@ -80,7 +80,7 @@ impl Planner<'_> {
                 live: inputs.world.find(&change.identity),
                 ..ChangeContext::of(Action::Keep, &change.identity, &inputs.owner)
             };
-            let mut steps = (kinds::of(change.kind).program)(&context);
+            let mut steps = (kinds::of(change.kind).change_steps)(&context);
             if half_made(inputs.world, &seen_ready, &change.identity) {
                 wait_to_the_end(&mut steps);
             }
@@ -91,7 +91,7 @@ impl Planner<'_> {
     }
 }
 
-impl<'a> Others<'a> {
+impl<'a> StepContext<'a> {
     fn of(planner: &'a Planner<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
         let desired = &planner.observed.inputs.desired;
         let cluster = planner.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
@@ -136,13 +136,13 @@ impl<'a> Others<'a> {
         change.action == Action::Replace && self.replaced_homes.iter().any(held)
     }
 
-    fn program(&self, place: usize, change: &Change) -> Program {
+    fn change_steps(&self, place: usize, change: &Change) -> ChangeSteps {
         if self.is_deleted_with(change) {
             let mut reasons = change.reasons.clone();
             if reasons.is_empty() {
                 reasons.push(Reason::DeletedWithCluster);
             }
-            return Program { steps: Vec::new(), reasons, note: None, estimate: None };
+            return ChangeSteps { steps: Vec::new(), reasons, note: None, estimate: None };
         }
         let kind = kinds::of(change.kind);
         let inputs = self.planner.observed.inputs;
@@ -167,22 +167,22 @@ impl<'a> Others<'a> {
                 || change.action == Action::Create
                     && (live.is_some_and(is_terminating)
                         || self.planner.with_owner.contains(&change.identity)),
-            fault: self.planner.faults.get(&change.address).filter(|_| change.action == Action::Update),
+            defect: self.planner.defects.get(&change.address).filter(|_| change.action == Action::Update),
             when_idle: inputs.when_idle,
             ..ChangeContext::of(action, &change.identity, &inputs.owner)
         };
-        let mut steps = (kind.program)(&context);
+        let mut steps = (kind.change_steps)(&context);
         env_secrets::leave_open(&inputs.world.given, &mut steps);
         let mut reasons = match is_inline && change.action == Action::Create {
             true => vec![Reason::CreatedWithCluster],
             false => change.reasons.clone(),
         };
         reasons.extend(waits_until_idle(&steps));
-        let note = chosen(&change.address, &(kind.chosen)(&context));
+        let note = deleted_workers_note(&change.address, &(kind.deleted_workers)(&context));
         let makes = change.action.makes();
         let last_time = || self.took.get(&change.identity).copied().map(DurationEstimate::again);
         let estimate = makes.then(|| last_time().or_else(|| (kind.estimate)(&context))).flatten();
-        Program { steps, reasons, note, estimate }
+        ChangeSteps { steps, reasons, note, estimate }
     }
 }
 
@@ -212,7 +212,7 @@ fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
 }
 
 /// The note on workers that the plan chooses to go.
-pub(crate) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
+pub(crate) fn deleted_workers_note(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
     let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
     let message = format!(
         "these workers are deleted, so that the scheduler does not choose workers of another group: {}; Dask \

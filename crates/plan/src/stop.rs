@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::observe::Ownership;
 use crate::observe::inputs::Inputs;
-use crate::observe::stop_state::{Before, StopRequest};
+use crate::observe::stop_state::{PreviousStops, StopRequest};
 use crate::planner::Planner;
 use crate::propose::dask::expiry_code;
 use crate::reason::Reason;
@@ -46,8 +46,8 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
         inputs.stop_state.starting = BTreeSet::new();
         return Ok(inputs);
     }
-    inputs.before = before(&inputs.desired, &inputs.external, inputs.world);
-    let Before { mut stopped, mut starting } = inputs.before.clone();
+    inputs.previous_stops = previous_stops(&inputs.desired, &inputs.external, inputs.world);
+    let PreviousStops { mut stopped, mut starting } = inputs.previous_stops.clone();
     match inputs.stop_state.request.clone() {
         StopRequest::Leave => {}
         StopRequest::Stop(stop) => {
@@ -66,7 +66,8 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
         }
         StopRequest::Start => {
             if !inputs.selection.targets.is_empty() {
-                let with = provisioning::with_requests(&inputs, |other| inputs.before.has(&other.identity));
+                let with =
+                    provisioning::with_requests(&inputs, |other| inputs.previous_stops.has(&other.identity));
                 inputs.selection.targets.extend(with.iter().map(Address::to_string));
             }
             let mut planner = Planner::new(&inputs);
@@ -93,8 +94,8 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
     // Nowhere to note it, and nothing to note.
     let is_nowhere = inputs.target.gke.is_some() && matches!(inputs.world.cluster, Seen::Absent);
     inputs.stop_state.differs_from_record = !is_nowhere
-        && (stopped != inputs.before.stopped
-            || starting != inputs.before.starting
+        && (stopped != inputs.previous_stops.stopped
+            || starting != inputs.previous_stops.starting
             || whole && !starting.is_empty());
     for at in 0..inputs.desired.len() {
         let resource = &inputs.desired[at];
@@ -113,14 +114,14 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
 
 /// Returns what is stopped and what is being started, by the record, and what is stopped with that because the file has put it
 /// beside it or in its place.
-fn before(desired: &[Resource], external: &[External], world: &World) -> Before {
-    let Some(record) = &world.record else { return Before::default() };
+fn previous_stops(desired: &[Resource], external: &[External], world: &World) -> PreviousStops {
+    let Some(record) = &world.record else { return PreviousStops::default() };
     let identities: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
     let mut stopped = record.stopped.clone();
     let starting = record.starting.iter().filter(|identity| identities.contains(identity)).cloned().collect();
     stopped.extend(new_with(&stopped, desired, external, world));
     stopped.retain(|identity, _| identities.contains(identity));
-    Before { stopped, starting }
+    PreviousStops { stopped, starting }
 }
 
 /// Returns things that were never made and are stopped with what `stopped` has: an edit of what is stopped makes nothing that costs
@@ -192,7 +193,8 @@ fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
     let pools: Vec<&Resource> =
         inputs.desired.iter().filter(|resource| resource.identity.pool().is_some()).collect();
     let pools = rooms(&pools);
-    let stays = |pool: &&Resource| inputs.before.has(&pool.identity) && !starts.contains(&pool.identity);
+    let stays =
+        |pool: &&Resource| inputs.previous_stops.has(&pool.identity) && !starts.contains(&pool.identity);
     if !makes || !pools.iter().all(stays) {
         return Vec::new();
     }
@@ -285,7 +287,7 @@ fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs
 /// Returns true if `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
 fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     let world = inputs.world;
-    let recorded = inputs.before.stopped.contains_key(&resource.identity);
+    let recorded = inputs.previous_stops.stopped.contains_key(&resource.identity);
     match kinds::of(resource.kind).stop_effect {
         StopEffect::Nothing => false,
         StopEffect::Deletes | StopEffect::Empties(_) => true,
@@ -352,7 +354,7 @@ fn names_a_pool(body: &Value) -> bool {
 /// have gone by themselves and stay gone.
 pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &World) -> Vec<&'r Address> {
     let Some(record) = &world.record else { return Vec::new() };
-    let before = before(desired, external, world);
+    let before = previous_stops(desired, external, world);
     let is_removed = |resource: &Resource| {
         let once = matches!(resource.life, Life::Once { follow: None });
         let of_cluster = [dask::api::cluster(), kinds::hosts::api::cluster()];
@@ -379,7 +381,7 @@ impl<'a> Inputs<'a> {
 
     /// Returns the reason why a thing goes that is stopped: the record says so, or this plan is what stops it.
     fn stopped_why(&self, identity: &Identity, stop: &Stop) -> Reason {
-        match self.before.stopped.contains_key(identity) {
+        match self.previous_stops.stopped.contains_key(identity) {
             true => Reason::Stopped(stop.clone()),
             false => Reason::WillBeStopped,
         }
@@ -397,7 +399,7 @@ impl Planner<'_> {
         let kind = kinds::of(resource.kind);
         let ours = |live: &&Value| matches!(self.observed.ownership(resource, kind, live), Ownership::Owned);
         if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
-            self.protected(resource, "delete");
+            self.refuse_if_protected(resource, "delete");
             let (address, identity) = (resource.address.clone(), resource.identity.clone());
             let why = Some(self.observed.inputs.stopped_why(&resource.identity, stop));
             self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
@@ -417,7 +419,9 @@ impl Planner<'_> {
                 Some(stop) if change.action == Action::Update => {
                     change.reasons.push(inputs.stopped_why(&change.identity, stop));
                 }
-                None if acts && inputs.before.has(&change.identity) => change.reasons.push(Reason::Started),
+                None if acts && inputs.previous_stops.has(&change.identity) => {
+                    change.reasons.push(Reason::Started)
+                }
                 Some(_) | None => {}
             }
         }
@@ -427,7 +431,7 @@ impl Planner<'_> {
             .observed
             .desired
             .iter()
-            .filter(|(identity, _)| inputs.before.stopped.contains_key(identity))
+            .filter(|(identity, _)| inputs.previous_stops.stopped.contains_key(identity))
             .map(|(identity, resource)| (*identity, *resource))
             .collect();
         let mut notes = Vec::new();
@@ -500,7 +504,7 @@ impl Change {
     }
 
     /// Returns true if it scales a stopped pool to zero nodes, and the pool stays.
-    pub(crate) fn empties(&self) -> bool {
+    pub(crate) fn scales_to_zero(&self) -> bool {
         matches!(self.identity, Identity::NodePool { .. }) && self.action == Action::Update && self.stops()
     }
 }

@@ -229,7 +229,7 @@ async fn apply_saved(
     let given = read_env_secrets(&plan.desired, settings);
     if plan.has_nothing_to_do() {
         // There is nothing to lock for.
-        let moved = file::moved(&plan, &plan_again(&plan, &link, &given, parallelism).await?);
+        let moved = file::stale_changes(&plan, &plan_again(&plan, &link, &given, parallelism).await?);
         link.close().await?;
         if !moved.is_empty() {
             return Err(stale(&name, &moved, &again));
@@ -378,7 +378,7 @@ pub(crate) async fn run(
         Err(AcquireError::Lock(why)) => return Err(lock_failure(why).into()),
         Err(AcquireError::Failed(failure)) => return Err(failure),
     };
-    let moved = file::moved(&plan, &now);
+    let moved = file::stale_changes(&plan, &now);
     drop(plan);
     if !moved.is_empty() {
         let stale = match if_changed {

@@ -18,7 +18,7 @@ use crate::report::human::findings::{Finding, Mark, render};
 use kinds::hosts::api as hosts;
 use live::credentials::adc::{self, AdcSearch, File};
 use live::environment::environment;
-use live::{ApiError, Class, LiveApi, Request};
+use live::{ApiError, ErrorClass, LiveApi, Request};
 use model::diag::{Code, Diagnostic, Severity};
 use model::resource::{Api, ClusterName, Target};
 use plan::Mode;
@@ -289,10 +289,10 @@ async fn permissions(
     match api.send(rights::test(&name.project, &needed)).await {
         Ok(answer) => judged(&needed, &answer, &name.project),
         // A sandbox that is being served.
-        Err(error) if error.class == Class::NotFound && settings.access.is_simulated() => {
+        Err(error) if error.class == ErrorClass::NotFound && settings.access.is_simulated() => {
             Finding::new(Mark::Skipped, what, "the sandbox allows everything")
         }
-        Err(error) if matches!(error.class, Class::Denied | Class::NotFound) => {
+        Err(error) if matches!(error.class, ErrorClass::Denied | ErrorClass::NotFound) => {
             let seen = format!("unknown: the Resource Manager API gave no answer ({})", error.message);
             let remedy = format!(
                 "gcloud services enable cloudresourcemanager.googleapis.com --project {}",

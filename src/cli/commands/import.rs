@@ -14,7 +14,7 @@ use apply::ApplyOptions;
 use import::{Found, Imported, Place};
 use kinds::dask;
 use live::survey::{self, Survey, SurveyError};
-use live::{ApiError, Class, KubeconfigAccess, LiveApi};
+use live::{ApiError, ErrorClass, KubeconfigAccess, LiveApi};
 use model::diag::{self, Code, Diagnostic};
 use model::resource::{ClusterName, Endpoint, Gvk, Owner, Target};
 use model::schema::DASK_GROUP;
@@ -288,7 +288,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     };
     if let Some((kind, error)) = unlisted.iter().find(|(kind, _)| kind.group == DASK_GROUP) {
         let what = format!("objects of the kind {} cannot be listed: {error}", kind.kind);
-        let code = if error.class == Class::Denied { Code::Denied } else { Code::Unreadable };
+        let code = if error.class == ErrorClass::Denied { Code::Denied } else { Code::Unreadable };
         let help = "`--namespace NAME` reads single namespaces that you have access to";
         return Err(Diagnostic::error(code, what).help(help).into());
     }

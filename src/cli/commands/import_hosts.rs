@@ -11,7 +11,7 @@ use import::{Found, Hosts, Place, hosts};
 use kinds::hosts::api;
 use kinds::kubernetes::object::gvk;
 use kinds::short_forms::host_names;
-use live::retry::Patience;
+use live::retry::RetryPolicy;
 use live::survey::{self, Survey, SurveyError};
 use live::{LiveApi, record};
 use model::diag::{self, Code, Diagnostic};
@@ -188,7 +188,7 @@ async fn owner(
         }
     };
     let place: ObjectId = Record::object(&stack);
-    let recorded = record::fetch(api, &place, Patience::Reading).await;
+    let recorded = record::fetch(api, &place, RetryPolicy::Read).await;
     let recorded = recorded
         .map_err(|error| access::diagnose(&error, target, &Sources::default(), MessageDetail::Brief))?;
     let recorded = recorded.record().map(|record| record.id.clone());

@@ -14,10 +14,10 @@ use crate::cli::session::{Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::Screen;
 use crate::report::logs::{Lines, Look, without};
-use kinds::kind::Where;
+use kinds::kind::PodSource;
 use kinds::kubernetes::pods::{self, Container};
 use live::connection::Connection;
-use live::{ApiError, Class, LiveApi as _, Request};
+use live::{ApiError, ErrorClass, LiveApi as _, Request};
 use model::diag::{Code, Diagnostic};
 use model::resource::{Api, Identity, Query};
 
@@ -79,7 +79,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
             is_check |= matches!(resource.identity, Identity::Check(_));
             ends &= kinds::of(resource.kind).ends;
             match (kinds::of(resource.kind).pods)(resource) {
-                Where::Nowhere => {}
+                PodSource::None => {}
                 found => places.push(found),
             }
         }
@@ -112,7 +112,7 @@ struct LogReader<'a> {
     api: Arc<Connection>,
     session: &'a Session,
     args: &'a Args,
-    places: Vec<Where>,
+    places: Vec<PodSource>,
     is_check: bool,
     /// True if everything that is read runs to completion.
     ends: bool,
@@ -146,14 +146,16 @@ impl LogReader<'_> {
         for place in &self.places {
             let query = match place {
                 // A host lists processes that ended apart: others may have their names now.
-                Where::Here(query)
+                PodSource::Known(query)
                     if self.args.previous && self.session.owner_and_target().1.is_on_hosts() =>
                 {
                     Some(Query { path: format!("{}&previous=true", query.path), ..query.clone() })
                 }
-                Where::Here(query) => Some(query.clone()),
-                Where::Ask(query) => self.read(&query.path).await?.as_ref().and_then(pods::selected),
-                Where::Nowhere => None,
+                PodSource::Known(query) => Some(query.clone()),
+                PodSource::FromObject(query) => {
+                    self.read(&query.path).await?.as_ref().and_then(pods::selected)
+                }
+                PodSource::None => None,
             };
             let Some(query) = query else { continue };
             let found = self.read(&query.path).await?;
@@ -167,11 +169,11 @@ impl LogReader<'_> {
         match self.api.send(Request::get(Api::Kubernetes, path)).await {
             Ok(found) => Ok(Some(found)),
             // Not an object that is missing, but the cluster that it would be in.
-            Err(error) if error.class == Class::NotFound && error.status.is_none() => {
+            Err(error) if error.class == ErrorClass::NotFound && error.status.is_none() => {
                 let problem = Diagnostic::error(Code::NoAnswerThere, error.message);
                 Err(self.session.failure(problem.help("`dask-infra apply` creates it")))
             }
-            Err(error) if error.class == Class::NotFound => Ok(None),
+            Err(error) if error.class == ErrorClass::NotFound => Ok(None),
             Err(error) => Err(self.session.refused(&error)),
         }
     }
@@ -231,7 +233,7 @@ impl LogReader<'_> {
             }
             let mut log = match self.open(one, tail, false).await {
                 Ok(log) => log,
-                Err(error) if error.class == Class::Denied => return Err(self.session.refused(&error)),
+                Err(error) if error.class == ErrorClass::Denied => return Err(self.session.refused(&error)),
                 Err(error) => {
                     screen.message(&without(one, &error.message));
                     continue;
@@ -308,7 +310,7 @@ impl LogReader<'_> {
                                 open += 1;
                                 tokio::spawn(forward_lines(one, log, told.clone()));
                             }
-                            Err(error) if error.class == Class::Denied => {
+                            Err(error) if error.class == ErrorClass::Denied => {
                                 return Err(self.session.refused(&error));
                             }
                             Err(error) => screen.message(&without(&one, &error.message)),

@@ -20,7 +20,7 @@ use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{ObjectId, Resource};
 use plan::Plan;
-use plan::scale::Wish;
+use plan::scale::ScaleRequest;
 use stack::edit::{self, Edit};
 
 /// Shown below the options.
@@ -94,8 +94,12 @@ fn scale_thing(
     let instead = [(scaled.place.clone(), json!(args.number))];
     let asked = Session::load_with(settings, &instead)?;
     reporter.diagnostics(&without_expected(asked.warnings(), args.number), asked.sources());
-    let wish =
-        Wish { address: &resource.address, scaled: &scaled, number: args.number, kept: edit.is_some() };
+    let wish = ScaleRequest {
+        address: &resource.address,
+        scaled: &scaled,
+        number: args.number,
+        kept: edit.is_some(),
+    };
     let keep = |written: &mut Option<String>| match &edit {
         Some(edit) if edit.before != edit.after => {
             write_edit(settings, edit, &asked)?;

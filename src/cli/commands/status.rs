@@ -14,7 +14,7 @@ use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::status::{Row, State, Status};
 use apply::ApplyOptions;
-use kinds::kind::Found;
+use kinds::kind::QueryResults;
 use kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
 use kinds::kubernetes::{check, machines};
 use kinds::status::StatusLine;
@@ -265,7 +265,7 @@ async fn judge(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Status
     match futures::future::try_join_all(queries.all().map(|(_, query)| probe(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
         Ok(found) => {
-            let found = Found::answers(&queries, &found);
+            let found = QueryResults::answers(&queries, &found);
             let flex = machines::pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
             let readiness = machines::mark_queued(kind.readiness(wait, &found), &found, &flex);
             let unhandled = matches!(readiness, Readiness::Unhandled(_));

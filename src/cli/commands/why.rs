@@ -14,7 +14,7 @@ use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
 use apply::ApplyOptions;
 use kinds::dask;
-use kinds::kind::Where;
+use kinds::kind::PodSource;
 use kinds::kubernetes::pod_state::{ContainerState, PodState};
 use kinds::kubernetes::pods::selected;
 use kinds::kubernetes::why as judge;
@@ -178,8 +178,8 @@ impl CauseSearch<'_> {
             self.answer.because(resource.address.to_string(), dask::why::unhandled(&what.what, namespace));
         }
         let named = match (kinds::of(resource.kind).pods)(resource) {
-            Where::Here(query) => Some(query),
-            Where::Ask(_) | Where::Nowhere => None,
+            PodSource::Known(query) => Some(query),
+            PodSource::FromObject(_) | PodSource::None => None,
         };
         // What is said of an environment has the end of its log.
         let named = named.filter(|_| resource.kind != KindId::Environment);
@@ -287,7 +287,7 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
         };
         let resource = found.iter().find(|resource| resource.address == change.address);
         let field = |field: &FieldChange| field_text(session, resource, change.action, field);
-        let before = plan.before(change).filter_map(|place| plan.changes.get(place));
+        let before = plan.predecessors(change).filter_map(|place| plan.changes.get(place));
         answer.planned.push(Planned {
             address: change.address.clone(),
             action,

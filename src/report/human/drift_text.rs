@@ -4,14 +4,14 @@ use super::style::{Tint, columns, paint, push_line, strip_controls, symbol, wrap
 use super::values;
 use crate::report::count;
 use model::resource::{FieldChange, Identity, Owner, Target, manager_text};
-use plan::{Action, Drift, Drifted, What};
+use plan::{Action, Drift, DriftKind, DriftReport};
 
 /// The limits of the drift check, so that the output claims nothing about the rest.
 const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owner references, and fields removed from objects. On \
                              GKE resources, only fields set by the stack, labels, taints and tags are compared.";
 
 /// The whole text, with colours.
-pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
+pub fn render(drifted: &DriftReport, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
     let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.mark());
     let mut text = wrap("", &head, width);
     if !drifted.recorded {
@@ -41,17 +41,17 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
 
 fn thing(text: &mut String, drift: &Drift, width: usize) {
     let (action, word) = match &drift.what {
-        What::Changed => (Action::Update, ""),
-        What::Deleted => (Action::Delete, "  deleted outside this stack"),
-        What::Replaced(_) => (Action::Replace, "  replaced: deleted outside this stack"),
-        What::Unmarked => {
+        DriftKind::Changed => (Action::Update, ""),
+        DriftKind::Deleted => (Action::Delete, "  deleted outside this stack"),
+        DriftKind::Replaced(_) => (Action::Replace, "  replaced: deleted outside this stack"),
+        DriftKind::Unmarked => {
             (Action::Update, "  this stack's field manager was removed from it; `adopt` puts it back")
         }
     };
     let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
-    if let What::Replaced(Some((manager, time))) = &drift.what {
+    if let DriftKind::Replaced(Some((manager, time))) = &drift.what {
         let who = strip_controls(&format!("# {manager} created a new one at {time}"));
         push_line(text, &format!("      {}", paint(Tint::Dim, &who)));
     }

@@ -16,8 +16,8 @@ use live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request
 use model::diag::{self, Look};
 use model::resource::{ClusterName, Identity, ObjectId, Resource, World};
 use model::source::Sources;
-use plan::scale::{Wish, scale};
-use plan::{Approval, Drifted, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::scale::{ScaleRequest, scale};
+use plan::{Approval, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::faults::Rule;
 use sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use serde_json::{Value, json};
@@ -529,7 +529,7 @@ impl Bench {
         let resource = all.iter().find(|resource| resource.address.as_str() == address);
         let resource = resource.ok_or_else(|| format!("{address} is not in the stack"))?;
         let scaled = (kinds::of(resource.kind).scaled)(resource, all).ok_or("it has nothing to scale")?;
-        let wish = Wish { address: &resource.address, scaled: &scaled, number, kept: false };
+        let wish = ScaleRequest { address: &resource.address, scaled: &scaled, number, kept: false };
         make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
     }
 
@@ -537,7 +537,7 @@ impl Bench {
     ///
     /// # Errors
     /// The diagnostics of either.
-    pub async fn told(&self, stack: &Stack) -> Result<(Plan, Drifted), String> {
+    pub async fn told(&self, stack: &Stack) -> Result<(Plan, DriftReport), String> {
         let world = self.world_of(stack).await?;
         let plan = make(stack, Mode::Apply, &Flags::default(), &world, plan::plan)?;
         let inputs = Inputs::of(stack.lowered.clone(), Mode::Apply, &world, &stack.sources);
@@ -573,7 +573,7 @@ impl Bench {
         let wanted = plan::read_set(&saved.desired, &saved.external, &saved.target, &saved.owner);
         let mut read = live::read(api, &wanted, PARALLEL).await;
         let make = |world: &World| {
-            let made = plan::plan(plan::file::again(saved, world, &stack.sources));
+            let made = plan::plan(plan::file::replan_inputs(saved, world, &stack.sources));
             made.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
         };
         let plan = make(&read.world)?;

@@ -127,7 +127,7 @@ fn a_saved_plan_is_stale_if_and_only_if_a_fresh_one_differs() {
                     return Err(format!("only one is refused: {:?} {:?}", fresh.err(), again.err()));
                 }
             };
-            let moved = file::moved(&saved, &again);
+            let moved = file::stale_changes(&saved, &again);
             let same = essence(&saved) == essence(&fresh);
             tally.count(if same { "holds" } else { "stale" });
             if same != moved.is_empty() {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use apply::schedule::{Scheduler, has_work};
+use apply::schedule::{ChangeScheduler, has_work};
 use model::diag::{self, Look};
 use model::resource::{Identity, Seen, World};
 use model::source::Sources;
@@ -241,7 +241,7 @@ pub struct Ended {
 
 /// Runs a plan in the order of apply, each change at once.
 pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> Ended {
-    let mut scheduler = Scheduler::new(&plan.changes, &plan.barriers, 64);
+    let mut scheduler = ChangeScheduler::new(&plan.changes, &plan.barriers, 64);
     let mut ended = Ended { done: BTreeSet::new(), failed: BTreeSet::new(), order: Vec::new() };
     loop {
         let started = scheduler.start();

@@ -22,7 +22,7 @@ fn deletes_stand_in_the_order_in_which_they_happen() {
     for (case, plan) in planned_cases() {
         let goes = |change: &plan::Change| change.action == Action::Delete && !change.steps.is_empty();
         for (place, after) in plan.changes.iter().enumerate().filter(|(_, change)| goes(change)) {
-            for before in plan.before(after).filter(|before| goes(&plan.changes[*before])) {
+            for before in plan.predecessors(after).filter(|before| goes(&plan.changes[*before])) {
                 pairs += 1;
                 if before > place {
                     let before = &plan.changes[before].address;
@@ -41,7 +41,7 @@ fn pods_of_sections_come_after_what_manifests_make_for_them() {
     let (_, plan) = planned_cases().find(|(name, _)| name == "plan-pods-of-manifests").expect("the case");
     let cluster = plan.changes.iter().find(|change| change.address.as_str() == "dask_cluster.d").expect("it");
     let before: BTreeSet<&str> =
-        plan.before(cluster).map(|place| plan.changes[place].address.as_str()).collect();
+        plan.predecessors(cluster).map(|place| plan.changes[place].address.as_str()).collect();
     for (object, depends_on) in [
         ("ServiceAccount/default/reader", true),
         ("ConfigMap/default/conf", true),
@@ -87,10 +87,12 @@ fn checks_compute_when_all_of_their_dask_cluster_is_there() {
             let clusters = wanted.depends_on.iter().filter(|one| one.as_str().starts_with("dask_cluster."));
             let parts: Vec<String> =
                 clusters.flat_map(|cluster| [format!("{cluster}.group."), format!("{cluster}/")]).collect();
-            let mut before: BTreeSet<usize> = plan.before(check).collect();
+            let mut before: BTreeSet<usize> = plan.predecessors(check).collect();
             let mut open: Vec<usize> = before.iter().copied().collect();
             while let Some(place) = open.pop() {
-                open.extend(plan.before(&plan.changes[place]).filter(|further| before.insert(*further)));
+                open.extend(
+                    plan.predecessors(&plan.changes[place]).filter(|further| before.insert(*further)),
+                );
             }
             for (place, part) in plan.changes.iter().enumerate() {
                 if part.action != Action::Keep
@@ -136,7 +138,7 @@ fn a_plan_that_is_made_again_is_the_plan_of_the_file() {
         }
         let Ok(saved) = plan(inputs(wanted.clone(), &sources, &world, &asked)) else { continue };
         let fresh = plan(inputs(wanted, &sources, &later, &asked));
-        let again = plan(plan::file::again(&saved, &later, &sources));
+        let again = plan(plan::file::replan_inputs(&saved, &later, &sources));
         assert!(fresh == again, "{}: {fresh:#?}\n\nagain: {again:#?}", folder.display());
         *(if starts { &mut started } else { &mut stopped }) += 1;
     }
@@ -222,8 +224,8 @@ fn a_saved_plan_comes_back_and_a_changed_file_does_not() {
     fs::write(&path, text).unwrap();
     assert!(plan_file::load(&path).unwrap_err().message.contains("digest"));
     let settled = ready_plan(&settled(&ready().0));
-    assert!(!plan::file::moved(&made, &settled).is_empty());
-    assert_eq!(plan::file::moved(&made, &made), Vec::<String>::new());
+    assert!(!plan::file::stale_changes(&made, &settled).is_empty());
+    assert_eq!(plan::file::stale_changes(&made, &made), Vec::<String>::new());
 }
 
 #[test]

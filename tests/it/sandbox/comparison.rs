@@ -541,7 +541,7 @@ fn edited(
     live: Value,
     send: &Send<'_>,
 ) -> Result<bool, String> {
-    let relied_on = compared(sort, body, &live, true).relied;
+    let relied_on = compared(sort, body, &live, true).fingerprint_input;
     let places: Vec<(FieldPath, Value)> = std::str::from_utf8(relied_on.as_bytes())
         .unwrap()
         .lines()

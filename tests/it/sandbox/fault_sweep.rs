@@ -366,7 +366,7 @@ fn skipped_for_nothing(plan: &Plan, outcomes: &[(usize, Outcome, Duration)]) -> 
         outcomes.values().any(|outcome| matches!(outcome, Outcome::Failed { code, .. } if code == "DI0407"));
     for (place, outcome) in &outcomes {
         let lost = plan
-            .before(&plan.changes[*place])
+            .predecessors(&plan.changes[*place])
             .any(|before| outcomes.get(&before).is_some_and(|before| **before != Outcome::Done));
         let skipped = matches!(outcome, Outcome::Skipped { .. });
         let address = &plan.changes[*place].address;

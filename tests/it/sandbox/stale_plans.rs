@@ -187,14 +187,14 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
     // As it was when the pool had met a stock-out and GKE went on trying.
     let mut world = bench.world_of(&stack).await.unwrap();
     world.pools.get_mut("gpu").unwrap()["status"] = json!("ERROR");
-    let saved = plan::plan(plan::file::again(&first, &world, stack.sources())).unwrap();
+    let saved = plan::plan(plan::file::replan_inputs(&first, &world, stack.sources())).unwrap();
     let gpu = |plan: &Plan| {
         plan.changes.iter().find(|change| change.address.as_str() == "node_pool.gpu").unwrap().action
     };
     assert_eq!(gpu(&saved), Action::Replace);
     let now = bench.again(&stack, &saved).await.unwrap();
     assert_eq!(gpu(&now), Action::Keep);
-    assert_eq!(plan::file::moved(&saved, &now), ["node_pool.gpu: planned: replaced; now: kept"]);
+    assert_eq!(plan::file::stale_changes(&saved, &now), ["node_pool.gpu: planned: replaced; now: kept"]);
 
     // Asked for is asked for, whatever its status.
     let mut asked = bench.plan(&stack, Mode::Apply).await.unwrap();
@@ -202,7 +202,7 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
     let asked = bench.again(&stack, &asked).await.unwrap();
     assert_eq!(gpu(&asked), Action::Replace);
     let now = bench.again(&stack, &asked).await.unwrap();
-    assert_eq!(plan::file::moved(&asked, &now), Vec::<String>::new());
+    assert_eq!(plan::file::stale_changes(&asked, &now), Vec::<String>::new());
 }
 
 /// GKE gives a pool no id, and its link is its name: the instance groups behind it tell one from the next.
@@ -226,16 +226,16 @@ async fn a_pool_of_the_same_name_is_another_one() {
         };
         assert_eq!(pool(&saved), action);
         let mut world = bench.world_of(stack).await.unwrap();
-        let same = plan::plan(plan::file::again(&saved, &world, stack.sources())).unwrap();
-        assert_eq!(plan::file::moved(&saved, &same), Vec::<String>::new());
+        let same = plan::plan(plan::file::replan_inputs(&saved, &world, stack.sources())).unwrap();
+        assert_eq!(plan::file::stale_changes(&saved, &same), Vec::<String>::new());
         // Deleted and made again by somebody, to the letter.
         let groups = &mut world.pools.get_mut("p").unwrap()["instanceGroupUrls"];
         assert!(groups[0].is_string(), "{groups}");
         *groups = json!([
             "https://www.googleapis.com/compute/v1/projects/demo/zones/us-central1-c/instanceGroupManagers/gke-new"
         ]);
-        let now = plan::plan(plan::file::again(&saved, &world, stack.sources())).unwrap();
-        let moved = plan::file::moved(&saved, &now);
+        let now = plan::plan(plan::file::replan_inputs(&saved, &world, stack.sources())).unwrap();
+        let moved = plan::file::stale_changes(&saved, &now);
         assert_eq!(moved, ["node_pool.p: it was replaced by another one of the same name, or changed"]);
     }
 }
@@ -310,8 +310,8 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
             plan_file::save(&path, &plan).map_err(|problem| problem.message)?;
             let Ok(plan) = plan_file::load(&path) else { continue };
             for world in &worlds {
-                let now = plan::plan(plan::file::again(&plan, world, &sources));
-                now.map(|now| plan::file::moved(&plan, &now)).ok();
+                let now = plan::plan(plan::file::replan_inputs(&plan, world, &sources));
+                now.map(|now| plan::file::stale_changes(&plan, &now)).ok();
             }
         }
         // As bytes: cut off, and with a byte that is another one.

@@ -6,7 +6,7 @@ fn pod_world(phase: &'static str, log: &'static str) -> Fake {
     // The pod is there until it is deleted. A failure is looked at twice.
     let looks = if phase == "failed" { 2 } else { 1 };
     let mut found = vec![Ok(json!({"phase": phase})); looks];
-    found.push(Err((Class::NotFound, "pods \"check\" not found")));
+    found.push(Err((ErrorClass::NotFound, "pods \"check\" not found")));
     Fake::new()
         .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
         .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({"metadata": {"uid": "u"}})))
@@ -40,9 +40,12 @@ async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
         call.body = Some(json!({"metadata": {"resourceVersion": "1"}}).into());
     }
     let ours = json!({"phase": "ready", "metadata": {"uid": "u", "managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
-    let gone = Err((Class::NotFound, "pods \"check\" not found"));
+    let gone = Err((ErrorClass::NotFound, "pods \"check\" not found"));
     let api = pod_world("ready", "")
-        .on("PATCH /api/v1/namespaces/n/pods/check", refuses(Class::Conflict, "the object has been modified"))
+        .on(
+            "PATCH /api/v1/namespaces/n/pods/check",
+            refuses(ErrorClass::Conflict, "the object has been modified"),
+        )
         .on("GET /api/v1/namespaces/n/pods/check", in_turn(vec![Ok(ours.clone()), Ok(ours), gone]))
         .on("GET /api/v1/namespaces/n/pods/check/log", always(json!("Test PASSED")));
     let (applied, api) = quiet(vec![change], api).await;

@@ -12,7 +12,7 @@ fn upgrades() -> Value {
 }
 
 /// Fails so many times, then succeeds.
-fn fails(times: usize, class: Class, status: Option<u16>, body: Option<Value>) -> Answer {
+fn fails(times: usize, class: ErrorClass, status: Option<u16>, body: Option<Value>) -> Answer {
     Box::new(move |request, before| match before < times {
         true => Err(ApiError { status, body: body.clone(), ..refused(request, class, "no") }),
         false => Ok(ready()),
@@ -29,7 +29,7 @@ fn waited_on(applied: &Applied) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_that_gke_upgrades_is_waited_for() {
-    let away = || fails(45, Class::Unavailable, None, None);
+    let away = || fails(45, ErrorClass::Unavailable, None, None);
     let api = || Fake::new().on("GET /api/v1/namespaces/n/configmaps/a", always(ready())).on(WRITES, away());
     let start = Instant::now();
     let (applied, _) = quiet(vec![makes("a", &[])], api().on(OPERATIONS, always(upgrades()))).await;
@@ -50,7 +50,7 @@ async fn a_control_plane_that_gke_upgrades_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn work_on_a_control_plane_is_waited_for_a_quarter_of_an_hour() {
-    let away = fails(usize::MAX, Class::Unavailable, None, None);
+    let away = fails(usize::MAX, ErrorClass::Unavailable, None, None);
     let start = Instant::now();
     let api = Fake::new().on(WRITES, away).on(OPERATIONS, always(upgrades()));
     let (applied, _) = quiet(vec![makes("a", &[])], api).await;
@@ -61,7 +61,7 @@ async fn work_on_a_control_plane_is_waited_for_a_quarter_of_an_hour() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_cluster_may_refuse_tokens_for_a_while() {
-    let refuses = || fails(5, Class::Unauthenticated, Some(401), None);
+    let refuses = || fails(5, ErrorClass::Unauthenticated, Some(401), None);
     let api =
         || Fake::new().on("GET /api/v1/namespaces/n/configmaps/a", always(ready())).on(WRITES, refuses());
     let made = |when: jiff::Timestamp| json!({ "status": "RUNNING", "createTime": when.to_string() });
@@ -77,7 +77,7 @@ async fn a_new_cluster_may_refuse_tokens_for_a_while() {
 async fn an_unnamed_precondition_is_tried_again_while_an_operation_runs() {
     let body =
         json!({ "error": { "code": 400, "status": "FAILED_PRECONDITION", "message": "a new wording" } });
-    let refuses = |times| fails(times, Class::Invalid, Some(400), Some(body.clone()));
+    let refuses = |times| fails(times, ErrorClass::Invalid, Some(400), Some(body.clone()));
     let pool = "GET /v1/projects/p/locations/l/clusters/c/nodePools/a";
     let api = Fake::new().on(pool, always(ready())).on("POST", refuses(6)).on(OPERATIONS, always(upgrades()));
     let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;

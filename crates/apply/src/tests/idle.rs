@@ -90,13 +90,13 @@ async fn a_scheduler_that_cannot_be_asked_is_told_of() {
     let status = |message: &'static str| -> Answer {
         Box::new(move |request, _| {
             let body = Some(json!({ "kind": "Status", "message": message }));
-            Err(ApiError { body, ..refused(request, Class::NotFound, message) })
+            Err(ApiError { body, ..refused(request, ErrorClass::NotFound, message) })
         })
     };
     for (answer, expect) in [
         (status("services \"d-scheduler\" not found"), "Service n/d-scheduler does not exist"),
-        (refuses(Class::NotFound, "404"), "it serves no /json/counts.json"),
-        (refuses(Class::Denied, "cannot get services/proxy"), "cannot get services/proxy"),
+        (refuses(ErrorClass::NotFound, "404"), "it serves no /json/counts.json"),
+        (refuses(ErrorClass::Denied, "cannot get services/proxy"), "cannot get services/proxy"),
     ] {
         let (applied, api) = quiet(vec![goes(60)], with(answer)).await;
         let (code, message) = applied.failure(0);
@@ -105,7 +105,7 @@ async fn a_scheduler_that_cannot_be_asked_is_told_of() {
         assert!(!api.titles().iter().any(|title| title == DELETE));
     }
     // It may answer yet.
-    let silent = in_turn(vec![Err((Class::Unavailable, "no endpoints")), Ok(tasks(0))]);
+    let silent = in_turn(vec![Err((ErrorClass::Unavailable, "no endpoints")), Ok(tasks(0))]);
     let (applied, _) = quiet(vec![goes(60)], with(silent).on(DELETE, always(json!({})))).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
     assert!(messages(&applied.events)[0].contains("the tasks of its scheduler"), "{:?}", applied.events);

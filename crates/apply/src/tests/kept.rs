@@ -40,8 +40,8 @@ async fn what_was_ready_before_holds_up_nothing() {
     let looks: [(&str, Answer); 4] = [
         ("is not ready now: its phase", always(json!({ "phase": "starting" }))),
         ("it fell over", always(json!({ "phase": "failed" }))),
-        ("cannot be read", refuses(Class::Denied, "no")),
-        ("no answer", refuses(Class::Unavailable, "no")),
+        ("cannot be read", refuses(ErrorClass::Denied, "no")),
+        ("no answer", refuses(ErrorClass::Unavailable, "no")),
     ];
     for (words, answer) in looks {
         let api = patched()

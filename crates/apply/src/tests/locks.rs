@@ -36,8 +36,8 @@ async fn run_locked(plan: &Plan, api: &Arc<Fake>, lock: Arc<Lock>) -> Applied {
     Applied { outcomes, events, summary }
 }
 
-fn moved() -> Result<Value, (Class, &'static str)> {
-    Err((Class::Conflict, "the object has been modified"))
+fn moved() -> Result<Value, (ErrorClass, &'static str)> {
+    Err((ErrorClass::Conflict, "the object has been modified"))
 }
 
 /// The ConfigMap with another's lock in it.
@@ -61,7 +61,10 @@ async fn a_change_that_runs_sends_nothing_more_once_the_lock_is_lost() {
         .on("DELETE /api/v1/namespaces/n/", always(json!({})))
         .on("GET /api/v1/namespaces/n/configmaps/a", in_turn(leaves_after(8)))
         .on("PATCH /api/v1/namespaces/n/", always(json!({})))
-        .on(HERE, in_turn(vec![Err((Class::NotFound, "no")), Err((Class::NotFound, "no")), Ok(of_bob())]))
+        .on(
+            HERE,
+            in_turn(vec![Err((ErrorClass::NotFound, "no")), Err((ErrorClass::NotFound, "no")), Ok(of_bob())]),
+        )
         .on(WRITTEN, in_turn(vec![Ok(json!({})), Ok(json!({})), moved()]));
     let api = Arc::new(api);
     let plan = plan(vec![change("a", identity, Action::Replace, steps, &[])]);
@@ -78,9 +81,9 @@ async fn a_change_that_runs_sends_nothing_more_once_the_lock_is_lost() {
 }
 
 /// There for so many looks, and then gone.
-fn leaves_after(looks: usize) -> Vec<Result<Value, (Class, &'static str)>> {
+fn leaves_after(looks: usize) -> Vec<Result<Value, (ErrorClass, &'static str)>> {
     let mut replies = vec![Ok(json!({"metadata": {"uid": "u"}})); looks * 8];
-    replies.push(Err((Class::NotFound, "gone")));
+    replies.push(Err((ErrorClass::NotFound, "gone")));
     replies
 }
 
@@ -100,9 +103,12 @@ async fn nothing_is_sent_while_the_lock_could_not_be_renewed() {
         let before = sent(&api);
         let refused = guard.send(write()).await.unwrap_err();
         assert_eq!(sent(&api) > before, passes, "{slept}: {refused}");
-        assert_eq!(refused.class == Class::LockUnsure, !passes, "{slept}: {refused}");
+        assert_eq!(refused.class == ErrorClass::LockUnsure, !passes, "{slept}: {refused}");
         // Reads pass: they change nothing.
-        assert_eq!(guard.send(Request::get(Api::Gke, "/v1/x")).await.unwrap_err().class, Class::NotFound);
+        assert_eq!(
+            guard.send(Request::get(Api::Gke, "/v1/x")).await.unwrap_err().class,
+            ErrorClass::NotFound
+        );
     }
     // One renewal, and it goes on.
     let renewing = tokio::time::timeout(Duration::from_secs(7), lock.renew()).await;
@@ -124,13 +130,13 @@ async fn a_record_goes_although_its_lock_could_not_be_renewed_while_the_last_cha
     let kept = |reply: Value| -> Answer {
         Box::new(move |request, _| match GONE.load(Ordering::SeqCst) {
             false => Ok(reply.clone()),
-            true => Err(refused(request, Class::Conflict, "gone")),
+            true => Err(refused(request, ErrorClass::Conflict, "gone")),
         })
     };
     // It goes at once, and the answers are lost for so long that a renewal comes in between.
     let slow: Answer = Box::new(|request, before| {
         GONE.store(true, Ordering::SeqCst);
-        let class = if before < 5 { Class::Lost } else { Class::NotFound };
+        let class = if before < 5 { ErrorClass::Lost } else { ErrorClass::NotFound };
         Err(refused(request, class, "no"))
     });
     let api = Fake::new()
@@ -141,10 +147,10 @@ async fn a_record_goes_although_its_lock_could_not_be_renewed_while_the_last_cha
         .on("GET /api/v1", always(json!({"kind": "APIResourceList", "resources": []})))
         .on("GET /api/v1/namespaces/dask-infra", always(namespace))
         .on("GET /api/v1/namespaces/dask-infra/configmaps", always(json!({"items": []})))
-        .on(HERE, in_turn(vec![Err((Class::NotFound, "no"))]))
+        .on(HERE, in_turn(vec![Err((ErrorClass::NotFound, "no"))]))
         .on(WRITTEN, kept(json!({"metadata": {"uid": "c", "resourceVersion": "7"}})))
         .on("DELETE /api/v1/namespaces/dask-infra", slow)
-        .on("DELETE /api/v1/namespaces/dask-infra/", in_turn(vec![Err((Class::NotFound, "no"))]))
+        .on("DELETE /api/v1/namespaces/dask-infra/", in_turn(vec![Err((ErrorClass::NotFound, "no"))]))
         .on(
             "DELETE /api/v1/namespaces/n/",
             Box::new(|_, _| {
@@ -176,7 +182,7 @@ async fn the_lock_of_a_cluster_that_is_recreated_goes_with_it() {
     ];
     // Going takes minutes, in which nobody answers inside.
     let gone = "GET /v1/projects/p/locations/l/clusters/c";
-    let away = Err((Class::Unavailable, "connection refused"));
+    let away = Err((ErrorClass::Unavailable, "connection refused"));
     let api = Fake::new()
         .on("DELETE /v1/", always(json!({})))
         .on("POST /v1/", always(json!({})))
@@ -203,7 +209,7 @@ async fn the_intent_comes_before_the_first_write_to_gke() {
     assert_eq!((intent.intent, outcome.intent), (true, false));
 
     // When it cannot be written, nothing is.
-    let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(Class::Denied, "no"));
+    let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(ErrorClass::Denied, "no"));
     let (applied, api) = quiet(vec![makes_pool("a", &[])], api).await;
     assert_eq!(applied.failure(0).0, Code::RecordNotWritten.as_str());
     assert!(!api.writes().iter().any(|title| title.starts_with("POST")), "{:?}", api.writes());
@@ -220,7 +226,7 @@ async fn whoever_lost_the_lock_deletes_no_part_of_the_record() {
         let parts = packed.clone();
         let part: Answer = Box::new(move |request, _| {
             let found = parts.iter().find(|(place, _)| request.path == place.path());
-            found.map(|(_, body)| body.clone()).ok_or_else(|| refused(request, Class::NotFound, "no"))
+            found.map(|(_, body)| body.clone()).ok_or_else(|| refused(request, ErrorClass::NotFound, "no"))
         });
         let last = if lost { of_bob() } else { first.clone() };
         let written = if lost { moved() } else { Ok(json!({})) };
@@ -271,7 +277,7 @@ async fn what_another_apply_of_the_stack_made_is_not_taken_for_done() {
     // GKE has no condition to put on a write: the plan is not the plan any more.
     let external = json!({"status": "RUNNING", "config": {"resourceLabels": {LABEL_ID: "i"}}});
     let api = Fake::new()
-        .on("POST", refuses(Class::AlreadyExists, "exists"))
+        .on("POST", refuses(ErrorClass::AlreadyExists, "exists"))
         .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(external));
     let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
     assert_eq!(applied.failure(0).0, Code::ChangedByOthers.as_str());
@@ -293,7 +299,7 @@ async fn a_cluster_that_nobody_can_look_into_goes_without_a_lock() {
         let live = json!({"name": "c", "status": "RUNNING", "endpoint": "10.0.0.2"});
         let api = Fake::new()
             .on("GET /v1/", always(live))
-            .on("GET /api/", in_turn(vec![Err((Class::Unavailable, "connection refused")); 100]));
+            .on("GET /api/", in_turn(vec![Err((ErrorClass::Unavailable, "connection refused")); 100]));
         let api = Arc::new(api);
         let lock = lock(&api, paused);
         let (_keep, interrupt) = watch::channel(0);
@@ -312,14 +318,14 @@ async fn without_the_lock_nothing_is_begun() {
     let plan = plan(vec![change("a", identity, Action::Update, steps, &[])]);
     let running = || always(json!({"name": "c", "status": "RUNNING", "endpoint": "127.0.0.1:1"}));
     for class in [
-        Class::Denied,
-        Class::Unauthenticated,
-        Class::Unavailable,
-        Class::Throttled,
-        Class::Unreadable,
-        Class::TooLarge,
-        Class::Invalid,
-        Class::Other,
+        ErrorClass::Denied,
+        ErrorClass::Unauthenticated,
+        ErrorClass::Unavailable,
+        ErrorClass::Throttled,
+        ErrorClass::Unreadable,
+        ErrorClass::TooLarge,
+        ErrorClass::Invalid,
+        ErrorClass::Other,
     ] {
         for (title, inside) in [(HERE, true), ("GET /v1/", false)] {
             let mut api = Fake::new();

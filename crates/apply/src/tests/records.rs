@@ -52,7 +52,7 @@ async fn what_took_long_to_make_is_noted_with_its_time_until_it_is_made_again() 
 
 #[tokio::test(start_paused = true)]
 async fn the_namespace_of_records_is_made_when_it_is_missing() {
-    let missing = Err((Class::NotFound, "namespaces \"dask-infra\" not found"));
+    let missing = Err((ErrorClass::NotFound, "namespaces \"dask-infra\" not found"));
     let api = Fake::new()
         .on("PATCH /api/v1/namespaces/n/", always(json!({})))
         .on("GET /api/v1/namespaces/n/", always(ready()))
@@ -65,7 +65,7 @@ async fn the_namespace_of_records_is_made_when_it_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_written_stops_all_writes_inside() {
-    let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(Class::Denied, "no"));
+    let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(ErrorClass::Denied, "no"));
     let (applied, api) = quiet(vec![makes("a", &[]), makes("b", &[])], api).await;
     assert_eq!(applied.failure(0).0, Code::RecordNotWritten.as_str());
     assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
@@ -74,7 +74,7 @@ async fn a_record_that_cannot_be_written_stops_all_writes_inside() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_that_cannot_be_recorded_is_a_warning() {
-    let record = in_turn(vec![Ok(json!({})), Err((Class::Denied, "no"))]);
+    let record = in_turn(vec![Ok(json!({})), Err((ErrorClass::Denied, "no"))]);
     let api = Fake::new()
         .on("PATCH /api/v1/namespaces/n/", always(json!({})))
         .on("GET /api/v1/namespaces/n/", always(ready()))

@@ -117,7 +117,7 @@ impl LiveApi for Live {
         let path = request.path.split('?').next().unwrap().to_owned();
         let reply = match request.method {
             _ if !path.starts_with(&CONFIG[..CONFIG.len() - 1]) => match request.method {
-                Method::Get => Err(refused(&request, Class::NotFound, "not found")),
+                Method::Get => Err(refused(&request, ErrorClass::NotFound, "not found")),
                 _ => Ok(json!({})),
             },
             Method::Patch => {
@@ -150,7 +150,7 @@ impl LiveApi for Live {
                 .objects
                 .get(&path)
                 .cloned()
-                .ok_or_else(|| refused(&request, Class::NotFound, "not found")),
+                .ok_or_else(|| refused(&request, ErrorClass::NotFound, "not found")),
         };
         self.moved.send_replace(state.version);
         async move {
@@ -169,7 +169,7 @@ impl LiveApi for Live {
         let from = request.path.split("resourceVersion=").nth(1).unwrap();
         let from: u64 = from.split('&').next().unwrap().parse().unwrap();
         let bytes = match self.trouble {
-            Trouble::Forbidden => Err(refused(&request, Class::Denied, "no right to watch")),
+            Trouble::Forbidden => Err(refused(&request, ErrorClass::Denied, "no right to watch")),
             Trouble::Breaks => Ok(stream::empty().boxed()),
             Trouble::Deaf => Ok(stream::pending().boxed()),
             // The second time its own LIST has said where it is.
@@ -316,7 +316,10 @@ async fn one_that_has_the_name_of_what_is_gone_is_not_waited_for() {
         .on("GET /api/v1/namespaces/n/configmaps/a", always(json!({"metadata": {"uid": "new"}})))
         .on(
             "DELETE /api/v1/namespaces/n/configmaps/a",
-            in_turn(vec![Err((Class::Lost, "broken off")), Err((Class::Conflict, "the UID differs"))]),
+            in_turn(vec![
+                Err((ErrorClass::Lost, "broken off")),
+                Err((ErrorClass::Conflict, "the UID differs")),
+            ]),
         );
     let (applied, _) = quiet(vec![change("a", identity, Action::Delete, steps, &[])], api).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);

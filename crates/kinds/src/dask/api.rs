@@ -69,7 +69,7 @@ pub(crate) fn endpoint(resource: &Resource) -> Option<Endpoint> {
 
 /// The text of a wait while the operator does nothing. Its Deployment has no readiness probe: that it is available does not say
 /// that it watches.
-pub(crate) const UNSEEN: &str = "not yet handled by the Dask operator";
+pub(crate) const UNHANDLED: &str = "not yet handled by the Dask operator";
 
 /// The text of a wait for what the operator has not made its cluster the owner of.
 pub(crate) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::dask::api::{self, UNATTACHED, UNSEEN};
+use crate::dask::api::{self, UNATTACHED, UNHANDLED};
 use crate::dask::kopf::is_handled;
 use crate::descriptions::range;
 use crate::json::text;
 use crate::kind::{
-    Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Neighbor, Queries, StopEffect,
+    Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Queries, QueryResults, StopEffect,
     address_in, itself,
 };
 use crate::kubernetes::object::made;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::scope::Scope;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -27,9 +27,9 @@ pub const KIND: Kind = Kind {
     deletion_blocker: DeletionBlocker::Operator,
     freed_capacity: FreedCapacity::WorkerCount,
     compare: Compare::Kubernetes(effect),
-    program: |context| {
+    change_steps: |context| {
         let facts = Facts::Cluster(text(&context.body()["spec"]["cluster"]).to_owned());
-        object_program(context, KindId::DaskAutoscaler, facts, DEADLINE)
+        object_change_steps(context, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
     readiness: |_, found| Ok(readiness(found.itself())),
@@ -98,7 +98,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 /// For `status`: its bounds, and where it stands between them.
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (spec, group) = (&found.itself()["spec"], found.get(Neighbor::ScaledGroup)?);
     let now = &group["spec"]["worker"]["replicas"];
     let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
@@ -119,7 +119,7 @@ fn readiness(autoscaler: &Value) -> Readiness {
         return Readiness::progressing("not created yet");
     }
     if is_handled(autoscaler) == Some(false) {
-        return Readiness::Unhandled(UNSEEN.into());
+        return Readiness::Unhandled(UNHANDLED.into());
     }
     match autoscaler["metadata"]["ownerReferences"].as_array() {
         Some(owners) if !owners.is_empty() => Readiness::Ready,

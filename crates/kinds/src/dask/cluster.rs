@@ -8,36 +8,36 @@ use serde_json::{Value, json};
 
 use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
 use crate::dask::expiry::{self, After, Cause};
-use crate::dask::group::{self, DaskGroup, Joined};
+use crate::dask::group::{self, DaskGroup, ParentCluster};
 use crate::dask::idle::IdleTimeout;
 use crate::dask::kopf::{self, is_handled};
 use crate::dask::network::{self, Network};
 use crate::dask::parts::Parts;
 pub use crate::dask::parts::{Scheduler, Worker};
-use crate::dask::pods::{self, Tally, Workers, with_pods};
+use crate::dask::pods::{self, WorkerCounts, Workers, with_pods};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::replicas::Writer;
 use crate::dask::service::DaskService;
-use crate::dask::worker_count::{self, Registered};
+use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{autoscaler, scale, workers};
 use crate::descriptions::{image, with_gpus, workers};
 use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Neighbor, Part,
-    Queries, StopEffect, itself,
+    ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Part, Queries,
+    QueryResults, StopEffect, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, labelled, made, unmarked};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
-use crate::kubernetes::requests::{object_program, scale_call};
+use crate::kubernetes::requests::{object_change_steps, scale_call};
 use crate::kubernetes::workload::deployment_ready;
 use crate::scope::Scope;
 use crate::section::{
-    Head, Inner, Labels, Lifecycle, Live, Manage, Naming, Pods, Section, environment_of, external_sections,
-    object_labels,
+    Labels, Lifecycle, LiveName, Manage, NameRule, NestedSection, Pods, Section, SectionHead, environment_of,
+    external_sections, object_labels,
 };
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -63,9 +63,9 @@ pub const KIND: Kind = Kind {
         ]
     },
     compare: Compare::Kubernetes(effect),
-    program: |context| workers::program(context, KindId::DaskCluster, program(context)),
-    find_fault: workers::find_fault,
-    chosen: workers::chosen,
+    change_steps: |context| workers::change_steps(context, KindId::DaskCluster, change_steps(context)),
+    find_defect: workers::find_defect,
+    deleted_workers: workers::deleted_workers,
     queries,
     readiness,
     status_line,
@@ -249,7 +249,7 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 /// Everything of a section, and whether the stack makes it.
 fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
     let (cluster, requests) = lower_cluster(key, section, scope);
-    let joined = Joined {
+    let joined = ParentCluster {
         address: &cluster.address,
         origin: &cluster.origin,
         name: section.live_name(key),
@@ -309,16 +309,16 @@ pub fn summary(live: &Value) -> String {
 }
 
 impl Section for DaskCluster {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             manage: self.manage,
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Dask).within(self.namespace()))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {
@@ -345,8 +345,8 @@ impl Section for DaskCluster {
         environment_of(pods, self.given_namespace())
     }
 
-    fn inner(&self) -> Vec<Inner<'_>> {
-        self.group.iter().map(|(key, section)| Inner { field: "group", key, section }).collect()
+    fn inner(&self) -> Vec<NestedSection<'_>> {
+        self.group.iter().map(|(key, section)| NestedSection { field: "group", key, section }).collect()
     }
 }
 
@@ -463,10 +463,10 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
 
 /// Returns the steps of a change. A number that was changed on the default group is written there: the cluster has the right
 /// number already, and the operator acts only when that changes.
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: None, gang: gang::of_body(context.body()) };
-    let mut steps = object_program(context, KindId::DaskCluster, facts, DEADLINE);
+    let mut steps = object_change_steps(context, KindId::DaskCluster, facts, DEADLINE);
     let path = api::replicas_path();
     let live = context.live.and_then(|live| path.find(live));
     let scaled = context.fields.iter().find(|field| {
@@ -524,13 +524,13 @@ struct Related<'a> {
     group: &'a Value,
     workers: &'a Value,
     pods: &'a Value,
-    registered: Option<Registered>,
+    registered: Option<RegisteredWorkers>,
     waiting: Option<workload::WaitReason>,
     autoscalers: Option<&'a Value>,
 }
 
 impl<'a> Related<'a> {
-    fn of(wait: &Await, found: &Found<'a>) -> Result<Self, MissingQuery> {
+    fn of(wait: &Await, found: &QueryResults<'a>) -> Result<Self, MissingQuery> {
         let pods = found.get(Part::Pods)?;
         Ok(Self {
             cluster: found.itself(),
@@ -539,14 +539,14 @@ impl<'a> Related<'a> {
             group: found.get(Part::Group)?,
             workers: found.get(Part::Workers)?,
             pods,
-            registered: found.find(Neighbor::Counts).map(|counts| Registered::of(pods, counts)),
+            registered: found.find(Neighbor::Counts).map(|counts| RegisteredWorkers::of(pods, counts)),
             waiting: workload::wait_reason(found, wait.gang(), pods),
             autoscalers: found.find(Neighbor::Autoscalers),
         })
     }
 }
 
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     match wait.until {
         Until::Handled => Ok(kopf::readiness(found.itself())),
         Until::Ready | Until::StillReady | Until::Gone | Until::Idle => {
@@ -569,7 +569,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     }
     let handled = is_handled(cluster);
     if phase.is_empty() || handled == Some(false) || is_handled(group) == Some(false) {
-        return pods::unseen(wait, group);
+        return pods::unhandled(wait, group);
     }
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
@@ -604,7 +604,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let Related { cluster, scheduler, service, group, workers, pods, registered, waiting, autoscalers: _ } =
         Related::of(wait, found)?;
     let phase = match text(&cluster["status"]["phase"]) {
@@ -614,7 +614,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> 
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let own = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *name;
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
-    let tally = Tally::of(wait, group, &workers, pods, registered);
+    let tally = WorkerCounts::of(wait, group, &workers, pods, registered);
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
     let down = if scheduler { "" } else { "scheduler not ready; " };
     let ingress = &service["status"]["loadBalancer"]["ingress"][0];

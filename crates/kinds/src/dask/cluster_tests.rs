@@ -1,7 +1,7 @@
 //! Tests of the resources of a Dask cluster and of its readiness.
 
 use super::*;
-use crate::dask::api::UNSEEN;
+use crate::dask::api::UNHANDLED;
 
 fn deployment(name: &str, ready: u64) -> Value {
     json!({
@@ -37,7 +37,7 @@ fn only_what_the_operator_has_handled_counts() {
             json!({ "items": [pod, pod, pod] }),
             counts.clone(),
         ];
-        let found = Found::answers(&queries(&wait), &found);
+        let found = QueryResults::answers(&queries(&wait), &found);
         (readiness(&wait, &found).unwrap(), status_line(&wait, &found).unwrap().line)
     };
     let cluster = |asked: u64, handled: Option<u64>| {
@@ -53,14 +53,14 @@ fn only_what_the_operator_has_handled_counts() {
     let waits = |text: &str| Readiness::progressing(text);
     // The number is the file's and the operator still works on an older one.
     let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
-    assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not request 2 yet")));
+    assert_eq!(unseen, waits(&format!("{UNHANDLED}; its worker group does not request 2 yet")));
     assert_eq!(
         judged(Until::StillReady, &cluster(2, Some(3)), &group(3, 3), &three).0,
-        Readiness::Unhandled(UNSEEN.into())
+        Readiness::Unhandled(UNHANDLED.into())
     );
     assert_eq!(
         judged(Until::StillReady, &cluster(2, Some(2)), &group(3, 2), &three).0,
-        Readiness::Unhandled(UNSEEN.into())
+        Readiness::Unhandled(UNHANDLED.into())
     );
     // It was scaled since: `dask-infra scale` or a notebook.
     let (found, line) = judged(Until::StillReady, &cluster(2, Some(2)), &group(3, 3), &three);
@@ -72,7 +72,7 @@ fn only_what_the_operator_has_handled_counts() {
         panic!("an apply waits for a number that never comes: {found:?}")
     };
     assert!(why.contains("requests 3 workers, the stack says 2: it was changed during the apply"), "{why}");
-    assert!(!why.contains(UNSEEN), "{why}");
+    assert!(!why.contains(UNHANDLED), "{why}");
     // An operator that notes nothing.
     let (found, _) = judged(Until::StillReady, &cluster(2, None), &group(3, 3), &three);
     assert!(matches!(found, Readiness::Progressing(_)));
@@ -140,7 +140,7 @@ fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readine
         json!({ "items": workers }),
         json!({ "items": [] }),
     ];
-    readiness(&wait, &Found::answers(&queries(&wait), &found)).unwrap()
+    readiness(&wait, &QueryResults::answers(&queries(&wait), &found)).unwrap()
 }
 
 /// A group that asks for `asked` workers, of which the operator has noted `handled`.
@@ -192,7 +192,7 @@ fn the_phase_is_not_trusted() {
     waits(check("Running", 1, &[1], 2), "1 of 2 workers ready");
     waits(check("Running", 0, &[1, 1], 2), "scheduler not ready");
     waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers still to be removed");
-    assert_eq!(check("", 1, &[1, 1], 2), Readiness::Unhandled(UNSEEN.into()));
+    assert_eq!(check("", 1, &[1, 1], 2), Readiness::Unhandled(UNHANDLED.into()));
     assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
 }
 
@@ -226,7 +226,7 @@ fn gpus_of_other_groups_are_told_there() {
     let wait = Await { kind: KindId::DaskCluster, identity, until: Until::StillReady, facts, deadline: 1 };
     let of = |name: &str| {
         let group = json!({ "metadata": { "name": name }, "spec": { "worker": { "replicas": 1 } } });
-        Tally::of(&wait, &group, &[], &pods, None).line(true)
+        WorkerCounts::of(&wait, &group, &[], &pods, None).line(true)
     };
     assert!(of("c-default").ends_with("3 GPUs held"), "{}", of("c-default"));
 }

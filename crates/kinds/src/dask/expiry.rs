@@ -17,9 +17,9 @@ use crate::json::text;
 use crate::kind::{Compare, Kind, StopEffect};
 use crate::kubernetes::kueue::{gang, workload_of};
 use crate::kubernetes::object::gvk;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::pod_security;
-use crate::scope::{Scope, let_in};
+use crate::scope::{Scope, allow_client};
 use crate::short_forms::{seconds, text_or_table};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -95,7 +95,7 @@ impl Cause {
 pub const KIND: Kind = Kind {
     rank: 33,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |context| object_program(context, KindId::DaskReaper, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::DaskReaper, Facts::None, DEADLINE),
     readiness: |_, found| {
         let there = found.itself().is_object();
         Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
@@ -198,17 +198,17 @@ pub fn lower(
     scope: &Scope,
 ) -> Vec<Resource> {
     let Identity::Object(of) = &cluster.identity else { return Vec::new() };
-    let making = Making {
+    let making = ExpiryBuilder {
         cluster,
         of,
         cause,
         name: format!("{}{}", of.name, cause.suffix()),
         namespace: of.namespace.as_deref().unwrap_or("default"),
         asks: match cause {
-            Cause::Ttl => Asks::Workload(
+            Cause::Ttl => ExpirySource::Workload(
                 gang::of_body(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
             ),
-            Cause::IdleStop => Asks::Scheduler(groups),
+            Cause::IdleStop => ExpirySource::Scheduler(groups),
         },
         scope,
     };
@@ -218,7 +218,7 @@ pub fn lower(
 }
 
 /// Sources that show since when the time of a cluster counts.
-enum Asks<'a> {
+enum ExpirySource<'a> {
     /// Its creation; of a cluster in a queue the Workload, which tells when it was admitted.
     Workload(Option<ObjectId>),
     /// Its scheduler, and its groups, which tell whether it waits for workers.
@@ -226,17 +226,17 @@ enum Asks<'a> {
 }
 
 /// Facts from which the objects for one key of a cluster are made.
-struct Making<'a> {
+struct ExpiryBuilder<'a> {
     cluster: &'a Resource,
     of: &'a ObjectId,
     cause: Cause,
     name: String,
     namespace: &'a str,
-    asks: Asks<'a>,
+    asks: ExpirySource<'a>,
     scope: &'a Scope,
 }
 
-impl Making<'_> {
+impl ExpiryBuilder<'_> {
     fn object(&self, gvk: Gvk, kind: KindId, rest: Value, depends_on: Vec<Address>) -> Resource {
         let Self { cluster, name, namespace, scope, .. } = self;
         let mut body = json!({
@@ -280,11 +280,11 @@ impl Making<'_> {
         };
         let mut rules = vec![rule(&self.of.gvk, &[&self.of.name], &["get", "delete"])];
         match &self.asks {
-            Asks::Workload(workload) => {
+            ExpirySource::Workload(workload) => {
                 rules
                     .extend(workload.iter().map(|workload| rule(&workload.gvk, &[&workload.name], &["get"])));
             }
-            Asks::Scheduler(groups) => {
+            ExpirySource::Scheduler(groups) => {
                 let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
                 rules.push(rule(&api::group(), &names, &["get"]));
             }
@@ -317,8 +317,8 @@ impl Making<'_> {
             } },
         });
         let closed = self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.closed);
-        if closed && matches!(self.asks, Asks::Scheduler(_)) {
-            let_in(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
+        if closed && matches!(self.asks, ExpirySource::Scheduler(_)) {
+            allow_client(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
         }
         let depends_on =
             self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
@@ -336,10 +336,10 @@ impl Making<'_> {
         let seconds = seconds(after.text()).unwrap_or_default();
         let mut env = vec![("DASK_INFRA_REAPER_PATH", self.of.path()), (SECONDS, seconds.to_string())];
         match &self.asks {
-            Asks::Workload(workload) => {
+            ExpirySource::Workload(workload) => {
                 env.extend(workload.iter().map(|workload| (WORKLOAD, workload.path())));
             }
-            Asks::Scheduler(groups) => {
+            ExpirySource::Scheduler(groups) => {
                 let paths: Vec<String> = groups.iter().map(ObjectId::path).collect();
                 let scheduler = api::scheduler_address(&self.of.name, self.namespace);
                 env.push(("DASK_INFRA_REAPER_SCHEDULER", scheduler));
@@ -377,7 +377,7 @@ impl Making<'_> {
             "tolerations": [{ "operator": "Exists" }],
             "containers": [container],
         });
-        pod_security::confine(&mut pod);
+        pod_security::restrict(&mut pod);
         // It asks the API server.
         pod["automountServiceAccountToken"] = json!(true);
         if let Some(secrets) = scheduler.get("imagePullSecrets") {

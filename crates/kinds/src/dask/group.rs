@@ -6,28 +6,28 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::dask::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
+use crate::dask::api::{self, GROUP_LABEL, UNATTACHED, UNHANDLED};
 use crate::dask::kopf::{self, is_handled, scaled_to};
-use crate::dask::pods::{self, PodSpecKeys, Tally, Workers};
+use crate::dask::pods::{self, PodSpecKeys, WorkerCounts, Workers};
 use crate::dask::process::ProcessKeys;
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::replicas::Replicas;
-use crate::dask::worker_count::{self, Registered};
+use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{scale, workers};
 use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Neighbor, Part,
-    Queries, StopEffect, address_in, itself,
+    ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Part, Queries,
+    QueryResults, StopEffect, address_in, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, labelled, made, pods_labelled};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::scope::Scope;
-use crate::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, Pods, Role, Section, SectionHead};
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -41,9 +41,9 @@ pub const KIND: Kind = Kind {
     deletion_blocker: DeletionBlocker::Contents,
     freed_capacity: FreedCapacity::Nodes,
     compare: Compare::Kubernetes(effect),
-    program: |context| workers::program(context, KindId::DaskGroup, program(context)),
-    find_fault: workers::find_fault,
-    chosen: workers::chosen,
+    change_steps: |context| workers::change_steps(context, KindId::DaskGroup, change_steps(context)),
+    find_defect: workers::find_defect,
+    deleted_workers: workers::deleted_workers,
     queries,
     readiness,
     status_line,
@@ -118,12 +118,12 @@ pub struct DaskGroup {
 }
 
 impl Section for DaskGroup {
-    fn head(&self) -> Head<'_> {
-        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..SectionHead::default() }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Object))
     }
 }
 
@@ -174,7 +174,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 }
 
 /// Facts about its cluster that a group needs.
-pub struct Joined<'a> {
+pub struct ParentCluster<'a> {
     pub address: &'a Address,
     /// Its section's place in the file.
     pub origin: &'a FieldPath,
@@ -194,12 +194,13 @@ pub fn address(cluster: &Address, key: &str) -> Address {
 
 /// Lowers `[dask_cluster.X.group.KEY]` to the group, and what requests nodes for its workers.
 pub fn lower(
-    cluster: &Joined,
+    cluster: &ParentCluster,
     key: &str,
     section: &DaskGroup,
     scope: &Scope,
 ) -> (Resource, Option<[Resource; 2]>) {
-    let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } = cluster;
+    let ParentCluster { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } =
+        cluster;
     let name = section.live_name(cluster_name, key);
     let origin = cluster_origin.key("group").key(key);
     let pod_keys = section.pod_keys(image);
@@ -242,7 +243,7 @@ pub fn lower(
 
 /// The part of its workers, and where everything in the body comes from.
 fn workers_of(
-    cluster: &Joined,
+    cluster: &ParentCluster,
     (name, origin, image): (&str, &FieldPath, &FieldPath),
     section: &DaskGroup,
     scope: &Scope,
@@ -274,12 +275,12 @@ fn workers_of(
     (worker, provenance)
 }
 
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
     let cluster = spec["cluster"].as_str().map(str::to_owned);
     let facts = Facts::Workers { replicas, cluster, gang: gang::of_body(context.body()) };
-    object_program(context, KindId::DaskGroup, facts, DEADLINE)
+    object_change_steps(context, KindId::DaskGroup, facts, DEADLINE)
 }
 
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
@@ -302,7 +303,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let group = found.itself();
     if wait.until == Until::Handled {
         return Ok(kopf::readiness(group));
@@ -329,7 +330,7 @@ fn ready(
     if let Facts::Noted(number) = wait.facts {
         return match scaled_to(group) {
             Some(noted) if noted == number => Readiness::Ready,
-            _ => Readiness::Unhandled(UNSEEN.into()),
+            _ => Readiness::Unhandled(UNHANDLED.into()),
         };
     }
     if let Some(reason) = PodState::each(pods).find_map(broken) {
@@ -339,7 +340,7 @@ fn ready(
         return Readiness::Unhandled(UNATTACHED.into());
     }
     if is_handled(group) == Some(false) {
-        return Readiness::Unhandled(UNSEEN.into());
+        return Readiness::Unhandled(UNHANDLED.into());
     }
     match waiting {
         Some(waiting) => waiting.readiness(),
@@ -347,15 +348,15 @@ fn ready(
     }
 }
 
-fn registered_of(found: &Found) -> Option<Registered> {
-    Some(Registered::of(found.find(Neighbor::ClusterPods)?, found.find(Neighbor::Counts)?))
+fn registered_of(found: &QueryResults) -> Option<RegisteredWorkers> {
+    Some(RegisteredWorkers::of(found.find(Neighbor::ClusterPods)?, found.find(Neighbor::Counts)?))
 }
 
 /// For `status`: how many workers of the group there are.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (group, workers, pods) = (found.itself(), found.get(Part::Workers)?, found.get(Part::Pods)?);
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
-    let tally = Tally::of(wait, group, &workers, pods, registered_of(found));
+    let tally = WorkerCounts::of(wait, group, &workers, pods, registered_of(found));
     let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
     facts.extend(tally.facts());
     if let Some(waiting) = workload::wait_reason(found, wait.gang(), pods) {
@@ -398,7 +399,7 @@ mod tests {
             "spec": { "worker": { "replicas": live } },
         });
         let answers = [group, json!({ "items": workers }), json!({ "items": [] })];
-        readiness(&wait, &Found::answers(&queries(&wait), &answers)).unwrap()
+        readiness(&wait, &QueryResults::answers(&queries(&wait), &answers)).unwrap()
     }
 
     #[test]

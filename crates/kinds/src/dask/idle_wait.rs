@@ -12,7 +12,7 @@ use model::resource::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum IdleQuery {
     /// The scheduler of a Dask cluster.
     Scheduler {
         pods: Query,
@@ -47,15 +47,15 @@ pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> O
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
 }
 
-pub fn asked(wait: &Await) -> Option<Asked> {
+pub fn asked(wait: &Await) -> Option<IdleQuery> {
     let Identity::Object(object) = &wait.identity else { return None };
     let at = |path: String| Query { api: Api::Kubernetes, path };
     if wait.kind == KindId::DaskJob {
-        return Some(Asked::Job(at(object.path())));
+        return Some(IdleQuery::Job(at(object.path())));
     }
     let cluster = wait.cluster().unwrap_or_default();
     let namespace = object.namespace.as_deref();
-    Some(Asked::Scheduler {
+    Some(IdleQuery::Scheduler {
         pods: pods_labelled(namespace, [(CLUSTER_LABEL, cluster), (COMPONENT_LABEL, "scheduler")]),
         counts: worker_count::counts(namespace, cluster),
         service: api::scheduler_service(namespace, cluster),
@@ -174,7 +174,7 @@ mod tests {
         let (cluster, group) = (object(api::cluster(), "c"), object(api::group(), "c-big"));
         let live = json!({ "spec": { "cluster": "c" } });
         let path = |found: Option<Await>| match asked(&found.unwrap()) {
-            Some(Asked::Scheduler { counts, .. }) => counts.path,
+            Some(IdleQuery::Scheduler { counts, .. }) => counts.path,
             other => panic!("{other:?}"),
         };
         let expect = "/api/v1/namespaces/n/services/c-scheduler:http-dashboard/proxy/json/counts.json";
@@ -197,7 +197,9 @@ mod tests {
             assert_eq!(takes_workers(action, &call(method)), expect, "{action:?} {method:?}");
         }
         let job = wait(KindId::DaskJob, &object(api::job(), "j"), &live, 9).unwrap();
-        assert!(matches!(asked(&job), Some(Asked::Job(Query { path, .. })) if path.ends_with("/daskjobs/j")));
+        assert!(
+            matches!(asked(&job), Some(IdleQuery::Job(Query { path, .. })) if path.ends_with("/daskjobs/j"))
+        );
         assert_eq!(wait(KindId::Namespace, &cluster, &live, 9), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::descriptions::{counted, image, workers};
 use crate::env::{self, Needed};
 use crate::json::{is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, DeletionBlocker, Found, FreedCapacity, Kind, MissingQuery, Part, Queries,
+    ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Part, Queries, QueryResults,
     StopEffect, itself,
 };
 use crate::kubernetes::kueue::gang::{self, Gang};
@@ -23,9 +23,9 @@ use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, made, unmarked};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{broken, gpus, gpus_held, pending};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::scope::Scope;
-use crate::section::{Head, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, Pods, Role, Section, SectionHead};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
@@ -44,7 +44,7 @@ pub const KIND: Kind = Kind {
     deletion_blocker: DeletionBlocker::Operator,
     freed_capacity: FreedCapacity::Nodes,
     compare: Compare::Kubernetes(effect),
-    program: |context| workers::program(context, KindId::DaskJob, program(context)),
+    change_steps: |context| workers::change_steps(context, KindId::DaskJob, change_steps(context)),
     queries,
     readiness,
     status_line,
@@ -163,16 +163,16 @@ impl Restart {
 }
 
 impl Section for DaskJob {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             manage: self.manage,
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Dask).within(self.namespace()))
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -357,7 +357,7 @@ pub fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
     }
 }
 
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let runner = context.object().map(runner);
     follow(context, KindId::DaskJob, (gang::of_body(context.body()), STARTS), runner)
 }
@@ -375,7 +375,7 @@ pub fn follow(
         Life::Kept => None,
     });
     let facts = Facts::Job { to_the_end: wait.is_some(), gang };
-    let mut steps = object_program(context, kind, facts, wait.unwrap_or(starts));
+    let mut steps = object_change_steps(context, kind, facts, wait.unwrap_or(starts));
     let makes = context.action.makes();
     if let (Some(_), true, Some(pod)) = (wait, makes, program) {
         let end =
@@ -399,7 +399,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 /// The operator's own words for the states of a job. Source: as above.
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
     Ok(followed(wait, job, (runner, pods), workload::wait_reason(found, wait.gang(), pods)))
 }
@@ -447,7 +447,7 @@ fn why_failed(runner: &Value) -> String {
 }
 
 /// For `status`: how far the job is, its program and its cluster.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (job, runner) = (found.itself(), found.get(Part::Program)?);
     let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
     let phase = match text(&job["status"]["jobStatus"]) {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::dask::api::{self, UNSEEN};
+use crate::dask::api::{self, UNHANDLED};
 use model::resource::{
     Action, Await, Facts, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until,
 };
@@ -68,7 +68,7 @@ pub(crate) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() || is_handled(object) != Some(false) {
         return Readiness::Ready;
     }
-    Readiness::Unhandled(UNSEEN.into())
+    Readiness::Unhandled(UNHANDLED.into())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::dask::api::CLUSTER_LABEL;
 use crate::json::{table, table_schema};
 use crate::kubernetes::object::{gvk, made};
-use crate::scope::{CLIENT_OF, OPERATOR_NAME, Scope};
+use crate::scope::{CLIENT_LABEL_PREFIX, OPERATOR_NAME, Scope};
 use model::address::{Address, FieldPath};
 use model::resource::{KindId, Life, Resource};
 
@@ -139,7 +139,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
         peer
     };
     let own = json!({ CLUSTER_LABEL: name });
-    let client = json!({ format!("{CLIENT_OF}{name}"): "true" });
+    let client = json!({ format!("{CLIENT_LABEL_PREFIX}{name}"): "true" });
     let mut from = vec![pods(own.clone()), pods(client.clone())];
     let visited_from = scope.dask_of(&cluster.address).into_iter().flat_map(|facts| &facts.visited_from);
     from.extend(visited_from.map(|namespace| of_namespace(Some(namespace), client.clone())));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_longest_name_makes_a_label() {
-        let (_, name) = CLIENT_OF.split_once('/').unwrap();
+        let (_, name) = CLIENT_LABEL_PREFIX.split_once('/').unwrap();
         assert_eq!(name.len() + 53, 63);
     }
 }

@@ -9,16 +9,20 @@ use crate::dask::cluster::DaskCluster;
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::descriptions::{image, with_gpus};
 use crate::env::{self, Needed, SecretKey};
-use crate::kind::{ChangeContext, Compare, Found, Kind, MissingQuery, Part, Queries, StopEffect, itself};
+use crate::kind::{
+    ChangeContext, Compare, Kind, MissingQuery, Part, Queries, QueryResults, StopEffect, itself,
+};
 use crate::kubernetes::endpoint;
 use crate::kubernetes::object::{gvk, made, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{broken, pending, selecting};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::template;
 use crate::kubernetes::workload::{deployment_ready, template_effect};
-use crate::scope::{Scope, let_in};
-use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
+use crate::scope::{Scope, allow_client};
+use crate::section::{
+    Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead, environment_of,
+};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
@@ -34,7 +38,7 @@ const PORT: u16 = 8888;
 pub const KIND: Kind = Kind {
     rank: 62,
     compare: Compare::Kubernetes(effect),
-    program: |context| notebook_program(context),
+    change_steps: |context| notebook_change_steps(context),
     queries,
     readiness,
     status_line,
@@ -77,16 +81,16 @@ pub struct Notebook {
 }
 
 impl Section for Notebook {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
-            ..Head::default()
+            ..SectionHead::default()
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Service).within(self.namespace()))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Service).within(self.namespace()))
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -200,7 +204,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     if let Some((key, like)) =
         section.like.as_ref().zip(like).filter(|(_, like)| !like.network_policy.is_open())
     {
-        let_in(&mut deployment["template"]["metadata"], like.live_name(key));
+        allow_client(&mut deployment["template"]["metadata"], like.live_name(key));
     }
     section.keys.overlay(&mut deployment["template"], &place, &origin, &mut provenance);
     let service = json!({
@@ -261,8 +265,8 @@ impl Notebook {
     }
 }
 
-fn notebook_program(context: &ChangeContext) -> Vec<Step> {
-    object_program(context, KindId::Notebook, Facts::None, DEADLINE)
+fn notebook_change_steps(context: &ChangeContext) -> Vec<Step> {
+    object_change_steps(context, KindId::Notebook, Facts::None, DEADLINE)
 }
 
 /// The Deployment and its pods.
@@ -277,7 +281,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-fn readiness(_: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let pods = found.get(Part::Pods)?;
     let list = || PodState::each(pods);
     if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
@@ -311,7 +315,7 @@ fn without_secret(pod: PodState<'_>) -> Option<String> {
     })
 }
 
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let pending = pending(found.get(Part::Pods)?);
     Ok(StatusLine { pending, ..crate::kubernetes::workload::deployment_says(found.itself()) })
 }
@@ -348,7 +352,7 @@ mod tests {
             let pods =
                 json!({ "items": [{ "metadata": { "name": "p", "namespace": "n" }, "status": status }] });
             let deployment = json!({ "spec": { "replicas": 1 } });
-            readiness(&wait, &Found::of([(Part::Itself, &deployment), (Part::Pods, &pods)])).unwrap()
+            readiness(&wait, &QueryResults::of([(Part::Itself, &deployment), (Part::Pods, &pods)])).unwrap()
         };
         let waiting = |reason: &str, message: &str| json!({ "containerStatuses": [{ "state": { "waiting": { "reason": reason, "message": message } } }] });
         let Readiness::Failed(why) =

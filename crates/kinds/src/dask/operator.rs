@@ -14,7 +14,7 @@ use crate::kubernetes::controller;
 use crate::kubernetes::hooks::Hooks;
 use crate::kubernetes::object::{bare, gvk};
 use crate::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
-use crate::section::{Head, Lifecycle, Manage, Section};
+use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use model::address::{Address, FieldPath};
 use model::resource::{External, Gvk, Identity, KindId, Life, ObjectId, Resource, Role};
 use model::schema;
@@ -81,8 +81,8 @@ impl OperatorSource {
 }
 
 impl Section for DaskOperator {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             manage: self.manage,
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
@@ -136,7 +136,7 @@ pub fn lower_chart(section: &DaskOperator, made: Vec<Resource>, scope: &Scope) -
 
 /// Lowers `[dask_operator]` without a chart: definitions first and established, rights, then the Deployment.
 pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
-    let maker = Maker { section, scope };
+    let maker = OperatorBuilder { section, scope };
     let own = controller::own_namespace(DASK_OPERATOR, section.namespace(), scope);
     let mut resources: Vec<Resource> = own.into_iter().collect();
     resources.extend(schema::dask_crds().iter().map(|definition| maker.definition(definition)));
@@ -174,12 +174,12 @@ pub fn is_operator(live: &Value) -> bool {
     live["metadata"]["labels"]["app.kubernetes.io/name"] == OPERATOR_NAME
 }
 
-struct Maker<'a> {
+struct OperatorBuilder<'a> {
     section: &'a DaskOperator,
     scope: &'a Scope,
 }
 
-impl Maker<'_> {
+impl OperatorBuilder<'_> {
     fn labels(&self) -> Value {
         let mut labels = self.scope.shared_labels();
         labels["app.kubernetes.io/name"] = json!(OPERATOR_NAME);

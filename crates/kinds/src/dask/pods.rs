@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
+use crate::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNHANDLED};
 use crate::dask::kopf::scaled_to;
 use crate::dask::process::ProcessKeys;
-use crate::dask::worker_count::Registered;
+use crate::dask::worker_count::RegisteredWorkers;
 use crate::json::text;
-use crate::kind::Where;
+use crate::kind::PodSource;
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{gpus, gpus_held, why};
@@ -19,18 +19,18 @@ use model::address::Address;
 use model::resource::{Await, Identity, Progress, Readiness, Resource, Until};
 
 /// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
-pub(crate) fn of_cluster(resource: &Resource) -> Where {
+pub(crate) fn of_cluster(resource: &Resource) -> PodSource {
     labelled(CLUSTER_LABEL, resource)
 }
 
 /// The pods of a group.
-pub(crate) fn of_group(resource: &Resource) -> Where {
+pub(crate) fn of_group(resource: &Resource) -> PodSource {
     labelled(GROUP_LABEL, resource)
 }
 
-fn labelled(label: &str, resource: &Resource) -> Where {
-    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
-    Where::Here(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
+fn labelled(label: &str, resource: &Resource) -> PodSource {
+    let Identity::Object(object) = &resource.identity else { return PodSource::None };
+    PodSource::Known(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
 }
 
 /// Returns the addresses that a Dask thing with these pods follows, including the operator.
@@ -113,7 +113,7 @@ pub struct Workers<'a> {
     pub workers: &'a Value,
     pub pods: &'a Value,
     /// The scheduler's report on the workers of the whole cluster, where it was asked.
-    pub registered: Option<Registered>,
+    pub registered: Option<RegisteredWorkers>,
     /// True if the operator has nothing left to follow: then somebody else set a number other than the desired one.
     pub number_is_final: bool,
     /// The DaskAutoscalers of the namespace, where they were asked for.
@@ -133,16 +133,16 @@ pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
 }
 
 /// How many workers of a group there are, for `status`.
-pub struct Tally {
+pub struct WorkerCounts {
     desired: u64,
     whose: String,
     made: usize,
     ready: usize,
-    registered: Option<Registered>,
+    registered: Option<RegisteredWorkers>,
     gpus: u64,
 }
 
-impl Tally {
+impl WorkerCounts {
     /// Of worker Deployments, pods of the Dask cluster, of which those of other groups are told there, and what the scheduler says
     /// where it was asked.
     pub fn of(
@@ -150,7 +150,7 @@ impl Tally {
         group: &Value,
         workers: &[&Value],
         pods: &Value,
-        registered: Option<Registered>,
+        registered: Option<RegisteredWorkers>,
     ) -> Self {
         let (desired, whose) = desired(wait, group);
         let ready = workers.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
@@ -162,7 +162,7 @@ impl Tally {
     /// `workers: 2 desired, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
     pub fn line(&self, scheduler_ready: bool) -> String {
         let Self { desired, whose, made, ready, registered, gpus } = self;
-        let known = registered.as_ref().filter(|_| scheduler_ready).map(Registered::status_line);
+        let known = registered.as_ref().filter(|_| scheduler_ready).map(RegisteredWorkers::status_line);
         let (known, held) = (known.unwrap_or_default(), gpus_held(*gpus));
         format!("workers: {desired} desired{whose}, {made} created, {ready} ready{known}{held}")
     }
@@ -173,23 +173,23 @@ impl Tally {
             ("workers_wanted", json!(self.desired)),
             ("workers_made", json!(self.made)),
             ("workers_ready", json!(self.ready)),
-            ("workers_registered", self.registered.as_ref().map_or(Value::Null, Registered::fact)),
+            ("workers_registered", self.registered.as_ref().map_or(Value::Null, RegisteredWorkers::fact)),
             ("gpus", json!(self.gpus)),
         ]
     }
 }
 
 /// Returns the readiness while the operator has not handled the desired state.
-pub fn unseen(wait: &Await, group: &Value) -> Readiness {
+pub fn unhandled(wait: &Await, group: &Value) -> Readiness {
     let asked = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), asked) {
         (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
-        _ => Readiness::Unhandled(UNSEEN.into()),
+        _ => Readiness::Unhandled(UNHANDLED.into()),
     }
 }
 
 fn asks_otherwise(desired: u64) -> Readiness {
-    Readiness::progressing(format!("{UNSEEN}; its worker group does not request {desired} yet"))
+    Readiness::progressing(format!("{UNHANDLED}; its worker group does not request {desired} yet"))
 }
 
 impl Workers<'_> {
@@ -221,7 +221,7 @@ impl Workers<'_> {
             let what = format!("{ready} of {desired} workers ready");
             return Readiness::Progressing(with_pods(what, self.pods, "worker"));
         }
-        match self.registered.as_ref().and_then(Registered::missing) {
+        match self.registered.as_ref().and_then(RegisteredWorkers::missing) {
             Some(missing) => Readiness::progressing(missing),
             None => Readiness::Ready,
         }

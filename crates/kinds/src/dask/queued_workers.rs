@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::dask::pods;
 use crate::kubernetes::provisioning::{self, Ask};
-use crate::kubernetes::request_stage::{ANNOTATIONS, Requested};
+use crate::kubernetes::request_state::{ANNOTATIONS, Requested};
 use crate::pod_security;
 use crate::scope::Scope;
 use crate::section::PodKeys;
@@ -70,7 +70,7 @@ fn request_resources(
         template["metadata"] = worker["metadata"].clone();
     }
     // Nodes are the same with and without.
-    pod_security::strip(&mut template);
+    pod_security::remove_restrictions(&mut template);
     let (count, longest) = (request.number.0, request.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();

@@ -15,7 +15,7 @@ pub enum Replicas {
     /// As many as this: the file writes the number.
     Fixed(u32),
     /// Somebody else writes it.
-    Given(Given),
+    Table(ReplicasTable),
 }
 
 /// The owner of the number of workers instead of the file: the Dask operator's autoscaler, or on hosts an adapter, between `min`
@@ -23,7 +23,7 @@ pub enum Replicas {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkerLimits")]
-pub struct Given {
+pub struct ReplicasTable {
     /// Workers at least; with `max`, for the autoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
@@ -65,8 +65,8 @@ impl Replicas {
     pub fn writer(self) -> Writer {
         match self {
             Self::Fixed(number) => Writer::File(number),
-            Self::Given(Given { start: Some(start), .. }) => Writer::Notebooks(start),
-            Self::Given(Given { min, max, start: None }) => {
+            Self::Table(ReplicasTable { start: Some(start), .. }) => Writer::Notebooks(start),
+            Self::Table(ReplicasTable { min, max, start: None }) => {
                 Writer::Autoscaler { min: min.unwrap_or(0), max: max.unwrap_or(1) }
             }
         }
@@ -96,7 +96,7 @@ impl Serialize for Replicas {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Fixed(number) => serializer.serialize_u32(*number),
-            Self::Given(given) => given.serialize(serializer),
+            Self::Table(given) => given.serialize(serializer),
         }
     }
 }
@@ -121,7 +121,7 @@ impl<'de> Deserialize<'de> for Replicas {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Replicas, A::Error> {
-                Given::deserialize(MapAccessDeserializer::new(map)).map(Replicas::Given)
+                ReplicasTable::deserialize(MapAccessDeserializer::new(map)).map(Replicas::Table)
             }
         }
 
@@ -139,7 +139,7 @@ impl JsonSchema for Replicas {
             "description": "The number of workers: a number, or who writes it instead of the file.",
             "oneOf": [
                 { "type": "integer", "format": "uint32", "minimum": 0, "maximum": 10000 },
-                generator.subschema_for::<Given>(),
+                generator.subschema_for::<ReplicasTable>(),
             ],
         })
     }

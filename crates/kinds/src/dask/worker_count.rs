@@ -22,7 +22,7 @@ pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
 
 /// The scheduler's report on the workers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Registered {
+pub enum RegisteredWorkers {
     /// How many of the pods that are ready it knows a worker of.
     Counted {
         /// Pods of workers that are ready.
@@ -31,10 +31,10 @@ pub enum Registered {
         known: u64,
     },
     /// It was not asked, or has no counts: why.
-    MissingQuery(String),
+    NotReported(String),
 }
 
-impl Registered {
+impl RegisteredWorkers {
     /// Of the pods of a whole cluster, and what [`counts`] found.
     pub fn of(pods: &Value, counts: &Value) -> Self {
         let Some(workers) = counts["workers"].as_u64() else {
@@ -42,7 +42,7 @@ impl Registered {
                 .as_str()
                 .filter(|why| why.len() < 100)
                 .unwrap_or("its answer has no number of workers");
-            return Self::MissingQuery(why.to_owned());
+            return Self::NotReported(why.to_owned());
         };
         // A pod may run several workers, so enough of them do not tell that each pod has one; too few do tell.
         let ready = PodState::each(pods).filter(|pod| is_ready(*pod)).count() as u64;
@@ -55,7 +55,7 @@ impl Registered {
             Self::Counted { ready, known } if known < ready => {
                 Some(format!("{} of {ready} workers not registered with the scheduler", ready - known))
             }
-            Self::Counted { .. } | Self::MissingQuery(_) => None,
+            Self::Counted { .. } | Self::NotReported(_) => None,
         }
     }
 
@@ -67,7 +67,7 @@ impl Registered {
                 format!(", {} created, not registered", ready - known)
             }
             Self::Counted { .. } => ", all registered".to_owned(),
-            Self::MissingQuery(why) => format!(", registered unknown ({why})"),
+            Self::NotReported(why) => format!(", registered unknown ({why})"),
         }
     }
 
@@ -75,7 +75,7 @@ impl Registered {
     pub fn fact(&self) -> Value {
         match self {
             Self::Counted { known, .. } => json!(known),
-            Self::MissingQuery(_) => Value::Null,
+            Self::NotReported(_) => Value::Null,
         }
     }
 }
@@ -99,17 +99,17 @@ mod tests {
         let two =
             [pod("worker", "True"), pod("worker", "True"), pod("worker", "False"), pod("scheduler", "True")];
         let two = json!({ "items": two });
-        let counted = |known| Registered::Counted { ready: 2, known };
+        let counted = |known| RegisteredWorkers::Counted { ready: 2, known };
         for (counts, expect) in [
             (json!({ "workers": 2 }), counted(2)),
             (json!({ "workers": 0 }), counted(0)),
             (json!({ "workers": 1 }), counted(1)),
             // One that is about to go is known, and not ready any more.
             (json!({ "workers": 3 }), counted(2)),
-            (json!("it does not answer"), Registered::MissingQuery("it does not answer".into())),
-            (Value::Null, Registered::MissingQuery("its answer has no number of workers".into())),
+            (json!("it does not answer"), RegisteredWorkers::NotReported("it does not answer".into())),
+            (Value::Null, RegisteredWorkers::NotReported("its answer has no number of workers".into())),
         ] {
-            assert_eq!(Registered::of(&two, &counts), expect, "{counts}");
+            assert_eq!(RegisteredWorkers::of(&two, &counts), expect, "{counts}");
         }
         assert_eq!(counted(2).missing(), None);
         let missing = counted(1).missing().unwrap_or_default();

@@ -13,9 +13,9 @@ use crate::dask::api::{self, GROUP_LABEL};
 use crate::dask::idle_wait;
 use crate::dask::kopf::{scaled_to, waits_before};
 use crate::json::{is_terminating, text};
-use crate::kind::{ChangeContext, Fault};
+use crate::kind::{ChangeContext, Defect};
 use crate::kubernetes::object::gvk;
-use crate::kubernetes::requests::{delete_call, mend_call, scale_as};
+use crate::kubernetes::requests::{delete_call, repair_call, scale_call_as};
 use crate::kubernetes::workload::deployment_ready;
 use model::resource::{Action, Await, Facts, Identity, KindId, ObjectId, Readiness, Step, Until};
 
@@ -25,11 +25,11 @@ const NOTED: u32 = 300;
 type Objects = BTreeMap<ObjectId, Value>;
 
 /// The steps of a change, with those before them that are about workers.
-pub(crate) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
+pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
     let is_wait = |step: &Step| matches!(step, Step::Await(_));
-    let alone = context.fault.is_some_and(|fault| fault.alone);
-    let mut steps: Vec<Step> = context.fault.map(|fault| fault.steps.clone()).unwrap_or_default();
-    steps.extend(deletes(&chosen(context)));
+    let alone = context.defect.is_some_and(|defect| defect.alone);
+    let mut steps: Vec<Step> = context.defect.map(|defect| defect.steps.clone()).unwrap_or_default();
+    steps.extend(deletes(&deleted_workers(context)));
     // Nothing of the thing itself differs: it is not written.
     steps.extend(own.into_iter().filter(|step| !alone || is_wait(step)));
     if let Some(object) = context.object() {
@@ -51,7 +51,7 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
 
 /// Finds faults of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
 /// deleted where nothing else of it differs. Children that are lost are recreated.
-pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
+pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let (object, inside) = (context.object()?, context.inside?);
     let alone = context.action == Action::Keep;
     let group = group_of(object)?;
@@ -60,7 +60,7 @@ pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
     let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
     let why = (!why.is_empty()).then(|| why.join("; "))?;
     let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
-    Some(Fault { steps, alone, ..Fault::of(context, why) })
+    Some(Defect { steps, alone, ..Defect::of(context, why) })
 }
 
 /// The group whose number is a cluster's or a group's own.
@@ -114,7 +114,7 @@ fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> V
 /// The workers that go when a DaskCluster or a group falls in number, where the cluster has workers of several groups: the
 /// operator would ask the scheduler, which chooses among those of all groups.
 /// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
-pub(crate) fn chosen(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
+pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
     let path = api::replicas_path();
     let falls =
         context.fields.iter().find(|field| field.path == path).filter(|_| context.action == Action::Update);
@@ -168,7 +168,7 @@ fn lost_children(
         "metadata": { "name": cluster.name, "namespace": namespace, "uid": live["metadata"]["uid"] },
         "status": { "phase": "Created" },
     });
-    Some((why, vec![Step::Call(mend_call(cluster, context.owner, body))]))
+    Some((why, vec![Step::Call(repair_call(cluster, context.owner, body))]))
 }
 
 /// Workers of a group that the operator takes for made. A number that comes down to those that there are and goes up again
@@ -192,7 +192,7 @@ fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> 
         desired - there
     );
     let manager = context.owner.scale_manager();
-    let scale = |number: u64| Step::Call(scale_as(group, &manager, json!(number)));
+    let scale = |number: u64| Step::Call(scale_call_as(group, &manager, json!(number)));
     let noted = Step::Await(Await {
         kind: KindId::DaskGroup,
         identity: Identity::Object(group.clone()),

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::compare::{Compared, blank, call, compare, put};
-use crate::kind::{How, Rule, Update};
+use crate::kind::{FieldComparison, Rule, Update};
 use model::address::{FieldPath, Segment};
 use model::resource::{Effect, Method, Step};
 use model::schema::{CallOf, GkeChange, GkeField, Message, gke_field, gke_fields};
@@ -32,7 +32,7 @@ fn of(field: &'static GkeField) -> Rule {
     };
     Rule {
         path: field.place(),
-        how: if field.is_set() { How::Set } else { How::Exact },
+        comparison: if field.is_set() { FieldComparison::Set } else { FieldComparison::Exact },
         effect,
         update: field.call.map_or(Update::Never, Update::Listed),
         note: if field.note.is_empty() { note } else { Some(field.note) },
@@ -331,7 +331,7 @@ mod tests {
     fn rules_come_for_what_is_said() {
         let row: &'static Rule = &Rule {
             path: "config.labels",
-            how: How::OwnEntries,
+            comparison: FieldComparison::OwnEntries,
             effect: Effect::InPlace,
             update: Update::Never,
             note: None,

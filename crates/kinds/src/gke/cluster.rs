@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::api;
 use super::compare::{call, merged_entries, sent_changes};
-use super::field::{self, Maker};
+use super::field::{self, ManagedBy};
 use crate::json::text;
 use crate::kind::{ChangeContext, Compare, Kind, Rule, Update};
 use crate::scope::Scope;
@@ -37,7 +37,7 @@ const USUAL: DurationEstimate = DurationEstimate { least: 3 * 60, most: 9 * 60 }
 pub const KIND: Kind = Kind {
     rank: 0,
     compare: Compare::Gke(Message::Cluster, RULES),
-    program,
+    change_steps,
     readiness: |_, found| Ok(readiness(found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about,
@@ -67,15 +67,15 @@ fn about(resource: &Resource) -> Vec<String> {
 
 /// Returns the resource that `[cluster]` declares.
 pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
-    resource(section, name, scope, Maker::Stack)
+    resource(section, name, scope, ManagedBy::Stack)
 }
 
 /// Returns the resource to read and compare for `[cluster]` with `manage = false`.
 pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
-    resource(section, name, scope, Maker::Others)
+    resource(section, name, scope, ManagedBy::Others)
 }
 
-fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Maker) -> Resource {
+fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: ManagedBy) -> Resource {
     let mut body = field::body(FIELDS, section, scope, maker);
     body["name"] = json!(name.cluster);
     // The one workload pool that a cluster can have is its project's.
@@ -106,7 +106,7 @@ pub fn summary(live: &Value) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let Identity::Cluster(name) = context.identity else { return Vec::new() };
     let wait = |until| {
         let (identity, kind) = (context.identity.clone(), KindId::Cluster);

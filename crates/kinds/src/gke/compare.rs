@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::json::text;
-use crate::kind::{How, Rule, Update};
+use crate::kind::{FieldComparison, Rule, Update};
 use model::address::{FieldPath, Segment};
 use model::resource::{Api, Call, Effect, FieldChange, JsonText, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 use model::secrets::is_secret;
@@ -17,13 +17,13 @@ use model::secrets::is_secret;
 /// The live values that a change relies on, as text to be hashed. It is written at once and not collected: the definition of a
 /// custom kind has thousands of fields.
 #[derive(Default)]
-pub struct Relied(Vec<u8>);
+pub struct FingerprintInput(Vec<u8>);
 
-impl Relied {
+impl FingerprintInput {
     pub fn of<'v>(values: impl IntoIterator<Item = (impl AsRef<str>, &'v Value)>) -> Self {
-        let mut relied = Self::default();
-        values.into_iter().for_each(|(path, live)| relied.add(path.as_ref(), live));
-        relied
+        let mut fingerprint_input = Self::default();
+        values.into_iter().for_each(|(path, live)| fingerprint_input.add(path.as_ref(), live));
+        fingerprint_input
     }
 
     pub fn add(&mut self, path: &str, live: &Value) {
@@ -46,7 +46,7 @@ pub struct Compared {
     /// Fields that differ.
     pub changes: Vec<FieldChange>,
     /// Every live value that was compared, for the fingerprint.
-    pub relied: Relied,
+    pub fingerprint_input: FingerprintInput,
     /// Fields that differ and that another tool applies, and its field manager.
     pub others: Vec<(FieldPath, String)>,
 }
@@ -63,34 +63,41 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
         if want.is_null() && before.is_null() {
             continue;
         }
-        compared.relied.add(&live_path.to_string(), have);
-        match rule.how {
-            How::AtCreation => {}
-            How::Exact | How::LastPart | How::Set | How::Range if want.is_null() => {
+        compared.fingerprint_input.add(&live_path.to_string(), have);
+        match rule.comparison {
+            FieldComparison::AtCreation => {}
+            FieldComparison::Exact
+            | FieldComparison::LastPart
+            | FieldComparison::Set
+            | FieldComparison::Range
+                if want.is_null() =>
+            {
                 compared.left(rule, path, have, before);
             }
-            How::Floor => compared.field(rule, path, want, have, reaches(text(have), text(want))),
-            How::Range => {
+            FieldComparison::Floor => compared.field(rule, path, want, have, reaches(text(have), text(want))),
+            FieldComparison::Range => {
                 let size = text(want).starts_with('/') && text(have).ends_with(text(want));
                 compared.field(rule, path, want, have, size || same(want, have));
             }
-            How::Exact => compared.field(rule, path, want, have, same(want, have)),
-            How::Caseless => {
+            FieldComparison::Exact => compared.field(rule, path, want, have, same(want, have)),
+            FieldComparison::Caseless => {
                 let fold = |value: &Value| value.as_str().map(str::to_lowercase);
                 compared.field(rule, path, want, have, fold(want) == fold(have));
             }
-            How::LastPart => {
+            FieldComparison::LastPart => {
                 let last =
                     |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
                 compared.field(rule, path, want, have, last(want) == last(have));
             }
-            How::OwnItems if want.is_null() => compared.given_up(rule, path, have, before),
-            How::Set | How::OwnItems => {
+            FieldComparison::OwnItems if want.is_null() => compared.given_up(rule, path, have, before),
+            FieldComparison::Set | FieldComparison::OwnItems => {
                 compared.field(rule, path, want, have, sorted(want) == sorted(have));
             }
-            How::OwnEntries | How::OwnLabels => compared.entries(rule, &path, want, have, before),
-            How::OwnTaints => compared.taints(rule, &path, want, have, before),
-            How::Accelerators => compared.accelerators(rule, &path, want, have),
+            FieldComparison::OwnEntries | FieldComparison::OwnLabels => {
+                compared.entries(rule, &path, want, have, before)
+            }
+            FieldComparison::OwnTaints => compared.taints(rule, &path, want, have, before),
+            FieldComparison::Accelerators => compared.accelerators(rule, &path, want, have),
         }
     }
     let covered: Vec<FieldPath> = rules.iter().map(|rule| rule.path()).collect();
@@ -106,13 +113,13 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
         let path = rule.path();
         let null = Value::Null;
         let (before, have) = (path.find(last).unwrap_or(&null), path.find(live).unwrap_or(&null));
-        match rule.how {
-            How::OwnEntries | How::OwnLabels => {
+        match rule.comparison {
+            FieldComparison::OwnEntries | FieldComparison::OwnLabels => {
                 let new = have.as_object().into_iter().flatten();
                 let new = new.filter(|(key, _)| before.get(*key).is_none() && !is_googles(key));
                 found.extend(new.map(|(key, value)| (path.key(key), value.clone())));
             }
-            How::OwnTaints => {
+            FieldComparison::OwnTaints => {
                 let known = |taint: &Value| {
                     let mut list = before.as_array().into_iter().flatten();
                     list.any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"])
@@ -123,27 +130,27 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
                 found.extend(new.map(|taint| (path.key(&shown(taint)), taint["value"].clone())));
             }
             // Compared as a whole where we set it. Zones are filled in by GKE.
-            How::Set
+            FieldComparison::Set
                 if rule.effect != Effect::Replace
                     && before.is_null()
                     && !rule.path.ends_with("locations") =>
             {
                 found.extend((!blank(have)).then(|| (path, have.clone())));
             }
-            How::OwnItems => {
+            FieldComparison::OwnItems => {
                 let new = have.as_array().into_iter().flatten();
                 let known = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
                 let new = new.filter(|item| !known(item));
                 found.extend(new.enumerate().map(|(place, item)| (path.index(place), item.clone())));
             }
-            How::Set
-            | How::Exact
-            | How::Caseless
-            | How::LastPart
-            | How::Floor
-            | How::Range
-            | How::Accelerators
-            | How::AtCreation => {}
+            FieldComparison::Set
+            | FieldComparison::Exact
+            | FieldComparison::Caseless
+            | FieldComparison::LastPart
+            | FieldComparison::Floor
+            | FieldComparison::Range
+            | FieldComparison::Accelerators
+            | FieldComparison::AtCreation => {}
         }
     }
     found
@@ -195,7 +202,7 @@ impl Compared {
         if want.is_null() || equal {
             return;
         }
-        let (Some(desired), true) = (want.as_object(), rule.how == How::Exact) else {
+        let (Some(desired), true) = (want.as_object(), rule.comparison == FieldComparison::Exact) else {
             self.push(rule, path, have, want);
             return;
         };
@@ -209,8 +216,8 @@ impl Compared {
 
     /// A field that is no longer said stays as it is: GKE has no default to go back to.
     fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
-        let stays = match rule.how {
-            How::Set => sorted(before) == sorted(have),
+        let stays = match rule.comparison {
+            FieldComparison::Set => sorted(before) == sorted(have),
             _ => same(before, have),
         };
         if !blank(have) && stays {
@@ -279,7 +286,7 @@ impl Compared {
                 self.push(&rule, path.key(field), &have[field], &want[field]);
             }
         }
-        let rule = &Rule { how: How::Exact, effect: rule.effect.clone(), ..*rule };
+        let rule = &Rule { comparison: FieldComparison::Exact, effect: rule.effect.clone(), ..*rule };
         for field in ["gpuDriverInstallationConfig", "gpuSharingConfig"] {
             self.field(rule, path.key(field), &want[field], &have[field], same(&want[field], &have[field]));
         }
@@ -297,7 +304,7 @@ impl Compared {
         } else if !same(want, live) {
             let rule = Rule {
                 path: "",
-                how: How::Exact,
+                comparison: FieldComparison::Exact,
                 effect: Effect::Unknown,
                 update: Update::Never,
                 note: Some("the effect of changing it is unknown"),
@@ -408,19 +415,19 @@ mod tests {
     use super::*;
 
     const RULES: &[&Rule] = &[
-        &rule("name", How::Exact),
-        &rule("image", How::Caseless),
-        &rule("scopes", How::Set),
-        &rule("tags", How::OwnItems),
-        &rule("labels", How::OwnEntries),
-        &rule("taints", How::OwnTaints),
-        &rule("network", How::LastPart),
-        &rule("config.accelerators", How::Accelerators),
-        &rule("management", How::Exact),
+        &rule("name", FieldComparison::Exact),
+        &rule("image", FieldComparison::Caseless),
+        &rule("scopes", FieldComparison::Set),
+        &rule("tags", FieldComparison::OwnItems),
+        &rule("labels", FieldComparison::OwnEntries),
+        &rule("taints", FieldComparison::OwnTaints),
+        &rule("network", FieldComparison::LastPart),
+        &rule("config.accelerators", FieldComparison::Accelerators),
+        &rule("management", FieldComparison::Exact),
     ];
 
-    const fn rule(path: &'static str, how: How) -> Rule {
-        Rule { path, how, effect: Effect::InPlace, update: Update::Never, note: None }
+    const fn rule(path: &'static str, comparison: FieldComparison) -> Rule {
+        Rule { path, comparison, effect: Effect::InPlace, update: Update::Never, note: None }
     }
 
     fn check(desired: Value, live: Value, last: Value, expect: &[&str]) {

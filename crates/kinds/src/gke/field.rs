@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::api;
 use super::compare::{merged_entries, merged_taints, put};
 use crate::json::number;
-use crate::kind::{How, Rule, Update};
+use crate::kind::{FieldComparison, Rule, Update};
 use crate::scope::Scope;
 use model::address::FieldPath;
 use model::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK};
@@ -65,12 +65,12 @@ pub enum Ruled {
 /// A rule of a row.
 pub const fn rule(
     path: &'static str,
-    how: How,
+    comparison: FieldComparison,
     effect: Effect,
     update: Update,
     note: Option<&'static str>,
 ) -> Ruled {
-    Ruled::Own(Rule { path, how, effect, update, note })
+    Ruled::Own(Rule { path, comparison, effect, update, note })
 }
 
 /// A row of a key whose value is a switch, a number, a text, or has the API's value as `api` and comes back by `of`; for
@@ -122,7 +122,7 @@ pub fn small(live: &Value) -> Option<u32> {
 
 /// The party that makes and owns a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maker {
+pub enum ManagedBy {
     /// The stack makes it: what plans reason about is said explicitly, so that an offline plan does not depend on a
     /// server's version.
     Stack,
@@ -144,8 +144,13 @@ pub const fn count<S>(fields: &[Field<S>]) -> usize {
 
 /// The rules that fields have of their own.
 pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static Rule; N] {
-    const NONE: Rule =
-        Rule { path: "", how: How::Exact, effect: Effect::InPlace, update: Update::Never, note: None };
+    const NONE: Rule = Rule {
+        path: "",
+        comparison: FieldComparison::Exact,
+        effect: Effect::InPlace,
+        update: Update::Never,
+        note: None,
+    };
     let mut rules = [&NONE; N];
     let (mut count, mut place) = (0, 0);
     while place < fields.len() {
@@ -159,12 +164,12 @@ pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static 
 }
 
 /// Returns the body that a section declares, in the API's form.
-pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: Maker) -> Value {
+pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: ManagedBy) -> Value {
     let mut body = json!({});
     for field in fields {
         let value = match maker {
-            Maker::Stack => (field.to_api)(section, scope).or_else(|| (field.from_section)(section)),
-            Maker::Others => (field.from_section)(section),
+            ManagedBy::Stack => (field.to_api)(section, scope).or_else(|| (field.from_section)(section)),
+            ManagedBy::Others => (field.from_section)(section),
         };
         if let Some(value) = value {
             put(&mut body, &field.path(), value);
@@ -216,17 +221,17 @@ pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPa
 pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange]) -> Value {
     let (at, null) = (rule.path(), Value::Null);
     let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
-    match rule.how {
-        How::OwnEntries => json!({ "labels": merged_entries(want, have, changes, &at) }),
-        How::OwnLabels => {
+    match rule.comparison {
+        FieldComparison::OwnEntries => json!({ "labels": merged_entries(want, have, changes, &at) }),
+        FieldComparison::OwnLabels => {
             let mut entries = merged_entries(want, have, changes, &at);
             if let Some(entries) = entries.as_object_mut() {
                 entries.retain(|key, _| !key.starts_with("goog-gke"));
             }
             json!({ "labels": entries })
         }
-        How::OwnTaints => json!({ "taints": merged_taints(want, have, changes, &at) }),
-        How::OwnItems => {
+        FieldComparison::OwnTaints => json!({ "taints": merged_taints(want, have, changes, &at) }),
+        FieldComparison::OwnItems => {
             // What is no longer said loses only what we put in.
             let left =
                 changes.iter().find(|change| change.path == at).and_then(|change| change.after.clone());
@@ -234,14 +239,14 @@ pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange])
         }
         // An int64, which gcloud writes as text.
         _ if want.is_number() => json!(want.to_string()),
-        How::Floor
-        | How::Range
-        | How::Exact
-        | How::Caseless
-        | How::Set
-        | How::LastPart
-        | How::Accelerators
-        | How::AtCreation => want.clone(),
+        FieldComparison::Floor
+        | FieldComparison::Range
+        | FieldComparison::Exact
+        | FieldComparison::Caseless
+        | FieldComparison::Set
+        | FieldComparison::LastPart
+        | FieldComparison::Accelerators
+        | FieldComparison::AtCreation => want.clone(),
     }
 }
 

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::node_pool::allocatable_gpus;
-use crate::kind::{Compare, Found, Kind, MissingQuery, Neighbor, Queries, address_in, itself};
+use crate::kind::{Compare, Kind, MissingQuery, Neighbor, Queries, QueryResults, address_in, itself};
 use crate::kubernetes::object::{bare, gvk};
 use crate::kubernetes::pods;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::workload::{self, daemon_set_ready, template_effect};
 use crate::scope::{DRIVER_INSTALLER, Scope};
-use crate::section::{Head, Lifecycle, Manage, Section};
+use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use crate::short_forms::DriverInstall;
 use model::address::{Address, FieldPath};
 use model::resource::{
@@ -25,7 +25,7 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 41,
     compare: Compare::Kubernetes(template_effect),
-    program: |context| object_program(context, KindId::GpuDriver, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::GpuDriver, Facts::None, DEADLINE),
     queries,
     readiness,
     shared: true,
@@ -53,8 +53,8 @@ pub struct GpuDriver {
 }
 
 impl Section for GpuDriver {
-    fn head(&self) -> Head<'_> {
-        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..SectionHead::default() }
     }
 }
 
@@ -220,7 +220,7 @@ fn queries(wait: &Await) -> Queries {
 
 /// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
 /// node says that GKE installed its driver; else it is a stall.
-fn readiness(_: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let nodes = found.get(Neighbor::Nodes)?;
     match daemon_set_ready(found.itself()) {
         Readiness::Ready => {}
@@ -261,7 +261,7 @@ mod tests {
             deadline: 1,
         };
         let judged = |nodes: Value| {
-            readiness(&wait, &Found::of([(Part::Itself, &set)]).with(Neighbor::Nodes, &nodes)).unwrap()
+            readiness(&wait, &QueryResults::of([(Part::Itself, &set)]).with(Neighbor::Nodes, &nodes)).unwrap()
         };
         assert_eq!(judged(node("2")), Readiness::Ready);
         let expect = "0 of 1 GPU nodes have allocatable GPUs";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api;
-use super::field::{self, Maker};
+use super::field::{self, ManagedBy};
 use crate::kind::{ChangeContext, Compare, Kind, StopEffect};
 use crate::scope::Scope;
 use model::address::{Address, FieldPath, Segment};
@@ -37,7 +37,7 @@ const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };
 pub const KIND: Kind = Kind {
     rank: 10,
     compare: Compare::Gke(Message::NodePool, fields::RULES),
-    program: calls::program,
+    change_steps: calls::change_steps,
     queries: ready::queries,
     readiness: ready::readiness,
     status_line: ready::status_line,
@@ -80,7 +80,7 @@ pub fn is_emptied_by(path: &FieldPath) -> bool {
 /// Returns the resource of `[node_pool.KEY]`; with `capacity`, that of its first option.
 pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
     let first = capacity_options::first_option(section);
-    let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, Maker::Stack);
+    let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, ManagedBy::Stack);
     if first.is_some() {
         let capacity = resource.origin.key("capacity");
         let bought = BOUGHT.iter().filter_map(|place| place.parse().ok());
@@ -109,10 +109,16 @@ pub fn capacity_options(
 
 /// Returns the resource to read and compare for `[node_pool.KEY]` with `manage = false`.
 pub fn read(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
-    resource(key, section, cluster, scope, Maker::Others)
+    resource(key, section, cluster, scope, ManagedBy::Others)
 }
 
-fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope, maker: Maker) -> Resource {
+fn resource(
+    key: &str,
+    section: &NodePool,
+    cluster: &ClusterName,
+    scope: &Scope,
+    maker: ManagedBy,
+) -> Resource {
     let name = section.live_name(key);
     let mut body = field::body(FIELDS, section, scope, maker);
     body["name"] = json!(name);

@@ -46,7 +46,7 @@ pub(crate) fn number(resource: &Resource) -> Option<Number> {
 }
 
 /// Why an apply is needed although nothing differs: an adapter that ended decides nothing.
-pub(crate) fn fault(status: &Value) -> Option<String> {
+pub(crate) fn defect(status: &Value) -> Option<String> {
     let ended = status["adapter"]["running"] == false;
     ended.then(|| {
         "the adapter, which sets the number of workers, is not running; it is started again".to_owned()
@@ -150,7 +150,7 @@ mod tests {
         give(&mut worker, 0, 8);
         assert_eq!(worker, json!({ "threads": 1, "adapt": { "minimum": 0, "maximum": 8 } }));
         let Some(Bounds { least: 0, most: 8 }) = bounds(&worker) else { panic!("{worker}") };
-        assert!(fault(&json!({ "adapter": { "running": false } })).is_some());
-        assert!(fault(&json!({ "adapter": { "running": true } })).is_none() && fault(&json!({})).is_none());
+        assert!(defect(&json!({ "adapter": { "running": false } })).is_some());
+        assert!(defect(&json!({ "adapter": { "running": true } })).is_none() && defect(&json!({})).is_none());
     }
 }

@@ -8,9 +8,9 @@ use crate::dask::idle::IdleTimeout;
 use crate::dask::replicas::Writer;
 use crate::hosts::{adaptive, api, group, workers};
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Compare, Endpoint, EndpointKind, Fault, Kind, Where};
+use crate::kind::{ChangeContext, Compare, Defect, Endpoint, EndpointKind, Kind, PodSource};
 use crate::kubernetes::object::pods_labelled;
-use crate::kubernetes::requests::trial_call;
+use crate::kubernetes::requests::dry_run_call;
 use crate::scope::Scope;
 use crate::short_forms::seconds;
 use model::address::{Address, FieldPath};
@@ -49,9 +49,9 @@ pub const TLS: &str = "tls";
 pub const KIND: Kind = Kind {
     rank: 60,
     compare: Compare::Kubernetes(effect),
-    program,
-    find_fault: |context| {
-        uncertified(context).or_else(|| workers::find_fault(context)).or_else(|| forgotten(context))
+    change_steps,
+    find_defect: |context| {
+        uncertified(context).or_else(|| workers::find_defect(context)).or_else(|| forgotten(context))
     },
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
@@ -254,7 +254,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 
 /// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: new ones
 /// for a scheduler that runs are a replacement. One that does not run gets new ones when an apply starts it.
-fn uncertified(context: &ChangeContext) -> Option<Fault> {
+fn uncertified(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
     let tls = status["scheduler"].get("tls").filter(|_| is_settled)?;
@@ -272,14 +272,14 @@ fn uncertified(context: &ChangeContext) -> Option<Fault> {
         }
         false => "they get them, and workers there that have others are started again",
     };
-    Some(Fault { replaces, ..Fault::of(context, format!("{what}: {then}")) })
+    Some(Defect { replaces, ..Defect::of(context, format!("{what}: {then}")) })
 }
 
 /// Finds that nothing starts the cluster again after a reboot of its hosts, although its spec asks for it.
-fn forgotten(context: &ChangeContext) -> Option<Fault> {
+fn forgotten(context: &ChangeContext) -> Option<Defect> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";
-    live["status"]["boot"].is_null().then(|| Fault::of(context, why.to_owned()))
+    live["status"]["boot"].is_null().then(|| Defect::of(context, why.to_owned()))
 }
 
 /// Where the packages stand that workers install.
@@ -290,11 +290,11 @@ pub(crate) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Opti
 }
 
 /// A scheduler that is replaced is stopped only when its host says that another one could start: ports may be in use.
-fn program(context: &ChangeContext) -> Vec<Step> {
-    let mut steps = workers::program(context, KindId::HostCluster);
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
+    let mut steps = workers::change_steps(context, KindId::HostCluster);
     let replaces = context.action == Action::Replace && context.live.is_some();
     if let Some(object) = context.object().filter(|_| replaces) {
-        steps.insert(0, Step::Call(trial_call(object, context.owner, context.body())));
+        steps.insert(0, Step::Call(dry_run_call(object, context.owner, context.body())));
     }
     steps
 }
@@ -347,9 +347,9 @@ pub fn ends(body: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", or "))
 }
 
-fn pods(resource: &Resource) -> Where {
-    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
-    Where::Here(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
+fn pods(resource: &Resource) -> PodSource {
+    let Identity::Object(object) = &resource.identity else { return PodSource::None };
+    PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
 }
 
 /// On a host no Service stands in front of a scheduler: the cluster itself says where it listens.

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::hosts::api;
 use crate::hosts::container::Container;
 use crate::json::text;
-use crate::kind::{ChangeContext, Compare, Fault, Kind, Where};
+use crate::kind::{ChangeContext, Compare, Defect, Kind, PodSource};
 use crate::kubernetes::object::pods_labelled;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::scope::{EnvironmentFacts, Scope};
-use crate::section::{Lifecycle, Live, Naming, Section};
+use crate::section::{Lifecycle, LiveName, NameRule, Section};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Identity, KindId, Life, Owner, Readiness, Resource};
@@ -43,8 +43,8 @@ pub fn is_file(name: &str) -> bool {
 pub const KIND: Kind = Kind {
     rank: 55,
     compare: Compare::Kubernetes(effect),
-    program: |context| object_program(context, KindId::Environment, Facts::None, DEADLINE),
-    find_fault,
+    change_steps: |context| object_change_steps(context, KindId::Environment, Facts::None, DEADLINE),
+    find_defect,
     readiness: |_, found| Ok(readiness(found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about,
@@ -108,8 +108,8 @@ impl Section for Environment {
         &self.lifecycle.depends_on
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(None, key, Naming::Object))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(None, key, NameRule::Object))
     }
 }
 
@@ -207,11 +207,11 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 }
 
 /// One that could not be made, or whose Python is gone, is made again.
-fn find_fault(context: &ChangeContext) -> Option<Fault> {
+fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
     let why = format!("it is not complete: {why}");
-    Some(Fault::of(context, why))
+    Some(Defect::of(context, why))
 }
 
 /// The cure of hosts that differ.
@@ -261,9 +261,9 @@ fn judged(live: &Value) -> Readiness {
 }
 
 /// The log of what installed it, which a host shows as that of a pod.
-fn pods(resource: &Resource) -> Where {
-    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
-    Where::Here(pods_labelled(Some(api::NAMESPACE), [(LABEL, object.name.as_str())]))
+fn pods(resource: &Resource) -> PodSource {
+    let Identity::Object(object) = &resource.identity else { return PodSource::None };
+    PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(LABEL, object.name.as_str())]))
 }
 
 /// Why one that was deleted does not go, where a host cannot remove its folder.

@@ -6,7 +6,7 @@ use crate::dask::api::GROUP_LABEL;
 use crate::dask::cluster::DaskCluster;
 use crate::dask::group::{DaskGroup, address};
 use crate::hosts::{api, workers};
-use crate::kind::{Compare, Kind, Where, address_in};
+use crate::kind::{Compare, Kind, PodSource, address_in};
 use crate::kubernetes::object::pods_labelled;
 use crate::scope::Scope;
 use model::address::{Address, FieldPath};
@@ -15,8 +15,8 @@ use model::resource::{Effect, Identity, KindId, Life, Resource};
 pub const KIND: Kind = Kind {
     rank: 61,
     compare: Compare::Kubernetes(effect),
-    program: |context| workers::program(context, KindId::HostGroup),
-    find_fault: workers::find_fault,
+    change_steps: |context| workers::change_steps(context, KindId::HostGroup),
+    find_defect: workers::find_defect,
     readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
     status_line: |_, found| Ok(workers::status_line(found.itself())),
     about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
@@ -91,7 +91,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     workers::effect(path).unwrap_or(rolls)
 }
 
-fn pods(resource: &Resource) -> Where {
-    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
-    Where::Here(pods_labelled(Some(api::NAMESPACE), [(GROUP_LABEL, object.name.as_str())]))
+fn pods(resource: &Resource) -> PodSource {
+    let Identity::Object(object) = &resource.identity else { return PodSource::None };
+    PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(GROUP_LABEL, object.name.as_str())]))
 }

@@ -9,7 +9,7 @@ use crate::dask::replicas::Replicas;
 use crate::descriptions::in_parentheses;
 use crate::hosts::{api, cluster, slurm, workers};
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Compare, Endpoint, EndpointKind, Fault, Kind, StopEffect, Where};
+use crate::kind::{ChangeContext, Compare, Defect, Endpoint, EndpointKind, Kind, PodSource, StopEffect};
 use crate::kubernetes::object::{gvk, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::why::Cause;
@@ -27,8 +27,8 @@ const FOLLOWED: u32 = 3600;
 pub const KIND: Kind = Kind {
     rank: 63,
     compare: Compare::Kubernetes(effect),
-    program,
-    find_fault,
+    change_steps,
+    find_defect,
     readiness: |wait, found| Ok(readiness(wait, found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
     about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
@@ -196,13 +196,13 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
 }
 
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let runner = context.object().map(runner);
     job::follow(context, KindId::HostJob, (None, STARTS), runner)
 }
 
 /// Finds processes that nobody takes care of any more, and workers that ended while the program goes on.
-fn find_fault(context: &ChangeContext) -> Option<Fault> {
+fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let workers = &status["workers"];
@@ -225,7 +225,7 @@ fn find_fault(context: &ChangeContext) -> Option<Fault> {
         }
         State::Runs => return None,
     };
-    Some(Fault::of(context, why))
+    Some(Defect::of(context, why))
 }
 
 fn readiness(wait: &Await, live: &Value) -> Readiness {
@@ -365,9 +365,9 @@ pub fn ended(pod: &Value, log: Option<String>, program: &str, address: &Address)
 }
 
 /// Those of its program and of its cluster.
-fn pods(resource: &Resource) -> Where {
-    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
-    Where::Here(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
+fn pods(resource: &Resource) -> PodSource {
+    let Identity::Object(object) = &resource.identity else { return PodSource::None };
+    PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
 }
 
 #[cfg(test)]
@@ -457,7 +457,7 @@ mod tests {
             let live = json!({ "spec": { "worker": { "replicas": 2 } }, "status": status });
             let context =
                 ChangeContext { live: Some(&live), ..ChangeContext::of(Action::Keep, &identity, &owner) };
-            let why = find_fault(&context).map(|fault| fault.why);
+            let why = find_defect(&context).map(|defect| defect.why);
             assert_eq!(why.is_some(), expect.is_some(), "{status}");
             assert!(why.unwrap_or_default().contains(expect.unwrap_or_default()), "{status}");
         }
@@ -467,7 +467,7 @@ mod tests {
         } });
         let context =
             ChangeContext { live: Some(&ended), ..ChangeContext::of(Action::Keep, &identity, &owner) };
-        assert!(find_fault(&context).is_none(), "what has ended is left alone");
+        assert!(find_defect(&context).is_none(), "what has ended is left alone");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::hosts::adaptive::{self, Bounds};
 use crate::hosts::api;
 use crate::hosts::slurm;
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Fault};
+use crate::kind::{ChangeContext, Defect};
 use crate::kubernetes::equality::quantity;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::why::Cause;
 use crate::scale::{Number, Scaled};
 use crate::scope::Scope;
@@ -200,15 +200,15 @@ pub(crate) const INSTALLS: &str = "the packages of `pip_install` are being insta
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
      cluster restarts what was started before its packages changed";
 
-pub(crate) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
+pub(crate) fn change_steps(context: &ChangeContext, kind: KindId) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned), gang: None };
-    object_program(context, kind, facts, DEADLINE)
+    object_change_steps(context, kind, facts, DEADLINE)
 }
 
 /// Processes that ended are started again.
-pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
+pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
     let (desired, running) =
@@ -222,7 +222,7 @@ pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
         "what waits for the job of its scheduler was interrupted; it goes on".to_owned()
     } else if let Some(why) = status["plugin"].as_str() {
         format!("the packages of `pip_install` are not installed ({why}); they are installed again")
-    } else if let Some(why) = adapts.then(|| adaptive::fault(status)).flatten() {
+    } else if let Some(why) = adapts.then(|| adaptive::defect(status)).flatten() {
         why
     } else if running < desired {
         let how = in_parentheses(&slurm::ended(&status["queue"]));
@@ -242,7 +242,7 @@ pub(crate) fn find_fault(context: &ChangeContext) -> Option<Fault> {
     } else {
         return None;
     };
-    Some(Fault::of(context, why))
+    Some(Defect::of(context, why))
 }
 
 /// By what the agent saw of processes, and the scheduler of workers.
@@ -499,7 +499,7 @@ mod tests {
             let live = live(&status);
             let context =
                 ChangeContext { live: Some(&live), ..ChangeContext::of(Action::Keep, &identity, &owner) };
-            let why = find_fault(&context).map(|fault| fault.why);
+            let why = find_defect(&context).map(|defect| defect.why);
             assert_eq!(why.is_some(), expect.is_some(), "{status}");
             assert!(why.unwrap_or_default().starts_with(expect.unwrap_or_default()), "{status}");
         }

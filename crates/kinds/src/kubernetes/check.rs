@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::text;
-use crate::kind::{ChangeContext, Kind, Where};
+use crate::kind::{ChangeContext, Kind, PodSource};
 use crate::kubernetes::dask_check::{self, BANDWIDTH, Program, SUM};
 use crate::kubernetes::equality::quantity;
 use crate::kubernetes::object::{condition, gvk};
@@ -15,8 +15,8 @@ use crate::kubernetes::requests::create_call;
 use crate::kubernetes::why::no_node_for;
 use crate::machines::{ACCELERATOR_LABEL, Machines};
 use crate::pod_security;
-use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, let_in};
-use crate::section::{Head, Live, Naming, Section};
+use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, allow_client};
+use crate::section::{LiveName, NameRule, Section, SectionHead};
 use model::address::{Address, FieldPath};
 use model::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
@@ -34,10 +34,10 @@ const PASSED: &str = "Test PASSED";
 
 pub const KIND: Kind = Kind {
     rank: 50,
-    program,
+    change_steps,
     readiness: |_, found| Ok(readiness(found.itself())),
     about: |resource| vec![on_machines(&resource.body["spec"])],
-    pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
+    pods: |resource| PodSource::Known(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
     ends: true,
     ..Kind::DEFAULT
 };
@@ -72,12 +72,16 @@ pub struct Check {
 }
 
 impl Section for Check {
-    fn head(&self) -> Head<'_> {
-        Head { depends_on: &self.depends_on, namespace: self.namespace.as_deref(), ..Head::default() }
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
+            depends_on: &self.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..SectionHead::default()
+        }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(None, key, Naming::Check))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(None, key, NameRule::Check))
     }
 }
 
@@ -148,14 +152,14 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     depends_on.extend(named.iter().map(Address::new));
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     if let Some(facts) = cluster.filter(|facts| facts.closed) {
-        let_in(&mut metadata, &facts.name);
+        allow_client(&mut metadata, &facts.name);
     }
     if !annotations.is_null() {
         metadata["annotations"] = annotations;
     }
     // After the digest: a check that has passed has passed without.
     if !scope.target.is_on_hosts() {
-        pod_security::confine(&mut spec);
+        pod_security::restrict(&mut spec);
     }
     let place = FieldPath::keys(["spec"]);
     let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];
@@ -280,7 +284,7 @@ pub fn is_pod(identity: &Identity, address: &Address) -> bool {
 }
 
 /// Make, wait for the end, read the log, delete, and only then count it as passed.
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     if context.action != Action::Run {
         return Vec::new();
     }

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::json::text;
-use crate::kind::{ChangeContext, Compare, DeletionBlocker, Kind, Where, address_in, unnamed};
+use crate::kind::{ChangeContext, Compare, DeletionBlocker, Kind, PodSource, address_in, unnamed};
 use crate::kubernetes::object::{condition, object_schema};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::{conditions, endpoint, pods};
 use crate::scope::DASK_OPERATOR;
 use model::address::FieldPath;
@@ -25,11 +25,11 @@ const DEFINITION_GOES: u32 = 480;
 pub const PLAIN: Kind = Kind {
     rank: 30,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |context| {
+    change_steps: |context| {
         // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
         // Kueue handles its queues within seconds.
         let known = object_schema(context.identity).is_some() || conditions::is_of_queues(context.body());
-        object_program(context, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
+        object_change_steps(context, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
     },
     readiness: |_, found| Ok(conditions::readiness(found.itself())),
     shared: true,
@@ -42,7 +42,7 @@ pub const PLAIN: Kind = Kind {
 pub const BINDING: Kind = Kind {
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
-    program: |context| plain(context, KindId::Binding),
+    change_steps: |context| plain(context, KindId::Binding),
     readiness: |_, found| Ok(exists(found.itself())),
     shared: true,
     is_plain: true,
@@ -52,7 +52,7 @@ pub const BINDING: Kind = Kind {
 pub const SERVICE: Kind = Kind {
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
-    program: |context| plain(context, KindId::Service),
+    change_steps: |context| plain(context, KindId::Service),
     readiness: |_, found| Ok(service_ready(found.itself())),
     shared: true,
     endpoint: endpoint::of_service,
@@ -64,7 +64,7 @@ pub const DEFINITION: Kind = Kind {
     rank: 25,
     deletion_blocker: DeletionBlocker::Contents,
     compare: Compare::Kubernetes(definition_effect),
-    program: definition_program,
+    change_steps: definition_change_steps,
     readiness: |_, found| Ok(definition_ready(found.itself())),
     shared: true,
     address: |object| match object.name.ends_with(DASK_GROUP) {
@@ -76,25 +76,25 @@ pub const DEFINITION: Kind = Kind {
 };
 
 fn plain(context: &ChangeContext, kind: KindId) -> Vec<Step> {
-    object_program(context, kind, Facts::None, DEADLINE)
+    object_change_steps(context, kind, Facts::None, DEADLINE)
 }
 
-fn definition_program(context: &ChangeContext) -> Vec<Step> {
+fn definition_change_steps(context: &ChangeContext) -> Vec<Step> {
     let deadline = match context.action {
         Action::Delete | Action::Replace => DEFINITION_GOES,
         _ => DEADLINE,
     };
-    object_program(context, KindId::Definition, Facts::None, deadline)
+    object_change_steps(context, KindId::Definition, Facts::None, deadline)
 }
 
 /// Of the plain kinds ReplicaSets have pods.
-fn replica_set_pods(resource: &Resource) -> Where {
+fn replica_set_pods(resource: &Resource) -> PodSource {
     match &resource.identity {
         Identity::Object(object) if object.gvk.group == "apps" && object.gvk.kind == "ReplicaSet" => {
             pods::selecting(resource)
         }
         Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => {
-            Where::Nowhere
+            PodSource::None
         }
     }
 }
@@ -168,7 +168,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kind::{Found, Part};
+    use crate::kind::{Part, QueryResults};
     use crate::kubernetes::object::gvk;
     use model::resource::{Await, Identity, ObjectId, Until};
 
@@ -176,7 +176,7 @@ mod tests {
         let gvk = gvk("", "v1", "Service", "services");
         let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
         let wait = Await { kind, identity, until: Until::Ready, facts: Facts::None, deadline: 1 };
-        crate::of(kind).readiness(&wait, &Found::of([(Part::Itself, &object)]))
+        crate::of(kind).readiness(&wait, &QueryResults::of([(Part::Itself, &object)]))
     }
 
     #[test]

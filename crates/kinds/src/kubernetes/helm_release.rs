@@ -12,7 +12,7 @@ use crate::kubernetes::bundle::{Bundle, Object};
 use crate::kubernetes::hooks::Hooks;
 use crate::kubernetes::manifest::Files;
 use crate::kubernetes::object::gvk;
-use crate::section::{Head, Lifecycle, Live, Naming, Section};
+use crate::section::{Lifecycle, LiveName, NameRule, Section, SectionHead};
 use model::address::{Address, FieldPath};
 use model::resource::{Identity, ObjectId, Resource};
 
@@ -81,17 +81,17 @@ pub struct HelmRelease {
 }
 
 impl Section for HelmRelease {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
-            ..Head::default()
+            ..SectionHead::default()
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        let live = Live::new(self.release.as_deref(), key, Naming::Release);
-        Some(Live { field: live.field.map(|_| "release"), ..live })
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        let live = LiveName::new(self.release.as_deref(), key, NameRule::Release);
+        Some(LiveName { field: live.field.map(|_| "release"), ..live })
     }
 }
 

@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use crate::descriptions::{image, with_gpus};
 use crate::json::{count, is_false, text};
 use crate::kind::{
-    ChangeContext, Compare, Found, FreedCapacity, Kind, MissingQuery, Part, Queries, StopEffect, Where,
-    itself,
+    ChangeContext, Compare, FreedCapacity, Kind, MissingQuery, Part, PodSource, Queries, QueryResults,
+    StopEffect, itself,
 };
 use crate::kubernetes::kueue::gang::{self, QUEUE as QUEUE_LABEL};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{condition, gvk, made, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{self, broken, gpus, gpus_held, pending};
-use crate::kubernetes::request_stage::Requested;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::request_state::Requested;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::scope::Scope;
-use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath, Segment};
@@ -43,14 +43,14 @@ pub const KIND: Kind = Kind {
     rank: 42,
     freed_capacity: FreedCapacity::Nodes,
     compare: Compare::Kubernetes(effect),
-    program,
+    change_steps,
     queries,
     readiness,
     status_line,
     shared: true,
     about,
     pods: |resource| match (&resource.life, &resource.identity) {
-        (Life::Once { .. }, Identity::Object(job)) => Where::Here(pods_of(job)),
+        (Life::Once { .. }, Identity::Object(job)) => PodSource::Known(pods_of(job)),
         _ => pods::selecting(resource),
     },
     stop_effect: StopEffect::DeletesWhile(runs),
@@ -128,16 +128,16 @@ pub struct Job {
 }
 
 impl Section for Job {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
-            ..Head::default()
+            ..SectionHead::default()
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Object).within(self.namespace()))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Object).within(self.namespace()))
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -293,7 +293,7 @@ pub fn has_failed(job: &Value) -> bool {
 }
 
 /// How an apply follows a Job. It is no part of the object, so that another wish does not run it again.
-fn program(context: &ChangeContext) -> Vec<Step> {
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let life = context.resource.map(|resource| resource.life);
     let Some(Life::Once { follow }) = life.filter(|_| context.resource.is_some_and(is_of_section)) else {
         let facts = match context.body() {
@@ -301,12 +301,12 @@ fn program(context: &ChangeContext) -> Vec<Step> {
             body if body["spec"]["suspend"] == true => Facts::Suspended,
             _ => Facts::None,
         };
-        return object_program(context, KindId::Job, facts, DEADLINE);
+        return object_change_steps(context, KindId::Job, facts, DEADLINE);
     };
     let queued = context.resource.is_some_and(workload::waits);
     let gang = context.object().filter(|_| queued).map(|job| job.name.clone());
     let facts = Facts::Job { to_the_end: follow.is_some(), gang };
-    let mut steps = object_program(context, KindId::Job, facts, follow.unwrap_or(STARTS));
+    let mut steps = object_change_steps(context, KindId::Job, facts, follow.unwrap_or(STARTS));
     let makes = context.action.makes();
     if let (Some(_), true, Some(job)) = (follow, makes, context.object()) {
         steps.push(Step::ReadLog { pod: job.clone(), expect: None });
@@ -350,7 +350,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let job = found.itself();
     let waiting = held_back(job, workload::job_wait_reason(found, job));
     Ok(match wait.facts {
@@ -455,7 +455,7 @@ fn finished(job: &Value) -> String {
 }
 
 /// For `status`: how far it is.
-fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let job = found.itself();
     if !matches!(wait.facts, Facts::Job { .. }) {
         return Ok(StatusLine::default());
@@ -498,7 +498,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::{Neighbor, Read};
+    use crate::kind::{Neighbor, QueryKey};
 
     fn with(kind: &str, reason: &str) -> Value {
         json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": reason }] } })
@@ -605,13 +605,13 @@ mod tests {
             let (kind, identity) = (KindId::Job, identity.clone());
             let wait = Await { kind, identity, until: Until::Ready, facts, deadline: 1 };
             let asked = queries(&wait);
-            let answer = |read: Read| match read {
-                Read::Part(Part::Itself) => job.clone(),
-                Read::Neighbor(Neighbor::Workloads) => workloads.clone(),
+            let answer = |read: QueryKey| match read {
+                QueryKey::Part(Part::Itself) => job.clone(),
+                QueryKey::Neighbor(Neighbor::Workloads) => workloads.clone(),
                 _ => json!({ "items": [] }),
             };
             let answers: Vec<Value> = asked.all().map(|(read, _)| answer(read)).collect();
-            let found = Found::answers(&asked, &answers);
+            let found = QueryResults::answers(&asked, &answers);
             (
                 readiness(&wait, &found).unwrap(),
                 status_line(&wait, &found).map(|line| line.line).unwrap_or_default(),

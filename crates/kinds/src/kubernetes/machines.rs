@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::json::text;
-use crate::kind::Found;
+use crate::kind::QueryResults;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::why::{NO_LABELS, no_node};
 use crate::scope::POOL_LABEL;
@@ -22,7 +22,7 @@ pub fn pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSe
 }
 
 /// Returns queued for a thing that is not ready because its pods wait for such machines.
-pub fn mark_queued(readiness: Readiness, found: &Found, pools: &BTreeSet<String>) -> Readiness {
+pub fn mark_queued(readiness: Readiness, found: &QueryResults, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
         Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {
             queued(found, pools).map_or(readiness, Readiness::Queued)
@@ -33,7 +33,7 @@ pub fn mark_queued(readiness: Readiness, found: &Found, pools: &BTreeSet<String>
     }
 }
 
-fn queued(found: &Found, pools: &BTreeSet<String>) -> Option<Queued> {
+fn queued(found: &QueryResults, pools: &BTreeSet<String>) -> Option<Queued> {
     let lists = found.all().filter_map(|part| part["items"].as_array());
     let mut waiting: Vec<(&str, &Value, &str)> = Vec::new();
     for pod in lists.flatten().map(PodState) {
@@ -84,7 +84,7 @@ mod tests {
             pools([("flex", &json!({ "config": { "flexStart": true } })), ("cpu", &json!({ "config": {} }))]);
         let of = |pods: Vec<Value>| {
             let list = json!({ "items": pods });
-            let found = Found::of([(Part::Pods, &list)]);
+            let found = QueryResults::of([(Part::Pods, &list)]);
             mark_queued(Readiness::progressing("1 of 2"), &found, &pools)
         };
         let (flex, cpu) = (json!({ POOL_LABEL: "flex" }), json!({ POOL_LABEL: "cpu" }));

@@ -15,10 +15,10 @@ use crate::kubernetes::bundle::{Bundle, Kinds, Object, objects};
 use crate::kubernetes::hooks;
 use crate::kubernetes::kueue::{self, gang, v1beta1};
 use crate::kubernetes::object::kind_of;
-use crate::kubernetes::request_stage;
+use crate::kubernetes::request_state;
 use crate::pod::gpus;
 use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
-use crate::section::{Head, Lifecycle, Section};
+use crate::section::{Lifecycle, Section, SectionHead};
 use model::address::{Address, FieldPath};
 use model::resource::{Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, gvk};
 use model::schema::DASK_GROUP;
@@ -109,11 +109,11 @@ impl JsonSchema for Files {
 }
 
 impl Section for Manifest {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
-            ..Head::default()
+            ..SectionHead::default()
         }
     }
 }
@@ -412,14 +412,14 @@ fn needed(object: &Value) -> Vec<(&'static str, String)> {
         found.extend(spec["serviceAccountName"].as_str().map(|name| ("ServiceAccount", name.to_owned())));
         references(spec, &mut found);
     }
-    let request = request_stage::api().kind;
+    let request = request_state::api().kind;
     if object["kind"] == request.as_str() {
         let sets = object["spec"]["podSets"].as_array().into_iter().flatten();
         let names = sets.filter_map(|set| set["podTemplateRef"]["name"].as_str());
         found.extend(names.map(|name| ("PodTemplate", name.to_owned())));
     } else if object["kind"] != "PodTemplate" {
         let mut consumed = Vec::new();
-        request_stage::consumed(object, &mut consumed);
+        request_state::consumed(object, &mut consumed);
         found.extend(consumed.into_iter().map(|name| ("ProvisioningRequest", name.to_owned())));
     }
     found

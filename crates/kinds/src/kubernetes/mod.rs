@@ -24,7 +24,7 @@ pub mod pod_state;
 pub mod pods;
 pub mod pods_and_stateful_sets;
 pub mod provisioning;
-pub mod request_stage;
+pub mod request_state;
 pub mod requests;
 pub mod template;
 pub mod why;

@@ -10,9 +10,9 @@ use crate::json::text;
 use crate::kind::{Compare, DeletionBlocker, Kind};
 use crate::kubernetes::namespace_deletion;
 use crate::kubernetes::object::{gvk, unmarked};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::scope::Scope;
-use crate::section::{Head, Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
+use crate::section::{Labels, Lifecycle, LiveName, Manage, NameRule, Section, SectionHead, object_labels};
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource};
 
@@ -23,7 +23,7 @@ pub const KIND: Kind = Kind {
     rank: 20,
     deletion_blocker: DeletionBlocker::Contents,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |context| object_program(context, KindId::Namespace, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::Namespace, Facts::None, DEADLINE),
     readiness: |_, found| Ok(readiness(found.itself())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),
@@ -52,12 +52,12 @@ pub struct Namespace {
 }
 
 impl Section for Namespace {
-    fn head(&self) -> Head<'_> {
-        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..SectionHead::default() }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Object))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {

@@ -81,7 +81,7 @@ pub(crate) fn bare(body: &Value) -> Value {
 
 /// The fields of a section for an unmanaged object: all but the labels of our objects and the bounds of our pods.
 pub(crate) fn unmarked(mut resource: Resource) -> Resource {
-    pod_security::strip(&mut resource.body);
+    pod_security::remove_restrictions(&mut resource.body);
     let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
     if let Some(labels) = labels {
         labels.retain(|key, value| {

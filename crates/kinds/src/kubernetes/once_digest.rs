@@ -47,7 +47,7 @@ pub fn renew(passes: &mut Passes, desired: &[Resource]) {
 fn own(resource: &Resource, bounds: Bounds) -> Value {
     let mut body = resource.body.clone();
     if bounds == Bounds::Out {
-        pod_security::strip(&mut body);
+        pod_security::remove_restrictions(&mut body);
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {

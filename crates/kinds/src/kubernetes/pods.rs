@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::json::{count, text};
-use crate::kind::Where;
+use crate::kind::PodSource;
 use crate::kubernetes::object::pods_matching;
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::why::{no_node_for, no_scale_up};
@@ -12,11 +12,11 @@ use crate::status::Pending;
 use model::resource::{Api, Identity, Query, Resource};
 
 /// Where the pods are of what selects them itself: its text says how, or else the live object does.
-pub fn selecting(resource: &Resource) -> Where {
-    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+pub fn selecting(resource: &Resource) -> PodSource {
+    let Identity::Object(object) = &resource.identity else { return PodSource::None };
     match selected(&resource.body) {
-        Some(query) => Where::Here(query),
-        None => Where::Ask(Query { api: Api::Kubernetes, path: object.path() }),
+        Some(query) => PodSource::Known(query),
+        None => PodSource::FromObject(Query { api: Api::Kubernetes, path: object.path() }),
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
     fn pods_are_found_by_the_operators_labels_and_by_selectors() {
         let of = |resource: &Resource| (crate::of(resource.kind).pods)(resource);
         let here = |resource: &Resource| match of(resource) {
-            Where::Here(query) => query.path,
+            PodSource::Known(query) => query.path,
             other => format!("{other:?}"),
         };
         let pods = "/api/v1/namespaces/n/pods";
@@ -214,10 +214,10 @@ mod tests {
             format!("{pods}?labelSelector=a%2Fb%3Dc%2Cd%3De")
         );
         assert!(
-            matches!(of(&resource(deployment, Value::Null)), Where::Ask(_)),
+            matches!(of(&resource(deployment, Value::Null)), PodSource::FromObject(_)),
             "what others own says it itself"
         );
-        assert_eq!(of(&resource(gvk("", "v1", "Service", "services"), Value::Null)), Where::Nowhere);
+        assert_eq!(of(&resource(gvk("", "v1", "Service", "services"), Value::Null)), PodSource::None);
     }
 
     #[test]

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Compare, Kind, StopEffect, Where};
+use crate::kind::{ChangeContext, Compare, Kind, PodSource, StopEffect};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{self, broken};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::workload;
 use model::address::FieldPath;
 use model::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
@@ -21,7 +21,7 @@ const DEADLINE: u32 = 1800;
 pub const POD: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
-    program: pod_program,
+    change_steps: pod_change_steps,
     readiness: |wait, found| Ok(pod_ready(wait, found.itself())),
     shared: true,
     about: |resource| vec![image(&resource.body["spec"])],
@@ -36,7 +36,7 @@ pub const POD: Kind = Kind {
 pub const STATEFUL_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
-    program: |context| object_program(context, KindId::StatefulSet, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::StatefulSet, Facts::None, DEADLINE),
     readiness: |_, found| Ok(stateful_set_ready(found.itself())),
     shared: true,
     about: |resource| replicas(&resource.body["spec"]),
@@ -45,10 +45,10 @@ pub const STATEFUL_SET: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-fn own_pod(resource: &Resource) -> Where {
+fn own_pod(resource: &Resource) -> PodSource {
     match &resource.identity {
-        Identity::Object(object) => Where::Here(Query { api: Api::Kubernetes, path: object.path() }),
-        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => Where::Nowhere,
+        Identity::Object(object) => PodSource::Known(Query { api: Api::Kubernetes, path: object.path() }),
+        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => PodSource::None,
     }
 }
 
@@ -81,10 +81,10 @@ fn stateful_set_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-fn pod_program(context: &ChangeContext) -> Vec<Step> {
+fn pod_change_steps(context: &ChangeContext) -> Vec<Step> {
     let ends = matches!(text(&context.body()["spec"]["restartPolicy"]), "OnFailure" | "Never");
     let facts = if ends { Facts::Ends } else { Facts::None };
-    object_program(context, KindId::Pod, facts, DEADLINE)
+    object_change_steps(context, KindId::Pod, facts, DEADLINE)
 }
 
 /// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.

@@ -6,15 +6,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::json::{count, is_terminating, text};
-use crate::kind::{ChangeContext, Compare, Found, Kind, MissingQuery, Neighbor, Queries, StopEffect, itself};
+use crate::kind::{
+    ChangeContext, Compare, Kind, MissingQuery, Neighbor, Queries, QueryResults, StopEffect, itself,
+};
 use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
-use crate::kubernetes::request_stage::{RequestContext, Requested, Stage, api, asks, in_words, missing};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::request_state::{
+    RequestContext, RequestState, Requested, api, asks, in_words, missing,
+};
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::pod_security;
 use crate::scope::{POOL_LABEL, Scope};
-use crate::section::{Head, Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -52,8 +56,8 @@ const ANY_IMAGE: &str = "registry.k8s.io/pause:3.10";
 pub const KIND: Kind = Kind {
     rank: 41,
     compare: Compare::Kubernetes(effect),
-    program: |context: &ChangeContext| -> Vec<Step> {
-        object_program(context, KindId::ProvisioningRequest, facts(context), SEEN)
+    change_steps: |context: &ChangeContext| -> Vec<Step> {
+        object_change_steps(context, KindId::ProvisioningRequest, facts(context), SEEN)
     },
     queries,
     readiness: |_, found| Ok(judge(found.itself(), &RequestContext::of(found)?)),
@@ -100,17 +104,17 @@ pub struct ProvisioningRequest {
 }
 
 impl Section for ProvisioningRequest {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),
-            ..Head::default()
+            ..SectionHead::default()
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         let namespace = self.namespace.as_deref().unwrap_or("default");
-        Some(Live::new(self.name.as_deref(), key, Naming::Object).within(namespace))
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Object).within(namespace))
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
@@ -179,7 +183,7 @@ pub fn lower(
     };
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     // Nodes are the same with and without, and a request is not made again for them.
-    pod_security::strip(&mut template);
+    pod_security::remove_restrictions(&mut template);
     let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
     let name = section.live_name(key);
     let [pod_template, mut request] = make(
@@ -379,21 +383,23 @@ fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
     if is_terminating(request) {
         return Readiness::progressing("it is being deleted");
     }
-    let (stage, of) = Stage::of(request, around);
+    let (stage, of) = RequestState::of(request, around);
     match (stage, of) {
-        (Stage::Provisioned | Stage::Used | Stage::Needless, _) => Readiness::Ready,
+        (RequestState::Provisioned | RequestState::Used | RequestState::Needless, _) => Readiness::Ready,
         // What is there had its nodes, and what went by itself needs them no more; what is still to be made has them asked
         // for again.
-        (Stage::BookingExpired, Some(end)) if around.user.is_some() => {
+        (RequestState::BookingExpired, Some(end)) if around.user.is_some() => {
             Readiness::Impaired(in_words(stage, end))
         }
-        (Stage::Failed | Stage::CapacityRevoked, Some(end)) if around.user.is_some_and(Value::is_object) => {
+        (RequestState::Failed | RequestState::CapacityRevoked, Some(end))
+            if around.user.is_some_and(Value::is_object) =>
+        {
             Readiness::Impaired(in_words(stage, end))
         }
-        (Stage::Failed | Stage::BookingExpired | Stage::CapacityRevoked, Some(end)) => {
+        (RequestState::Failed | RequestState::BookingExpired | RequestState::CapacityRevoked, Some(end)) => {
             Readiness::Failed(in_words(stage, end))
         }
-        (Stage::Accepted, Some(accepted)) => {
+        (RequestState::Accepted, Some(accepted)) => {
             Readiness::Queued(Queued::since(missing(request), &accepted["lastTransitionTime"]))
         }
         _ => {
@@ -404,23 +410,23 @@ fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
 }
 
 /// For `status`: the stage, and by when pods must start.
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let request = found.itself();
-    let (stage, of) = Stage::of(request, &RequestContext::of(found)?);
+    let (stage, of) = RequestState::of(request, &RequestContext::of(found)?);
     let since = of.map_or(&request["metadata"]["creationTimestamp"], |of| &of["lastTransitionTime"]);
     let desired = count(&request["spec"]["podSets"][0]["count"]);
     let begun = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
     let longest = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
     let longest = longest.and_then(|seconds| seconds.parse().ok()).unwrap_or(LONGEST);
     let until = match stage {
-        Stage::Provisioned => Some(("pods must start", BOOKED)),
-        Stage::Used => {
+        RequestState::Provisioned => Some(("pods must start", BOOKED)),
+        RequestState::Used => {
             i64::try_from(longest).ok().map(|lasts| ("its nodes go", SignedDuration::from_secs(lasts)))
         }
         _ => None,
     };
     let until = until.and_then(|(what, after)| Some((what, begun?.checked_add(after).ok()?.to_string())));
-    let by = |meant: Stage| until.as_ref().filter(|_| stage == meant).map(|(_, end)| end);
+    let by = |meant: RequestState| until.as_ref().filter(|_| stage == meant).map(|(_, end)| end);
     let pods = format!("nodes for {desired} pod{}", if desired == 1 { "" } else { "s" });
     Ok(StatusLine {
         line: match since.as_str() {
@@ -431,8 +437,8 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
             ("stage", json!(stage.word())),
             ("since", since.clone()),
             ("pods_wanted", json!(desired)),
-            ("pods_must_start_by", json!(by(Stage::Provisioned))),
-            ("nodes_go_at", json!(by(Stage::Used))),
+            ("pods_must_start_by", json!(by(RequestState::Provisioned))),
+            ("nodes_go_at", json!(by(RequestState::Used))),
         ],
         until,
         ..StatusLine::default()
@@ -443,7 +449,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
 mod tests {
     use super::*;
     use crate::kind::Part;
-    use crate::kubernetes::request_stage::{CONSUMES, has_ended, has_expired};
+    use crate::kubernetes::request_state::{CONSUMES, has_ended, has_expired};
 
     const SINCE: &str = "2026-01-01T00:00:00Z";
 
@@ -555,7 +561,8 @@ mod tests {
             let identity = Identity::Check(Address::new("x"));
             let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::StillReady);
             let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
-            status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
+            status_line(&wait, &QueryResults::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods))
+                .unwrap()
         };
         let provisioned = line(&[("Provisioned", "True")]);
         assert_eq!(provisioned.line, "provisioned since 2026-01-01T00:00:00Z; nodes for 2 pods");
@@ -566,7 +573,8 @@ mod tests {
             let identity = Identity::Check(Address::new("x"));
             let (kind, until) = (KindId::ProvisioningRequest, model::resource::Until::StillReady);
             let wait = Await { kind, identity, until, facts: Facts::None, deadline: 1 };
-            status_line(&wait, &Found::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods)).unwrap()
+            status_line(&wait, &QueryResults::of([(Part::Itself, &request)]).with(Neighbor::AllPods, &pods))
+                .unwrap()
         };
         assert_eq!(used.until, Some(("its nodes go", "2026-01-08T00:00:00Z".to_owned())));
     }

@@ -37,7 +37,7 @@ pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Cal
 }
 
 /// Returns the dry run of a replacement, for as long as the object to replace still exists. Nothing is written.
-pub(crate) fn trial_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
+pub(crate) fn dry_run_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
     applied(object.path(), &owner.field_manager(), body.clone(), "&force=true&dryRun=All")
 }
 
@@ -140,11 +140,11 @@ fn merge(target: &mut Value, patch: &Value) {
 /// Writes the number of a thing's replicas over whoever wrote it last, and becomes the owner of nothing else. No
 /// server-side apply: kube-apiserver 1.36 answers 500 to one of the Scale of a custom resource (seen).
 pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> Call {
-    scale_as(object, &owner.field_manager(), replicas)
+    scale_call_as(object, &owner.field_manager(), replicas)
 }
 
 /// Returns the call of `scale_call` under the name of another field manager.
-pub fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
+pub fn scale_call_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
     let body = json!({
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
@@ -157,13 +157,13 @@ pub fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
 
 /// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
 /// kind whose status is ordinary data.
-pub(crate) fn mend_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
+pub(crate) fn repair_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
     applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
 }
 
 /// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
 /// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
-fn forget_call(context: &ChangeContext, object: &ObjectId) -> Call {
+fn release_call(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
     if let Some(namespace) = &object.namespace {
@@ -194,7 +194,7 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
-pub(crate) fn object_program(
+pub(crate) fn object_change_steps(
     context: &ChangeContext,
     kind: KindId,
     facts: Facts,
@@ -234,7 +234,7 @@ pub(crate) fn object_program(
         }
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Forget if !context.released.is_empty() => vec![Step::Call(marks::release(context, object))],
-        Action::Forget => vec![Step::Call(forget_call(context, object))],
+        Action::Forget => vec![Step::Call(release_call(context, object))],
         Action::Run => Vec::new(),
     }
 }

@@ -135,8 +135,8 @@ pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value
         ] } });
     }
     machines.place(&mut pod_spec);
-    if pod_keys.keys.is_confined() {
-        pod_security::confine(&mut pod_spec);
+    if pod_keys.keys.is_restricted() {
+        pod_security::restrict(&mut pod_spec);
     }
     pod_spec
 }

@@ -7,7 +7,7 @@ use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
 use crate::kind::{Compare, Kind};
 use crate::kubernetes::object::condition;
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::{helm_release, manifest, pods};
 use crate::scale::{Number, Scaled};
 use crate::status::StatusLine;
@@ -20,7 +20,7 @@ const DEADLINE: u32 = 900;
 pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |context| object_program(context, KindId::Deployment, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::Deployment, Facts::None, DEADLINE),
     readiness: |_, found| Ok(deployment_ready(found.itself())),
     shared: true,
     status_line: |_, found| Ok(deployment_says(found.itself())),
@@ -34,7 +34,7 @@ pub const DEPLOYMENT: Kind = Kind {
 pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |context| object_program(context, KindId::DaemonSet, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::DaemonSet, Facts::None, DEADLINE),
     readiness: |_, found| Ok(daemon_set_ready(found.itself())),
     shared: true,
     status_line: |_, found| Ok(daemon_set_says(found.itself())),

@@ -200,7 +200,7 @@ mod tests {
 
     use super::testing::{Server, key_file};
     use super::*;
-    use crate::Class;
+    use crate::ErrorClass;
     use model::resource::Api;
 
     fn of(content: &Value, quota_project: Option<&str>) -> (Credentials, tempfile::NamedTempFile) {
@@ -235,7 +235,7 @@ mod tests {
         let server = Server::answering(vec![(400, words)]).await;
         let (credentials, file) = of(&key_file("ci@p", &server.url), None);
         let error = credentials.headers(&request()).await.unwrap_err();
-        assert_eq!((error.class, error.status), (Class::Unauthenticated, None));
+        assert_eq!((error.class, error.status), (ErrorClass::Unauthenticated, None));
         let said = format!("{error} {:?}", error.body);
         let path = file.path().display().to_string();
         for word in [path.as_str(), "ci@p", "Invalid JWT Signature.", "keys list --iam-account ci@p"] {
@@ -250,7 +250,7 @@ mod tests {
     async fn a_file_that_cannot_be_used_is_told() {
         let (credentials, _file) = of(&json!({ "type": "service_account", "client_email": "a@b" }), None);
         let error = credentials.headers(&request()).await.unwrap_err();
-        assert_eq!(error.class, Class::Unauthenticated);
+        assert_eq!(error.class, ErrorClass::Unauthenticated);
         assert!(error.message.ends_with("cannot be used: it has no `private_key`"), "{error}");
     }
 

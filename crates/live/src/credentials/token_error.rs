@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::CREDENTIALS_REMEDY;
 use super::adc::CredentialKind;
 use super::exchange::host;
-use crate::Class;
+use crate::ErrorClass;
 use model::secrets::{self, HIDDEN, Secrets};
 
 /// Characters of what a token server says that are shown.
@@ -86,7 +86,7 @@ pub enum CredentialSource {
 /// The explanation of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    pub class: Class,
+    pub class: ErrorClass,
     pub message: String,
     pub remedy: String,
 }
@@ -94,14 +94,14 @@ pub struct Explanation {
 /// Explains why there is no token.
 pub fn explain(refused: &TokenError, origin: &CredentialSource) -> Explanation {
     let (class, cause) = match refused {
-        TokenError::Unreachable { .. } => (Class::Unavailable, refused.to_string()),
+        TokenError::Unreachable { .. } => (ErrorClass::Unavailable, refused.to_string()),
         TokenError::Library(words) => brief(words),
-        TokenError::File(_) | TokenError::Server { .. } => (Class::Unauthenticated, refused.to_string()),
+        TokenError::File(_) | TokenError::Server { .. } => (ErrorClass::Unauthenticated, refused.to_string()),
     };
     let CredentialSource::File { path, kind, account } = origin else {
         return Explanation { class, message: cause, remedy: CREDENTIALS_REMEDY.to_owned() };
     };
-    if class == Class::Unavailable {
+    if class == ErrorClass::Unavailable {
         let remedy = "check the network; behind a proxy, set HTTPS_PROXY, and NO_PROXY for what bypasses it";
         return Explanation { class, message: cause, remedy: remedy.to_owned() };
     }
@@ -166,10 +166,10 @@ fn is_about_time(refused: &TokenError) -> bool {
 }
 
 /// The cause in one line. Source: words of google-cloud-auth 1.18 and of Google's token endpoint.
-fn brief(why: &str) -> (Class, String) {
+fn brief(why: &str) -> (ErrorClass, String) {
     let words = why.to_ascii_lowercase();
     let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
-    let told = |message: &str| (Class::Unauthenticated, message.to_owned());
+    let told = |message: &str| (ErrorClass::Unauthenticated, message.to_owned());
     if has(&["invalid_grant", "invalid_rapt", "expired", "revoked", "reauth"]) {
         told("the Google credentials have expired or were revoked")
     } else if has(&["getaccesstoken"]) {
@@ -186,7 +186,7 @@ fn brief(why: &str) -> (Class, String) {
         told("no Google credentials were found")
     } else if has(&["error sending request", "dns error", "connect error", "timed out"]) {
         let innermost = why.rsplit(": ").next().unwrap_or(why).trim();
-        (Class::Unavailable, format!("no token from Google's token server: {innermost}"))
+        (ErrorClass::Unavailable, format!("no token from Google's token server: {innermost}"))
     } else if has(&["parse", "json", "expected", "missing field", "invalid type", "pem", "private key"]) {
         told("the file with Google credentials is not valid")
     } else {
@@ -269,7 +269,7 @@ mod tests {
             (json!("<html>"), CredentialKind::Key, "answered 400", "keys list"),
         ] {
             let said = explain(&server(400, &answer, &[]), &file(kind));
-            assert_eq!(said.class, Class::Unauthenticated);
+            assert_eq!(said.class, ErrorClass::Unauthenticated);
             assert!(said.message.contains(message) && said.remedy.contains(remedy), "{said:?}");
         }
         let away =
@@ -277,7 +277,7 @@ mod tests {
         let said = explain(&away, &file(CredentialKind::Key));
         assert_eq!(
             (said.class, said.message.as_str()),
-            (Class::Unavailable, "no token from oauth2.googleapis.com: it answered 503")
+            (ErrorClass::Unavailable, "no token from oauth2.googleapis.com: it answered 503")
         );
     }
 

@@ -8,14 +8,14 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::parts::{
-    Key, applied_by, appliers, begun, conditions_of, deletion, key_of, leader, led, merged, names_of, part,
-    share, told_by, uid_on, without,
+    Key, applied_by, apply_managers, cluster_part, deletion, host_preconditions, key_of, leader, leader_part,
+    leader_values, merge_parts, names_of, part, remove_field, uid_on, worker_share,
 };
-use super::turns::{self, Turns};
+use super::rollout::{self, Rollouts};
 use super::{Agent, CERTIFICATES, FolderOwners, certificates};
 use crate::kube::ByteStream;
 use crate::shape::ApiPath;
-use crate::{ApiError, Class, MANAGER, Request};
+use crate::{ApiError, ErrorClass, MANAGER, Request};
 use model::resource::{Host, Method, Reach};
 
 /// Where records are, up to the id of a stack.
@@ -39,9 +39,9 @@ pub struct Fleet {
     places: FolderOwners,
     /// Of objects on several hosts, by kind and name.
     identities: Mutex<BTreeMap<Key, Identity>>,
-    turns: Turns,
+    rollouts: Rollouts,
     /// Hosts that could not be used, where that is no error.
-    missed: Mutex<Option<BTreeMap<String, ApiError>>>,
+    skipped: Mutex<Option<BTreeMap<String, ApiError>>>,
     /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
     is_local: bool,
 }
@@ -105,7 +105,7 @@ impl<'a> Write<'a> {
     }
 
     /// The part of the scheduler's host; its workers stay as they are where their turn comes later.
-    fn begins(&self, host: &str, kept: Option<&Value>) -> Request {
+    fn leader_request(&self, host: &str, kept: Option<&Value>) -> Request {
         let mut begins = self.part(host);
         if let (Some(worker), Some(body)) = (kept, begins.body.as_mut()) {
             body["spec"]["worker"] = worker.clone();
@@ -114,10 +114,10 @@ impl<'a> Write<'a> {
     }
 
     /// Returns the request that removes it from a host, if it is there.
-    fn leaving(&self, host: &str, base: &Value) -> Option<Request> {
+    fn removal_request(&self, host: &str, base: &Value) -> Option<Request> {
         if self.used.contains(host) {
             // It goes with the last of them.
-            return self.anytime(host);
+            return self.unconditional_request(host);
         }
         let body = Some(json!({ "leaves": true }));
         let delete =
@@ -126,17 +126,17 @@ impl<'a> Write<'a> {
     }
 
     /// Returns the request to a host when its turn comes.
-    fn late(&self, host: &str, base: &Value) -> Option<Request> {
+    fn delayed_request(&self, host: &str, base: &Value) -> Option<Request> {
         if !self.has(host) {
-            return self.leaving(host, base);
+            return self.removal_request(host, base);
         }
-        self.anytime(host)
+        self.unconditional_request(host)
     }
 
     /// Returns the write to a host without `resourceVersion`, as the host may change its part meanwhile.
-    fn anytime(&self, host: &str) -> Option<Request> {
+    fn unconditional_request(&self, host: &str) -> Option<Request> {
         let mut part = self.part(host);
-        without(&mut part.body.as_mut()?["metadata"], "resourceVersion");
+        remove_field(&mut part.body.as_mut()?["metadata"], "resourceVersion");
         Some(part)
     }
 }
@@ -154,14 +154,14 @@ impl Fleet {
             gone,
             places,
             identities: Mutex::default(),
-            turns: Turns::default(),
-            missed: Mutex::default(),
+            rollouts: Rollouts::default(),
+            skipped: Mutex::default(),
             is_local,
         })
     }
 
-    /// As [`LiveApi::visits`](crate::LiveApi::visits).
-    pub fn visits(&self, hosts: &[Host]) -> bool {
+    /// As [`LiveApi::add_hosts`](crate::LiveApi::visits).
+    pub fn add_hosts(&self, hosts: &[Host]) -> bool {
         let mut former = self.former();
         let before = former.len();
         let agents = &self.agents;
@@ -176,18 +176,18 @@ impl Fleet {
     }
 
     /// Passes over hosts that cannot be used, from now on: for who only looks.
-    pub fn tolerate(&self) {
-        *self.passed_over() = Some(BTreeMap::new());
+    pub fn skip_unreachable(&self) {
+        *self.skipped_hosts() = Some(BTreeMap::new());
     }
 
     /// Why hosts were passed over.
-    pub fn missed(&self) -> Vec<ApiError> {
-        self.passed_over().iter().flatten().map(|(_, error)| error.clone()).collect()
+    pub fn skip_errors(&self) -> Vec<ApiError> {
+        self.skipped_hosts().iter().flatten().map(|(_, error)| error.clone()).collect()
     }
 
-    fn passed_over(&self) -> MutexGuard<'_, Option<BTreeMap<String, ApiError>>> {
+    fn skipped_hosts(&self) -> MutexGuard<'_, Option<BTreeMap<String, ApiError>>> {
         // Nothing that holds it can panic half way.
-        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn former(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
@@ -241,7 +241,7 @@ impl Fleet {
                 };
                 // Nothing is deleted without the part that was seen: the first host tells that it is another one.
                 let Some((_, base)) = parts.iter().find(is_meant) else {
-                    let asked = self.everywhere(|host| Some(conditions_of(request, host))).await;
+                    let asked = self.everywhere(|host| Some(host_preconditions(request, host))).await;
                     return match (parts.is_empty(), asked) {
                         (false, Ok(_)) | (true, _) => Err(absent(request)),
                         (false, Err(error)) => Err(error),
@@ -261,7 +261,7 @@ impl Fleet {
     async fn certificates(&self, request: &Request, path: &str) -> Result<Value, ApiError> {
         let look = Request::get(request.api, path);
         let parts = self.everywhere(|_| Some(look.clone())).await?;
-        let leader = led(&parts).and_then(|part| leader(part, &names_of(&part["spec"]["hosts"])));
+        let leader = leader_part(&parts).and_then(|part| leader(part, &names_of(&part["spec"]["hosts"])));
         let leader = leader.ok_or_else(|| absent(request))?;
         self.on(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
     }
@@ -286,7 +286,7 @@ impl Fleet {
         let answer = self.on(home, request).await;
         let stack = request.path.strip_prefix(RECORDS).filter(|_| request.method == Method::Get);
         if let (Some(stack), Err(error)) = (stack, &answer)
-            && error.class == Class::NotFound
+            && error.class == ErrorClass::NotFound
             && let Some(former) = self.former_home(request, stack).await?
         {
             return Err(moved_home(request, &former, home));
@@ -301,7 +301,7 @@ impl Fleet {
         let look = Request::get(request.api, format!("{HOSTS}/environments"));
         let lists = self.everywhere(|_| Some(look.clone())).await?;
         let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
-        let ours = items.filter(|item| appliers(item).contains(manager.as_str()));
+        let ours = items.filter(|item| apply_managers(item).contains(manager.as_str()));
         let homes = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
         let mut moved = homes.filter(|home| *home != self.agents[0].0 && !self.gone.contains(home));
         Ok(moved.next())
@@ -318,9 +318,9 @@ impl Fleet {
         &self,
         asked: impl Fn(&str) -> Option<Request>,
     ) -> Result<Vec<(String, Value)>, ApiError> {
-        let passed_over: BTreeSet<String> =
-            self.passed_over().iter().flatten().map(|(name, _)| name.clone()).collect();
-        let all = self.all().into_iter().filter(|(name, _)| !passed_over.contains(name));
+        let skipped_hosts: BTreeSet<String> =
+            self.skipped_hosts().iter().flatten().map(|(name, _)| name.clone()).collect();
+        let all = self.all().into_iter().filter(|(name, _)| !skipped_hosts.contains(name));
         let asked = all.filter_map(|(name, agent)| asked(&name).map(|asked| (name, agent, asked)));
         let answers = join_all(asked.map(|(name, agent, request)| async move {
             let answer = agent.send(&request).await;
@@ -331,18 +331,18 @@ impl Fleet {
             let left = !self.agents.iter().any(|(known, _)| *known == name);
             match answer {
                 Ok(answer) => found.push((name, answer)),
-                Err(error) if error.class == Class::NotFound => {}
+                Err(error) if error.class == ErrorClass::NotFound => {}
                 // It has another name now.
                 Err(error) if left && error.same_host().is_some() => {}
                 Err(error) if left => missed.push((name.clone(), left_behind(error, &name))),
                 Err(error) => missed.push((name.clone(), named(error, &name))),
             }
         }
-        let mut passed_over = self.passed_over();
-        if let Some(passed_over) = passed_over.as_mut() {
-            passed_over.extend(missed);
+        let mut skipped_hosts = self.skipped_hosts();
+        if let Some(skipped_hosts) = skipped_hosts.as_mut() {
+            skipped_hosts.extend(missed);
             // What nobody else has may be on one of them.
-            return match passed_over.values().next().filter(|_| found.is_empty()) {
+            return match skipped_hosts.values().next().filter(|_| found.is_empty()) {
                 Some(error) => Err(error.clone()),
                 None => Ok(found),
             };
@@ -402,16 +402,16 @@ impl Fleet {
         let look = Request::get(request.api, format!("{path}{ended}"));
         let found = match self.everywhere(|_| Some(look.clone())).await {
             // Who only looks at what the other hosts have hears of the missing one, too.
-            Err(_) if self.some_are_passed_over() => return Ok(None),
+            Err(_) if self.some_are_skipped() => return Ok(None),
             found => found?,
         };
         Ok(found.into_iter().next().map(|(host, _)| host))
     }
 
     /// Returns true where hosts were passed over, and others were not.
-    fn some_are_passed_over(&self) -> bool {
+    fn some_are_skipped(&self) -> bool {
         let all = self.all().len();
-        self.passed_over().as_ref().is_some_and(|passed_over| (1..all).contains(&passed_over.len()))
+        self.skipped_hosts().as_ref().is_some_and(|skipped_hosts| (1..all).contains(&skipped_hosts.len()))
     }
 
     /// The host with the scheduler first: the others' workers look for it. Where workers of several hosts restart, or those of one
@@ -424,22 +424,22 @@ impl Fleet {
         let known = |name: &&String| self.agents.iter().any(|(host, _)| host == *name);
         if let Some(unknown) = write.hosts.iter().find(|name| !known(name)) {
             return Err(
-                request.failed(Class::Invalid, format!("{unknown} is not among the hosts of the stack"))
+                request.failed(ErrorClass::Invalid, format!("{unknown} is not among the hosts of the stack"))
             );
         }
         if !write.words.contains("dryRun=") {
             write.before = self.everywhere(|_| Some(Request::get(request.api, write.path))).await?;
-            self.turns.end(&key_of(&write.body));
+            self.rollouts.end(&key_of(&write.body));
             self.extend(&write).await?;
         }
         let first = leader(&write.body, &write.hosts);
-        let order = turns::order(&write.body, &write.hosts, first.as_deref(), &write.ours());
+        let order = rollout::order(&write.body, &write.hosts, first.as_deref(), &write.ours());
         let mut parts = Vec::new();
         if let Some(first) = &first {
-            let begins = |host: &str| (host == first).then(|| write.begins(host, order.kept(host)));
+            let begins = |host: &str| (host == first).then(|| write.leader_request(host, order.kept(host)));
             parts.extend(self.everywhere(begins).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
-            write.told = told_by(&write.body, part);
+            write.told = leader_values(&write.body, part);
             // Groups may be on hosts that are not among those of the Dask cluster.
             if self.all().len() > 1
                 && !write.words.contains("dryRun=")
@@ -454,19 +454,20 @@ impl Fleet {
         write.used = self.used_by_groups(&write).await?;
         let base = parts.first().map(|(_, part)| part.clone()).unwrap_or_default();
         if order.later.is_empty() {
-            let leaving = |host: &str| if write.has(host) { None } else { write.leaving(host, &base) };
+            let leaving =
+                |host: &str| if write.has(host) { None } else { write.removal_request(host, &base) };
             self.everywhere(leaving).await?;
             return self.whole(parts).ok_or_else(|| absent(request));
         }
         let all = self.all();
         let step = |name: &String| {
             let (_, agent) = all.iter().find(|(host, _)| host == name)?;
-            Some((name.clone(), Arc::clone(agent), write.late(name, &base)?))
+            Some((name.clone(), Arc::clone(agent), write.delayed_request(name, &base)?))
         };
         let steps = order.later.iter().map(|turn| turn.iter().filter_map(step).collect()).collect();
         let begun = all.iter().filter(|(host, _)| order.now.contains(host)).cloned().collect();
         let look = Request::get(request.api, write.path);
-        self.turns.begin(key_of(&write.body), look, begun, steps);
+        self.rollouts.begin(key_of(&write.body), look, begun, steps);
         let waiting = |(host, _): &&(String, Value)| waits(host) && first.as_ref() != Some(host);
         parts.extend(write.before.iter().filter(waiting).cloned());
         self.whole(parts).ok_or_else(|| absent(request))
@@ -498,7 +499,7 @@ impl Fleet {
         let path = format!("{HOSTS}/clusters/{cluster}");
         let all = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
         let parts = applied_by(write.words, &all);
-        let Some(base) = led(&parts) else { return Ok(()) };
+        let Some(base) = leader_part(&parts) else { return Ok(()) };
         let has = |parts: &[(String, Value)], host: &str| {
             parts.iter().any(|(name, part)| name == host && part["metadata"]["deletionTimestamp"].is_null())
         };
@@ -507,7 +508,7 @@ impl Fleet {
             let message = format!(
                 "{host} has a Dask cluster {cluster} of another stack: give one of the two another `name`"
             );
-            return Err(request.failed(Class::Invalid, message));
+            return Err(request.failed(ErrorClass::Invalid, message));
         }
         if base["spec"]["scheduler"]["protocol"] == certificates::TLS {
             self.certified(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
@@ -515,8 +516,11 @@ impl Fleet {
         // What others have is not taken from them, whatever the group's own change may.
         let words: Vec<&str> = write.words.split('&').filter(|word| !word.starts_with("force=")).collect();
         let path = format!("{path}?{}", words.join("&"));
-        let begins =
-            |host: &str| Request { path: path.clone(), body: Some(begun(base, host)), ..request.clone() };
+        let begins = |host: &str| Request {
+            path: path.clone(),
+            body: Some(cluster_part(base, host)),
+            ..request.clone()
+        };
         self.everywhere(|host| comes(host).then(|| begins(host))).await?;
         Ok(())
     }
@@ -527,13 +531,14 @@ impl Fleet {
         let uids: Vec<(String, String)> =
             parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
         let mut unasked = names_of(&parts.first()?.1["spec"]["hosts"]);
-        unasked
-            .retain(|name| self.passed_over().iter().flatten().any(|(passed_over, _)| passed_over == name));
-        let mut object = merged(parts)?;
+        unasked.retain(|name| {
+            self.skipped_hosts().iter().flatten().any(|(skipped_hosts, _)| skipped_hosts == name)
+        });
+        let mut object = merge_parts(parts)?;
         if let Some(is_on_all) = secret {
-            without(&mut object, "spec");
+            remove_field(&mut object, "spec");
             for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-                without(&mut entry["fieldsV1"], "f:spec");
+                remove_field(&mut entry["fieldsV1"], "f:spec");
             }
             if !is_on_all {
                 // Some host lacks it, or has other values: it is written again.
@@ -550,7 +555,7 @@ impl Fleet {
         let own = uids.into_iter().filter(|(host, _)| hosts.contains(host.as_str())).map(|(_, uid)| uid);
         let own: BTreeSet<String> = own.collect();
         let key = key_of(&object);
-        self.turns.tell(&key, &mut object["status"]);
+        self.rollouts.tell(&key, &mut object["status"]);
         let mut identities = self.identities();
         match identities.get_mut(&key).filter(|known| !known.parts.is_disjoint(&own)) {
             Some(known) => {
@@ -564,8 +569,8 @@ impl Fleet {
 
     /// Returns true where all hosts that can be asked have the same values.
     fn is_on_all(&self, parts: &[(String, Value)]) -> bool {
-        let passed_over = self.passed_over();
-        let is_known = |name: &String| passed_over.as_ref().is_none_or(|missed| !missed.contains_key(name));
+        let skipped_hosts = self.skipped_hosts();
+        let is_known = |name: &String| skipped_hosts.as_ref().is_none_or(|missed| !missed.contains_key(name));
         let same = |name: &String| {
             parts.iter().any(|(host, part)| host == name && part["data"] == parts[0].1["data"])
         };
@@ -595,7 +600,7 @@ impl Fleet {
         let number = whole["spec"]["replicas"].as_u64().unwrap_or_default();
         let of = |host: &str| {
             let mut body = whole.clone();
-            body["spec"]["replicas"] = json!(share(number, &hosts, host));
+            body["spec"]["replicas"] = json!(worker_share(number, &hosts, host));
             Request { body: Some(body), ..request.clone() }
         };
         let has_it = |host: &str| found.iter().any(|(name, _)| name == host);
@@ -628,7 +633,7 @@ fn is_shared(plural: &str) -> bool {
 }
 
 fn absent(request: &Request) -> ApiError {
-    request.failed(Class::NotFound, "no host has it")
+    request.failed(ErrorClass::NotFound, "no host has it")
 }
 
 fn named(mut error: ApiError, host: &str) -> ApiError {
@@ -662,7 +667,7 @@ fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
         "keep it with `home = \"{former}\"` in `[ssh]`, and {former} in `hosts`. To move it, destroy the stack as it was and apply it \
          with the new home; if {former} does not exist any more, say so: `gone = [\"{former}\"]`"
     );
-    ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(Class::Other, message) }
+    ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(ErrorClass::Other, message) }
 }
 
 /// Adds the host, which is not in the file any more, and the remedy to an error.
@@ -690,8 +695,8 @@ mod tests {
             gone: Vec::new(),
             places: FolderOwners::default(),
             identities: Mutex::default(),
-            turns: Turns::default(),
-            missed: Mutex::default(),
+            rollouts: Rollouts::default(),
+            skipped: Mutex::default(),
             is_local: false,
         };
         let on = |host: &str, uid: &str| {

@@ -19,9 +19,9 @@ mod certificates;
 mod fleet;
 mod parts;
 mod remedies;
+mod rollout;
 pub mod shape;
 mod ssh;
-mod turns;
 
 pub use self::certificates::{CERTIFICATES, keep_for_clients};
 pub use self::fleet::Fleet;
@@ -29,7 +29,7 @@ pub use self::fleet::Fleet;
 use crate::answer::{Answer, LARGEST};
 use crate::kube::ByteStream;
 use crate::shape::Media;
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Host, Reach};
 
 /// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one
@@ -172,7 +172,7 @@ impl Agent {
         if (200..300).contains(status)
             && let Err(why) = shape::check(path, body)
         {
-            let class = if request.writes() { Class::Lost } else { Class::Unreadable };
+            let class = if request.writes() { ErrorClass::Lost } else { ErrorClass::Unreadable };
             let message = format!("unexpected answer from the agent on {}: {why}", self.host);
             return Err(request.failed(class, message));
         }
@@ -227,7 +227,7 @@ impl Agent {
     async fn start(&self, request: &Request) -> Result<Running, ApiError> {
         let cannot = |why: String| {
             let body = Some(json!({ "remedy": REMEDY }));
-            ApiError { body, ..request.failed(Class::Other, why) }
+            ApiError { body, ..request.failed(ErrorClass::Other, why) }
         };
         let nonce = nonce();
         let (program, mut command) = match &self.host.reach {
@@ -266,13 +266,13 @@ impl Agent {
                     Some(other) => {
                         let why = format!("{other} and {} are the same machine and the same user", self.host);
                         let body = Some(json!({ "remedy": "keep one of the two names", "same_host": other }));
-                        Err(ApiError { body, ..request.failed(Class::Invalid, why) })
+                        Err(ApiError { body, ..request.failed(ErrorClass::Invalid, why) })
                     }
                 },
                 Some(why) => Err(ApiError {
                     body: Some(json!({ "remedy": remedies::checked(&hello["remedy"]) })),
                     // Between backquotes stand our own commands.
-                    ..request.failed(Class::Other, why.replace('`', "'"))
+                    ..request.failed(ErrorClass::Other, why.replace('`', "'"))
                 }),
             },
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => {

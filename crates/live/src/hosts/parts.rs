@@ -17,12 +17,13 @@ pub(super) fn names_of(list: &Value) -> Vec<String> {
 pub(super) fn applied_by(words: &str, parts: &[(String, Value)]) -> Vec<(String, Value)> {
     let manager = words.split('&').find_map(|word| word.strip_prefix("fieldManager="));
     let manager = manager.unwrap_or_default().replace("%2F", "/");
-    let ours = |part: &Value| appliers(part).is_empty() || appliers(part).contains(manager.as_str());
+    let ours =
+        |part: &Value| apply_managers(part).is_empty() || apply_managers(part).contains(manager.as_str());
     parts.iter().filter(|(_, part)| ours(part)).cloned().collect()
 }
 
 /// Returns the values that only the scheduler's own host knows, from its part.
-pub(super) fn told_by(body: &Value, part: &Value) -> Vec<(&'static str, Value)> {
+pub(super) fn leader_values(body: &Value, part: &Value) -> Vec<(&'static str, Value)> {
     let (scheduler, mut told) = (&part["status"]["scheduler"], Vec::new());
     // The address of an interface.
     if !body["spec"]["scheduler"]["interface"].is_null() && scheduler["host"].is_string() {
@@ -43,38 +44,38 @@ pub(super) fn leader(object: &Value, hosts: &[String]) -> Option<String> {
 }
 
 /// The part of the host that speaks for an object.
-pub(super) fn led(parts: &[(String, Value)]) -> Option<&Value> {
+pub(super) fn leader_part(parts: &[(String, Value)]) -> Option<&Value> {
     let (_, any) = parts.first()?;
     let leader = leader(any, &names_of(&any["spec"]["hosts"]));
-    let led = parts.iter().find(|(name, _)| Some(name) == leader.as_ref());
-    Some(led.map_or(any, |(_, part)| part))
+    let leader_part = parts.iter().find(|(name, _)| Some(name) == leader.as_ref());
+    Some(leader_part.map_or(any, |(_, part)| part))
 }
 
 /// The part of a Dask cluster that another host gets from `base`, without workers.
-pub(super) fn begun(base: &Value, host: &str) -> Value {
+pub(super) fn cluster_part(base: &Value, host: &str) -> Value {
     let metadata = &base["metadata"];
-    let mut begun = json!({
+    let mut cluster_part = json!({
         "apiVersion": base["apiVersion"], "kind": base["kind"], "spec": base["spec"],
         "metadata": { "name": metadata["name"], "labels": metadata["labels"] },
     });
     if metadata["annotations"].is_object() {
-        begun["metadata"]["annotations"] = metadata["annotations"].clone();
+        cluster_part["metadata"]["annotations"] = metadata["annotations"].clone();
     }
     let hosts = names_of(&base["spec"]["hosts"]).into_iter().chain(Some(host.to_owned()));
-    begun["spec"]["hosts"] = hosts.collect();
-    begun["spec"]["host"] = json!(host);
-    for (field, value) in told_by(base, base) {
-        begun["spec"][field] = value;
+    cluster_part["spec"]["hosts"] = hosts.collect();
+    cluster_part["spec"]["host"] = json!(host);
+    for (field, value) in leader_values(base, base) {
+        cluster_part["spec"][field] = value;
     }
-    let worker = &mut begun["spec"]["worker"];
+    let worker = &mut cluster_part["spec"]["worker"];
     if worker["replicas"].is_u64() {
         worker["replicas"] = json!(0);
     }
-    begun
+    cluster_part
 }
 
 /// Returns a host's share of a number: the first hosts have one more where it does not divide.
-pub(super) fn share(number: u64, hosts: &[String], host: &str) -> u64 {
+pub(super) fn worker_share(number: u64, hosts: &[String], host: &str) -> u64 {
     let Some(index) = hosts.iter().position(|name| name == host) else { return 0 };
     let (index, count) = (index as u64, hosts.len() as u64);
     number / count + u64::from(index < number % count)
@@ -86,9 +87,9 @@ pub(super) fn part(body: &Value, host: &str) -> Value {
     part["spec"]["host"] = json!(host);
     if let Some(number) = body["spec"]["worker"]["replicas"].as_u64() {
         let hosts = names_of(&body["spec"]["worker"]["hosts"]);
-        part["spec"]["worker"]["replicas"] = json!(share(number, &hosts, host));
+        part["spec"]["worker"]["replicas"] = json!(worker_share(number, &hosts, host));
     }
-    own_identity(&mut part["metadata"], host);
+    keep_host_identity(&mut part["metadata"], host);
     part
 }
 
@@ -111,19 +112,19 @@ pub(super) fn deletion(
     parts: &[(String, Value)],
     base: &Value,
 ) -> Option<Request> {
-    let (_, part) = parts.iter().find(|(name, part)| name == host && is_of_one(part, base))?;
-    let mut own = conditions_of(request, host);
+    let (_, part) = parts.iter().find(|(name, part)| name == host && is_same_object(part, base))?;
+    let mut own = host_preconditions(request, host);
     own.body.get_or_insert_with(|| json!({}))["preconditions"]["uid"] = part["metadata"]["uid"].clone();
     Some(own)
 }
 
 /// Returns true if two parts belong to one object: one field manager applied both, or none applied either.
-pub(super) fn is_of_one(part: &Value, base: &Value) -> bool {
-    let (one, other) = (appliers(part), appliers(base));
+pub(super) fn is_same_object(part: &Value, base: &Value) -> bool {
+    let (one, other) = (apply_managers(part), apply_managers(base));
     one.is_empty() && other.is_empty() || !one.is_disjoint(&other)
 }
 
-pub(super) fn appliers(part: &Value) -> BTreeSet<&str> {
+pub(super) fn apply_managers(part: &Value) -> BTreeSet<&str> {
     let entries = part["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries
         .filter(|entry| entry["operation"] == "Apply")
@@ -132,16 +133,16 @@ pub(super) fn appliers(part: &Value) -> BTreeSet<&str> {
 }
 
 /// The conditions of a deletion that are a host's.
-pub(super) fn conditions_of(request: &Request, host: &str) -> Request {
+pub(super) fn host_preconditions(request: &Request, host: &str) -> Request {
     let mut own = request.clone();
     if let Some(conditions) = own.body.as_mut().and_then(|body| body.get_mut("preconditions")) {
-        own_identity(conditions, host);
+        keep_host_identity(conditions, host);
     }
     own
 }
 
 /// Keeps what a host knows of `node1=V,node2=W`; a value without hosts is the same everywhere.
-fn own_identity(metadata: &mut Value, host: &str) {
+fn keep_host_identity(metadata: &mut Value, host: &str) {
     for field in ["uid", "resourceVersion"] {
         let Some(text) = metadata[field].as_str().filter(|text| text.contains('=')) else { continue };
         let own = text.split(',').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == host);
@@ -157,25 +158,25 @@ fn own_identity(metadata: &mut Value, host: &str) {
 }
 
 /// One object of what hosts have of it; `None` when none has any.
-pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
+pub(super) fn merge_parts(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let hosts = names_of(&parts.first()?.1["spec"]["hosts"]);
     let first = leader(&parts.first()?.1, &hosts);
     let rank = |name: &String| (Some(name) != first.as_ref(), hosts.iter().position(|host| host == name));
     parts.sort_by_key(|(name, _)| rank(name));
     let base = parts.first()?.1.clone();
-    parts.retain(|(_, part)| is_of_one(part, &base));
+    parts.retain(|(_, part)| is_same_object(part, &base));
     let whole: u64 = parts.iter().filter_map(|(_, part)| part["spec"]["worker"]["replicas"].as_u64()).sum();
     let (base_name, base) = parts.first()?.clone();
-    let wanted = terms(&base);
+    let wanted = comparable_spec(&base);
     // A host that has it on other terms is one that does not have it: the next apply writes it there, too.
     let same: Vec<&String> = hosts
         .iter()
-        .filter(|host| parts.iter().any(|(name, part)| name == *host && terms(part) == wanted))
+        .filter(|host| parts.iter().any(|(name, part)| name == *host && comparable_spec(part) == wanted))
         .collect();
     // Their workers still run on those.
     let old: u64 = parts
         .iter()
-        .filter(|(_, part)| terms(part) != wanted)
+        .filter(|(_, part)| comparable_spec(part) != wanted)
         .filter_map(|(_, part)| part["status"]["workers"]["running"].as_u64())
         .sum();
     // Hosts that it should have left, or that only a group brought it to.
@@ -186,7 +187,7 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         .map(|(name, _)| name)
         .collect();
     let mut object = base.clone();
-    own_fields().for_each(|field| without(&mut object["spec"], field));
+    own_fields().for_each(|field| remove_field(&mut object["spec"], field));
     object["spec"]["hosts"] = json!(same);
     if object["spec"]["worker"].is_object() && object["spec"]["worker"].get("adapt").is_none() {
         object["spec"]["worker"]["replicas"] = json!(whole);
@@ -200,7 +201,7 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     object["metadata"]["resourceVersion"] = json!(versions.join(","));
     object["metadata"]["uid"] = json!(uid_on(&base_name, &base));
     for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-        own_fields().for_each(|field| without(&mut entry["fieldsV1"]["f:spec"], &format!("f:{field}")));
+        own_fields().for_each(|field| remove_field(&mut entry["fieldsV1"]["f:spec"], &format!("f:{field}")));
     }
     object["status"] = status(&parts);
     if !strays.is_empty() {
@@ -213,11 +214,11 @@ pub(super) fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
 }
 
 /// Returns the spec of a part without the host's own fields and without the number of workers.
-pub(super) fn terms(part: &Value) -> Value {
+pub(super) fn comparable_spec(part: &Value) -> Value {
     let mut spec = part["spec"].clone();
-    own_fields().for_each(|field| without(&mut spec, field));
+    own_fields().for_each(|field| remove_field(&mut spec, field));
     if spec["worker"].is_object() {
-        without(&mut spec["worker"], "replicas");
+        remove_field(&mut spec["worker"], "replicas");
     }
     spec
 }
@@ -227,7 +228,7 @@ fn own_fields() -> impl Iterator<Item = &'static str> {
     ["host", "reach", "ports"].into_iter()
 }
 
-pub(super) fn without(object: &mut Value, field: &str) {
+pub(super) fn remove_field(object: &mut Value, field: &str) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove(field);
     }
@@ -311,10 +312,10 @@ pub(super) mod tests {
     fn workers_are_shared_out_evenly() {
         let names = hosts(&["a", "b", "c"]);
         for (number, shares) in [(0, [0, 0, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [3, 2, 2])] {
-            let found: Vec<u64> = names.iter().map(|name| share(number, &names, name)).collect();
+            let found: Vec<u64> = names.iter().map(|name| worker_share(number, &names, name)).collect();
             assert_eq!(found, shares, "{number}");
         }
-        assert_eq!(share(5, &names, "elsewhere"), 0);
+        assert_eq!(worker_share(5, &names, "elsewhere"), 0);
     }
 
     fn wanted() -> Value {
@@ -365,7 +366,7 @@ pub(super) mod tests {
         assert_eq!((&one["spec"]["worker"]["replicas"], &one["spec"]["host"]), (&json!(2), &json!("a")));
         assert_eq!(one["metadata"], json!({ "name": "work", "resourceVersion": "8" }));
         assert_eq!(part(&wanted(), "b")["metadata"]["uid"], "1");
-        let whole = merged(vec![live("a", 2), live("b", 1)]).unwrap();
+        let whole = merge_parts(vec![live("a", 2), live("b", 1)]).unwrap();
         assert_eq!(whole["spec"], wanted()["spec"]);
         assert_eq!(whole["metadata"]["uid"], "b=1");
         assert_eq!(whole["metadata"]["resourceVersion"], "b=7,a=8");
@@ -377,7 +378,7 @@ pub(super) mod tests {
             one.1["status"]["workers"]["changed"] = json!(changed);
             one
         };
-        let whole = merged(vec![stale("a", 2), stale("b", 1)]).unwrap();
+        let whole = merge_parts(vec![stale("a", 2), stale("b", 1)]).unwrap();
         assert_eq!(whole["status"]["workers"]["changed"], 3);
     }
 
@@ -388,20 +389,20 @@ pub(super) mod tests {
             one.1["status"] = json!({ "phase": "Ready", "versions": { "dask": dask } });
             one
         };
-        let whole = merged(vec![on("a", "2026.8.0"), on("b", "2026.3.0")]).unwrap();
+        let whole = merge_parts(vec![on("a", "2026.8.0"), on("b", "2026.3.0")]).unwrap();
         let expect = json!({ "a": { "dask": "2026.8.0" }, "b": { "dask": "2026.3.0" } });
         assert_eq!(whole["status"]["onHosts"], expect);
         let mut stays = on("b", "2026.3.0");
         stays.1["status"] = json!({ "phase": "Stuck", "message": "no permission" });
         let mut goes = on("a", "2026.8.0");
         goes.1["status"] = json!({ "phase": "Removing" });
-        let whole = merged(vec![goes, stays]).unwrap();
+        let whole = merge_parts(vec![goes, stays]).unwrap();
         assert_eq!(whole["status"], json!({ "phase": "Stuck", "message": "b: no permission" }));
     }
 
     #[test]
     fn a_host_without_its_part_or_with_another_one_is_missing() {
-        let alone = merged(vec![live("b", 1)]).unwrap();
+        let alone = merge_parts(vec![live("b", 1)]).unwrap();
         assert_eq!(
             (&alone["spec"]["hosts"], &alone["spec"]["worker"]["replicas"]),
             (&json!(["b"]), &json!(1))
@@ -409,16 +410,16 @@ pub(super) mod tests {
         let mut other = live("a", 2);
         other.1["spec"]["worker"]["threads"] = json!(4);
         other.1["status"]["message"] = json!("no");
-        let whole = merged(vec![other, live("b", 1)]).unwrap();
+        let whole = merge_parts(vec![other, live("b", 1)]).unwrap();
         assert_eq!(whole["spec"]["hosts"], json!(["b"]));
         assert_eq!(whole["status"]["message"], "a: no");
-        assert_eq!(merged(Vec::new()), None);
+        assert_eq!(merge_parts(Vec::new()), None);
         // Another stack has one of the same name on a host.
         let by = |manager: &str, (host, mut part): (String, Value)| {
             part["metadata"]["managedFields"] = json!([{ "operation": "Apply", "manager": manager }]);
             (host, part)
         };
-        let whole = merged(vec![by("theirs", live("a", 2)), by("ours", live("b", 1))]).unwrap();
+        let whole = merge_parts(vec![by("theirs", live("a", 2)), by("ours", live("b", 1))]).unwrap();
         assert_eq!((&whole["spec"]["hosts"], &whole["metadata"]["uid"]), (&json!(["b"]), &json!("b=1")));
     }
 }

@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::environment::environment;
 use crate::private_files;
-use crate::{ApiError, Class, Request};
+use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Host, Reach};
 use model::shell::{ShellLine, quoted};
 
@@ -119,29 +119,29 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
         let remedy = format!(
             "ask who runs the host whether its key changed; if so, remove the old one: `ssh-keygen -R {known_as}`"
         );
-        (Class::Untrusted, "its host key is not the one that is known".to_owned(), remedy)
+        (ErrorClass::Untrusted, "its host key is not the one that is known".to_owned(), remedy)
     } else if has("Host key verification failed") {
         let remedy = format!("connect once by hand and compare the key: `{ssh}`");
-        (Class::Untrusted, "its host key is not known".to_owned(), remedy)
+        (ErrorClass::Untrusted, "its host key is not known".to_owned(), remedy)
     } else if has("Permission denied") {
         let remedy = format!(
             "`{ssh} true` must work without a question: put your key into ssh-agent, or give `user` and `identity`"
         );
-        (Class::Unauthenticated, last.to_owned(), remedy)
+        (ErrorClass::Unauthenticated, last.to_owned(), remedy)
     } else if let Some(line) = find("error while loading shared libraries") {
-        (Class::Other, format!("its `{python}` does not run: {line}"), NAME_PYTHON.to_owned())
+        (ErrorClass::Other, format!("its `{python}` does not run: {line}"), NAME_PYTHON.to_owned())
     } else if lines.iter().any(|line| is_missing(&line)) {
-        (Class::Other, format!("it has no `{python}`"), NAME_PYTHON.to_owned())
+        (ErrorClass::Other, format!("it has no `{python}`"), NAME_PYTHON.to_owned())
     } else if has("invalid literal for int()") {
         let remedy = "let the file do that in interactive shells only: `case $- in *i*) … ;; esac` in bash";
         let why = "a startup file of its shell (such as ~/.bashrc) reads the standard input";
-        (Class::Other, why.to_owned(), remedy.to_owned())
+        (ErrorClass::Other, why.to_owned(), remedy.to_owned())
     } else if lines.is_empty() {
         let remedy = format!(
             "`{ssh} true` must succeed: the account may have a shell that lets nobody in (`nologin`), or a startup file of its shell \
              ends it (`exit`)"
         );
-        (Class::Unavailable, last.to_owned(), remedy)
+        (ErrorClass::Unavailable, last.to_owned(), remedy)
     } else {
         let gone = match host.slurm {
             true => String::new(),
@@ -152,7 +152,7 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
         };
         let remedy =
             format!("check the network and `{ssh} true`: what runs there is unknown, not gone{gone}");
-        (Class::Unavailable, last.to_owned(), remedy)
+        (ErrorClass::Unavailable, last.to_owned(), remedy)
     };
     let message = format!("{host} cannot be used: {why}");
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(class, message) }
@@ -245,33 +245,33 @@ mod tests {
         for (said, class, words) in [
             (
                 "ssh: connect to host n1 port 22: Connection refused\n",
-                Class::Unavailable,
+                ErrorClass::Unavailable,
                 "Connection refused",
             ),
-            ("a@n1: Permission denied (publickey).\n", Class::Unauthenticated, "Permission denied"),
+            ("a@n1: Permission denied (publickey).\n", ErrorClass::Unauthenticated, "Permission denied"),
             (
                 "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-                Class::Untrusted,
+                ErrorClass::Untrusted,
                 "not the one",
             ),
             (
                 "No ED25519 host key is known for n1\nHost key verification failed.",
-                Class::Untrusted,
+                ErrorClass::Untrusted,
                 "not known",
             ),
-            ("bash: line 1: exec: python3: not found\n", Class::Other, "no `python3`"),
+            ("bash: line 1: exec: python3: not found\n", ErrorClass::Other, "no `python3`"),
             (
                 "fish: Unknown command: python3\nfish: \nexec python3 -I\n     ^~~~~~^\n",
-                Class::Other,
+                ErrorClass::Other,
                 "no `python3`",
             ),
             (
                 "python3: error while loading shared libraries: libpython3.so: cannot open shared object file: No such file or directory\n",
-                Class::Other,
+                ErrorClass::Other,
                 "does not run",
             ),
-            ("ValueError: invalid literal for int() with base 10: 'x'\n", Class::Other, "startup file"),
-            ("", Class::Unavailable, "said nothing"),
+            ("ValueError: invalid literal for int() with base 10: 'x'\n", ErrorClass::Other, "startup file"),
+            ("", ErrorClass::Unavailable, "said nothing"),
         ] {
             let error = failed(&request, &host, said);
             assert_eq!(error.class, class, "{said}");

@@ -22,9 +22,9 @@ pub struct World {
     /// The last record inside the cluster.
     pub record: Option<Record>,
     /// True if the place of the record holds a lock and no record: an apply that began, or one that ended right then.
-    pub only_locked: bool,
+    pub lock_without_record: bool,
     /// True if the namespace of records is left of an apply that died, with nothing in it.
-    pub home_left: bool,
+    pub record_namespace_left: bool,
     /// Kinds of which things of the stack may be there that no record names and that could not be listed.
     pub unlisted: Vec<String>,
     /// Why the record that is there cannot be used.
@@ -60,7 +60,7 @@ pub struct DeletionScope {
     /// On nodes: a node pool goes.
     pub nodes: bool,
     /// Kinds that are not looked for, as nothing of them is of anybody.
-    pub but: &'static [&'static str],
+    pub excluded_kinds: &'static [&'static str],
 }
 
 /// Leaves out who wrote which field of a live object, which is half of its tree. Who wrote any of them stays.
@@ -80,8 +80,8 @@ impl World {
             sizes: BTreeMap::new(),
             inside: Seen::Absent,
             record: None,
-            only_locked: false,
-            home_left: false,
+            lock_without_record: false,
+            record_namespace_left: false,
             unlisted: Vec::new(),
             unusable: None,
             unseen: Vec::new(),

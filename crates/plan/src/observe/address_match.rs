@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use model::address::Address;
 
 /// Which of many addresses an address or a whole section names, without looking at each of them.
-pub struct Named<'a> {
+pub struct AddressIndex<'a> {
     /// By the address itself and by its section; every place stands once under a name.
     places: BTreeMap<&'a str, Vec<usize>>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> AddressIndex<'a> {
     /// Of these addresses, in their order.
     pub fn of(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
         let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();

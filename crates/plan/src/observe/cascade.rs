@@ -67,7 +67,7 @@ pub struct CascadeEntry {
 
 /// Holders with which live things could be deleted.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Home<'w> {
+enum CascadeParent<'w> {
     Namespace(&'w str),
     /// Plural and group.
     Definition(&'w str, &'w str),
@@ -82,7 +82,7 @@ enum Home<'w> {
 pub struct Cascade<'w> {
     world: &'w World,
     cluster: Option<&'w ClusterName>,
-    at: BTreeMap<Home<'w>, Vec<&'w ObjectId>>,
+    at: BTreeMap<CascadeParent<'w>, Vec<&'w ObjectId>>,
     uids: BTreeMap<&'w str, &'w ObjectId>,
 }
 
@@ -91,25 +91,28 @@ impl<'w> Cascade<'w> {
     pub fn of(world: &'w World, cluster: Option<&'w ClusterName>, manager: &str) -> Self {
         let inside = || world.inside.live().into_iter().flatten();
         let pools = pools_of_nodes(world);
-        let mut at: BTreeMap<Home<'w>, Vec<&'w ObjectId>> = BTreeMap::new();
+        let mut at: BTreeMap<CascadeParent<'w>, Vec<&'w ObjectId>> = BTreeMap::new();
         let mut uids = BTreeMap::new();
         for (object, live) in inside() {
             uids.extend(live["metadata"]["uid"].as_str().map(|uid| (uid, object)));
             let namespace = object.namespace.as_deref();
-            let mut homes: Vec<Home<'w>> = namespace.map(Home::Namespace).into_iter().collect();
+            let mut homes: Vec<CascadeParent<'w>> =
+                namespace.map(CascadeParent::Namespace).into_iter().collect();
             if !object.gvk.group.is_empty() {
-                homes.push(Home::Definition(&object.gvk.plural, &object.gvk.group));
+                homes.push(CascadeParent::Definition(&object.gvk.plural, &object.gvk.group));
             }
-            homes.extend(owners(live).map(Home::Owner));
+            homes.extend(owners(live).map(CascadeParent::Owner));
             let owned = owners(live).next().is_some();
             let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
             // The operator makes the cluster their owner; what others have just attached will be its, too.
             if attached && (owned || !diff::applied_by(live, manager)) {
                 let cluster = live["spec"]["cluster"].as_str();
-                homes.extend(cluster.map(|name| Home::DaskCluster(namespace.unwrap_or_default(), name)));
+                homes.extend(
+                    cluster.map(|name| CascadeParent::DaskCluster(namespace.unwrap_or_default(), name)),
+                );
             }
             if is_pod(object) && !owned {
-                homes.extend(pool_of(live, &pools).map(Home::Pool));
+                homes.extend(pool_of(live, &pools).map(CascadeParent::Pool));
             }
             for home in homes {
                 at.entry(home).or_default().push(object);
@@ -120,7 +123,7 @@ impl<'w> Cascade<'w> {
 
     /// Returns what is deleted directly with a thing, not what is deleted with that in turn.
     pub fn direct(&self, goes: &Identity) -> Vec<(Identity, CascadeReason)> {
-        let found = |home: Home<'_>, reason: CascadeReason| {
+        let found = |home: CascadeParent<'_>, reason: CascadeReason| {
             let objects = self.at.get(&home).into_iter().flatten();
             objects.map(move |object| (Identity::Object((*object).clone()), reason)).collect::<Vec<_>>()
         };
@@ -133,24 +136,26 @@ impl<'w> Cascade<'w> {
                 let objects = objects.map(|(object, _)| Identity::Object(object.clone()));
                 pools.chain(objects).map(|thing| (thing, CascadeReason::Cluster)).collect()
             }
-            Identity::NodePool { pool, .. } => found(Home::Pool(pool), CascadeReason::Pool),
+            Identity::NodePool { pool, .. } => found(CascadeParent::Pool(pool), CascadeReason::Pool),
             Identity::Object(object) => {
                 let mut along = Vec::new();
                 if is_namespace(object) {
-                    along.extend(found(Home::Namespace(&object.name), CascadeReason::Namespace));
+                    along.extend(found(CascadeParent::Namespace(&object.name), CascadeReason::Namespace));
                 }
                 if let Some((plural, group)) = defines(object) {
-                    along.extend(found(Home::Definition(plural, group), CascadeReason::Definition));
+                    along.extend(found(CascadeParent::Definition(plural, group), CascadeReason::Definition));
                 }
                 if object.gvk == dask::api::cluster() {
                     let namespace = object.namespace.as_deref().unwrap_or_default();
                     along.extend(found(
-                        Home::DaskCluster(namespace, &object.name),
+                        CascadeParent::DaskCluster(namespace, &object.name),
                         CascadeReason::DaskCluster,
                     ));
                 }
                 let uid = self.world.find(goes).and_then(|live| live["metadata"]["uid"].as_str());
-                along.extend(uid.into_iter().flat_map(|uid| found(Home::Owner(uid), CascadeReason::Owner)));
+                along.extend(
+                    uid.into_iter().flat_map(|uid| found(CascadeParent::Owner(uid), CascadeReason::Owner)),
+                );
                 along
             }
             Identity::Check(_) => Vec::new(),

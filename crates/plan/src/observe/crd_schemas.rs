@@ -10,9 +10,9 @@ use model::schema::Schema;
 
 /// Of the custom kinds among what is desired, by `apiVersion` and kind.
 #[derive(Default)]
-pub(crate) struct Shapes(BTreeMap<(String, String), Schema>);
+pub(crate) struct CrdSchemas(BTreeMap<(String, String), Schema>);
 
-impl Shapes {
+impl CrdSchemas {
     /// Returns the schemas of live definitions, by which the server fills in defaults; else those of the stack.
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";

@@ -19,7 +19,7 @@ use model::secrets;
 
 /// One entry of managedFields.
 #[derive(Clone, Copy)]
-struct Owner<'a> {
+struct ManagedFieldsEntry<'a> {
     manager: &'a str,
     time: &'a str,
     applied: bool,
@@ -75,7 +75,7 @@ pub fn set_by_others(
             continue;
         }
         let effect: fn(&FieldPath) -> (Effect, Option<&'static str>) = |_| (Effect::InPlace, None);
-        let mut walk = Walk::new(manager, effect);
+        let mut walk = DiffWalker::new(manager, effect);
         walk.given_up(owner.fields, Some(desired), live, schema);
         let new = walk.compared.changes.into_iter().filter(|change| {
             let metadata = FieldPath::root().key("metadata");
@@ -94,7 +94,7 @@ pub fn set_by_others(
 }
 
 /// The owners of a field below keys.
-fn owners_of<'a>(live: &'a Value, path: &FieldPath) -> Vec<Owner<'a>> {
+fn owners_of<'a>(live: &'a Value, path: &FieldPath) -> Vec<ManagedFieldsEntry<'a>> {
     path.segments().iter().fold(entries(live).collect(), |owners, segment| match segment {
         Segment::Key(key) => step(&owners, &format!("f:{key}")),
         Segment::Index(_) => owners,
@@ -115,8 +115,8 @@ pub fn written_by(live: &Value, path: &FieldPath) -> Option<(String, String)> {
     Some((by_hand.manager.to_owned(), time.to_owned()))
 }
 
-fn entries(live: &Value) -> impl Iterator<Item = Owner<'_>> {
-    live["metadata"]["managedFields"].as_array().into_iter().flatten().map(|entry| Owner {
+fn entries(live: &Value) -> impl Iterator<Item = ManagedFieldsEntry<'_>> {
+    live["metadata"]["managedFields"].as_array().into_iter().flatten().map(|entry| ManagedFieldsEntry {
         manager: entry["manager"].as_str().unwrap_or_default(),
         time: entry["time"].as_str().unwrap_or_default(),
         applied: entry["operation"] == "Apply" && entry["subresource"].is_null(),
@@ -132,8 +132,8 @@ pub fn compare<'a>(
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
 ) -> Compared {
-    let mut walk = Walk::new(manager, effect);
-    let owners: Vec<Owner> = entries(live).collect();
+    let mut walk = DiffWalker::new(manager, effect);
+    let owners: Vec<ManagedFieldsEntry> = entries(live).collect();
     for (key, value) in desired.as_object().into_iter().flatten() {
         if matches!(key.as_str(), "apiVersion" | "kind") {
             continue;
@@ -149,15 +149,19 @@ pub fn compare<'a>(
 }
 
 /// The owners of what lies one step below; who owns a value whole owns all that is in it.
-fn step<'a>(owners: &[Owner<'a>], key: &str) -> Vec<Owner<'a>> {
-    let whole = |owner: &Owner| owner.fields.as_object().is_some_and(Map::is_empty);
+fn step<'a>(owners: &[ManagedFieldsEntry<'a>], key: &str) -> Vec<ManagedFieldsEntry<'a>> {
+    let whole = |owner: &ManagedFieldsEntry| owner.fields.as_object().is_some_and(Map::is_empty);
     let below = owners.iter().filter_map(|owner| {
-        if whole(owner) { Some(*owner) } else { Some(Owner { fields: owner.fields.get(key)?, ..*owner }) }
+        if whole(owner) {
+            Some(*owner)
+        } else {
+            Some(ManagedFieldsEntry { fields: owner.fields.get(key)?, ..*owner })
+        }
     });
     below.collect()
 }
 
-struct Walk<'a> {
+struct DiffWalker<'a> {
     manager: &'a str,
     cursor: Cursor<'a>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
@@ -170,7 +174,7 @@ struct Walk<'a> {
     compared: Compared,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> DiffWalker<'a> {
     fn new(manager: &'a str, effect: fn(&FieldPath) -> (Effect, Option<&'static str>)) -> Self {
         Self {
             manager,
@@ -189,11 +193,11 @@ impl<'a> Walk<'a> {
         self.cursor.leave();
     }
 
-    fn owned(&self, owners: &[Owner]) -> bool {
+    fn owned(&self, owners: &[ManagedFieldsEntry]) -> bool {
         owners.iter().any(|owner| owner.applied && owner.manager == self.manager)
     }
 
-    fn differs(&mut self, before: Option<&Value>, after: Option<&Value>, owners: &[Owner]) {
+    fn differs(&mut self, before: Option<&Value>, after: Option<&Value>, owners: &[ManagedFieldsEntry]) {
         let path = self.cursor.path();
         let (effect, note) = (self.effect)(&path);
         let other = owners.iter().find(|owner| owner.applied && !is_of(owner.manager, self.manager));
@@ -214,8 +218,14 @@ impl<'a> Walk<'a> {
         });
     }
 
-    fn leaf(&mut self, want: &Value, live: Option<&Value>, owners: &[Owner], schema: Option<&Schema>) {
-        self.compared.relied.add(self.cursor.as_str(), live.unwrap_or(&Value::Null));
+    fn leaf(
+        &mut self,
+        want: &Value,
+        live: Option<&Value>,
+        owners: &[ManagedFieldsEntry],
+        schema: Option<&Schema>,
+    ) {
+        self.compared.fingerprint_input.add(self.cursor.as_str(), live.unwrap_or(&Value::Null));
         let equal = match live {
             Some(live) if self.in_requirements => same(want, live, Sense::Quantity),
             Some(live) => want == live || same(want, live, Sense::of(schema, &self.cursor.path())),
@@ -231,7 +241,7 @@ impl<'a> Walk<'a> {
         &mut self,
         want: &'a Value,
         live: Option<&'a Value>,
-        owners: &[Owner<'a>],
+        owners: &[ManagedFieldsEntry<'a>],
         schema: Option<&Schema>,
     ) {
         match (want, live) {
@@ -243,7 +253,7 @@ impl<'a> Walk<'a> {
                     let scalar = matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_));
                     if let Some(live) = have.get(key).filter(|live| scalar && *live == value) {
                         self.at(SegmentRef::Key(key), |walk| {
-                            walk.compared.relied.add(walk.cursor.as_str(), live);
+                            walk.compared.fingerprint_input.add(walk.cursor.as_str(), live);
                         });
                         continue;
                     }
@@ -272,7 +282,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn list(&mut self, items: &'a [Value], have: &'a [Value], owners: &[Owner<'a>], schema: Option<&Schema>) {
+    fn list(
+        &mut self,
+        items: &'a [Value],
+        have: &'a [Value],
+        owners: &[ManagedFieldsEntry<'a>],
+        schema: Option<&Schema>,
+    ) {
         let kind = schema.map_or_else(|| named(owners), Schema::list);
         let item_schema = schema.and_then(Schema::items);
         match kind {
@@ -327,7 +343,7 @@ impl<'a> Walk<'a> {
         &mut self,
         want: &Map<String, Value>,
         have: &'a Map<String, Value>,
-        owners: &[Owner],
+        owners: &[ManagedFieldsEntry],
         schema: Option<&Schema>,
     ) {
         if self.owned(owners) || owners.is_empty() {
@@ -394,7 +410,7 @@ impl<'a> Walk<'a> {
 }
 
 /// How a list without a schema is told apart: by the keys that managedFields names, else whole.
-fn named(owners: &[Owner]) -> List {
+fn named(owners: &[ManagedFieldsEntry]) -> List {
     let fields = owners.iter().filter_map(|owner| owner.fields.as_object()).flat_map(Map::keys);
     let mut kind = List::Atomic;
     for key in fields {

@@ -12,7 +12,7 @@ use model::schema::Schema;
 use model::secrets::env_values::{Given, VARIABLE, asked, redacted};
 
 /// Reports each environment variable of a Secret that is not set, or empty.
-pub(crate) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
+pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
     for (key, variable) in asked(&resource.body) {
         if inputs.world.given.has(variable) {
             continue;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observe::stop_state::{Before, StopState};
+use crate::observe::stop_state::{PreviousStops, StopState};
 use crate::{Approval, Change, ExternalRead, Mode, Note, Plan};
 use model::address::Address;
 use model::resource::{
@@ -122,7 +122,7 @@ pub struct Inputs<'a> {
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
     /// The stops before this plan.
-    pub before: Before,
+    pub previous_stops: PreviousStops,
     /// The file's word on what is compared otherwise.
     pub in_file: FileOverrides,
 }
@@ -153,7 +153,7 @@ impl<'a> Inputs<'a> {
             stop_state,
             sources,
             hourly,
-            before: Before::default(),
+            previous_stops: PreviousStops::default(),
             in_file: FileOverrides::default(),
         }
     }
@@ -186,10 +186,10 @@ impl<'a> Inputs<'a> {
             stop_state,
             sources: _,
             hourly,
-            before: _,
+            previous_stops: _,
             in_file,
         } = self;
-        let kept = world.record.is_some() || world.only_locked || world.home_left;
+        let kept = world.record.is_some() || world.lock_without_record || world.record_namespace_left;
         let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
         Plan {
             record_left,

@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use crate::observe::cascade::defines;
-use crate::observe::crd_schemas::Shapes;
+use crate::observe::crd_schemas::CrdSchemas;
 use crate::observe::inputs::Inputs;
 use crate::reason::Users;
 use crate::{Action, Change};
 use kinds::gke;
-use kinds::gke::compare::{Compared, Relied};
-use kinds::kind::{ChangeContext, Compare, Fault, Kind};
+use kinds::gke::compare::{Compared, FingerprintInput};
+use kinds::kind::{ChangeContext, Compare, Defect, Kind};
 use kinds::kubernetes::object::kind_of;
 use kinds::kubernetes::{check, marks};
 use model::address::{Address, FieldPath};
@@ -39,13 +39,13 @@ pub(crate) struct Observed<'a> {
     /// The stack's field manager.
     manager: String,
     /// The shapes of custom kinds.
-    pub(crate) shapes: Shapes,
+    pub(crate) crd_schemas: CrdSchemas,
     /// The desired resources, keyed by their identity in the API.
     pub(crate) desired: ByIdentity<'a>,
     /// Wanted definitions, by plural and group of their kind.
     definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
     /// The names of things for people.
-    pub(crate) known: Known<'a>,
+    pub(crate) known: KnownAddresses<'a>,
 }
 
 impl<'a> Observed<'a> {
@@ -53,10 +53,10 @@ impl<'a> Observed<'a> {
         Self {
             inputs,
             manager: inputs.owner.field_manager(),
-            shapes: Shapes::of(inputs),
+            crd_schemas: CrdSchemas::of(inputs),
             desired: resource::by_identity(&inputs.desired),
             definitions: definitions(&inputs.desired),
-            known: Known::of(&inputs.desired, inputs.world.record.as_ref()),
+            known: KnownAddresses::of(&inputs.desired, inputs.world.record.as_ref()),
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Observed<'a> {
                 Some(gke::api::compared(message, rows, &resource.body, live, last))
             }
             Compare::Kubernetes(effect) => {
-                let schema = self.shapes.schema(resource);
+                let schema = self.crd_schemas.schema(resource);
                 let given = &self.inputs.world.given;
                 let mut compared =
                     env_secrets::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
@@ -117,14 +117,14 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the fault of a live thing that its fields do not show.
-    pub(crate) fn find_fault(
+    pub(crate) fn find_defect(
         &self,
         resource: &Resource,
         kind: &Kind,
         live: &Value,
         action: Action,
-    ) -> Option<Fault> {
-        (kind.find_fault)(&ChangeContext {
+    ) -> Option<Defect> {
+        (kind.find_defect)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
             inside: self.inputs.world.inside.live(),
@@ -294,21 +294,21 @@ pub(crate) fn which_pool(live: &Value) -> Option<(&'static str, &Value)> {
 }
 
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
-pub(crate) fn fingerprint(live: &Value, relied: &Relied) -> String {
+pub(crate) fn fingerprint(live: &Value, fingerprint_input: &FingerprintInput) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
     let mut hasher = blake3::Hasher::new();
-    hasher.update(uid.unwrap_or_default().as_bytes()).update(relied.as_bytes());
+    hasher.update(uid.unwrap_or_default().as_bytes()).update(fingerprint_input.as_bytes());
     hasher.finalize().to_hex().as_str()[..16].to_owned()
 }
 
 /// The addresses of what is desired and of what the record knows, by identity.
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownAddresses<'a> {
     addresses: HashMap<&'a Identity, (&'a Address, KindId)>,
     /// The pods that the checks of the file run, and the checks.
     pods: HashMap<Identity, &'a Address>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownAddresses<'a> {
     fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.id())));

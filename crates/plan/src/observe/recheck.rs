@@ -13,7 +13,7 @@ use model::secrets::env_values::Given;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
     /// As it is desired already, and ours.
-    ReadSet,
+    UpToDate,
     /// As the change was planned for: whatever moved, the plan does not depend on it.
     Planned,
     /// Something else.
@@ -29,7 +29,7 @@ pub fn recheck(change: &Change, resource: &Resource, owner: &Owner, given: &Give
         (kinds::kubernetes::object::object_schema(&resource.identity), owner.field_manager());
     let compared = env_secrets::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
     if compared.changes.is_empty() && diff::applied_by(live, &manager) {
-        return Recheck::ReadSet;
+        return Recheck::UpToDate;
     }
     let planned = compared.changes.iter().all(|now| {
         let same = change.fields.iter().find(|field| field.path == now.path);

@@ -65,12 +65,12 @@ impl StopState {
 
 /// The things that were stopped, and those that were being started, when a plan was begun.
 #[derive(Clone, Debug, Default)]
-pub struct Before {
+pub struct PreviousStops {
     pub(crate) stopped: Stopped,
     pub(crate) starting: BTreeSet<Identity>,
 }
 
-impl Before {
+impl PreviousStops {
     /// Returns true for what is stopped, or was and is not there again yet.
     pub(crate) fn has(&self, identity: &Identity) -> bool {
         self.stopped.contains_key(identity) || self.starting.contains(identity)

@@ -36,21 +36,21 @@ fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
 }
 
 /// Returns the fields of a live object that can mention others.
-pub(crate) fn speaking(live: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn referencing_fields(live: &Value) -> impl Iterator<Item = &Value> {
     let fields = live.as_object().into_iter().flatten();
     fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).map(|(_, value)| value)
 }
 
 /// Places by the name of what is there, and by the namespace that it can be spoken of in; everywhere without one.
 #[derive(Default)]
-pub(crate) struct Names<'a> {
+pub(crate) struct NameIndex<'a> {
     /// By the rarest word of the name: whoever has the name as a word has that one.
     places: BTreeMap<(Option<&'a str>, &'a str), Vec<usize>>,
     /// Names without a word.
     wordless: Vec<usize>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameIndex<'a> {
     /// Of these: place, namespace, name.
     pub fn of(named: &[(usize, Option<&'a str>, &'a str)]) -> Self {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -68,13 +68,13 @@ impl<'a> Names<'a> {
     }
 
     /// The places of all that an object in a namespace may speak of, and of few others.
-    pub fn perhaps_in(&self, live: &Value, namespace: Option<&str>) -> BTreeSet<usize> {
+    pub fn candidates_in(&self, live: &Value, namespace: Option<&str>) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut said = BTreeSet::new();
         if self.places.is_empty() && self.wordless.is_empty() {
             return found;
         }
-        speaking(live).for_each(|value| words_of(value, &mut said));
+        referencing_fields(live).for_each(|value| words_of(value, &mut said));
         found.extend(&self.wordless);
         for word in said {
             found.extend(self.places.get(&(None, word)).into_iter().flatten());

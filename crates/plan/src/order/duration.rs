@@ -16,7 +16,7 @@ impl Plan {
     /// The longest path through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
     pub fn critical_path(&self) -> Option<CriticalPath<'_>> {
         let own: Vec<Option<DurationEstimate>> = self.changes.iter().map(|change| change.estimate).collect();
-        let (estimate, places) = longest(&own, |place| self.before(&self.changes[place]).collect())?;
+        let (estimate, places) = longest(&own, |place| self.predecessors(&self.changes[place]).collect())?;
         Some(CriticalPath {
             estimate,
             changes: places.into_iter().map(|place| &self.changes[place]).collect(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
-use crate::observe::address_match::Named;
+use crate::observe::address_match::AddressIndex;
 use crate::order::relations::{Edges, Relations};
 use crate::order::{Order, cycles, write_edges};
 use crate::{Action, Barrier, Change};
@@ -143,7 +143,7 @@ fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
 /// Returns the order by what resources follow. A group does not follow its Dask cluster where that waits to hand over to it.
 fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
-    let named = Named::of(changes.iter().map(|change| &change.address));
+    let named = AddressIndex::of(changes.iter().map(|change| &change.address));
     let resources: HashMap<&Address, &Resource> =
         desired.iter().rev().map(|resource| (&resource.address, resource)).collect();
     let depends_on = || {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use crate::observe::address_match::Named;
-use crate::observe::text_index::{Names, has_word, speaking};
+use crate::observe::address_match::AddressIndex;
+use crate::observe::text_index::{NameIndex, has_word, referencing_fields};
 use crate::order::Order;
 use crate::{Action, Change};
 use kinds::json::text;
@@ -59,7 +59,7 @@ impl Pods {
 }
 
 /// A change with what is known of its thing.
-struct Thing<'a> {
+struct ChangeNode<'a> {
     change: &'a Change,
     rank: u32,
     live: &'a Value,
@@ -68,7 +68,7 @@ struct Thing<'a> {
     desired_pods: Pods,
 }
 
-impl<'a> Thing<'a> {
+impl<'a> ChangeNode<'a> {
     fn object(&self) -> Option<&'a ObjectId> {
         self.change.identity.object()
     }
@@ -126,7 +126,7 @@ impl<'a> Thing<'a> {
 
 /// The changes of a plan, and what comes before what where one of two deletes.
 pub(crate) struct Relations<'a> {
-    things: Vec<Thing<'a>>,
+    things: Vec<ChangeNode<'a>>,
     /// Sections that go and hold a controller of an API group, or its definitions: by group.
     served: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
@@ -153,7 +153,7 @@ impl<'a> Relations<'a> {
             debug_assert!(change.before.is_null() || !live.is_null(), "what goes was read");
             let desired = desired.get(&change.identity).copied();
             let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
-            Thing {
+            ChangeNode {
                 rank: kinds::of(change.kind).rank,
                 live_pods: pods(live),
                 desired_pods: desired.map(|desired| pods(&desired.body)).unwrap_or_default(),
@@ -162,7 +162,7 @@ impl<'a> Relations<'a> {
                 desired,
             }
         };
-        let things: Vec<Thing> = changes.iter().map(thing).collect();
+        let things: Vec<ChangeNode> = changes.iter().map(thing).collect();
         let served = served(things.iter().map(|thing| (thing.change, thing.live)));
         Self { things, served }
     }
@@ -174,12 +174,12 @@ impl<'a> Relations<'a> {
     }
 
     fn add_to(&self, mut edges: Edges) -> Edges {
-        if !self.things.iter().any(Thing::deletes) {
+        if !self.things.iter().any(ChangeNode::deletes) {
             return edges;
         }
         self.order_cascaded(&mut edges);
-        for (deleted, thing) in self.places(Thing::is_deleted_itself) {
-            for (place, other) in self.places(Thing::makes).filter(|_| thing.frees_capacity()) {
+        for (deleted, thing) in self.places(ChangeNode::is_deleted_itself) {
+            for (place, other) in self.places(ChangeNode::makes).filter(|_| thing.frees_capacity()) {
                 if self.yields_capacity(thing, other) {
                     edges.delete_before_consumers.pair(deleted, place);
                 } else if self.leaves(other, thing) {
@@ -188,7 +188,7 @@ impl<'a> Relations<'a> {
             }
             let objects = thing.object().is_some();
             for (place, other) in
-                self.places(Thing::is_deleted_itself).filter(|(place, _)| !objects && *place != deleted)
+                self.places(ChangeNode::is_deleted_itself).filter(|(place, _)| !objects && *place != deleted)
             {
                 if self.lives_on(other, thing) {
                     edges.delete_after_dependents.pair(place, deleted);
@@ -206,13 +206,17 @@ impl<'a> Relations<'a> {
 
     /// Orders deletes before stopped pools lose their nodes: the operator that finishes the deletes may run on any of them.
     fn order_emptied_pools(&self, edges: &mut Edges) {
-        let deleted: Vec<usize> = self.places(Thing::is_deleted_itself).map(|(place, _)| place).collect();
+        let deleted: Vec<usize> =
+            self.places(ChangeNode::is_deleted_itself).map(|(place, _)| place).collect();
         let emptied: Vec<usize> =
-            self.places(|thing| thing.change.empties()).map(|(place, _)| place).collect();
+            self.places(|thing| thing.change.scales_to_zero()).map(|(place, _)| place).collect();
         edges.delete_after_dependents.all(&deleted, &emptied);
     }
 
-    fn places(&self, which: impl Fn(&Thing<'a>) -> bool) -> impl Iterator<Item = (usize, &Thing<'a>)> {
+    fn places(
+        &self,
+        which: impl Fn(&ChangeNode<'a>) -> bool,
+    ) -> impl Iterator<Item = (usize, &ChangeNode<'a>)> {
         self.things.iter().enumerate().filter(move |(_, thing)| which(thing))
     }
 
@@ -220,14 +224,15 @@ impl<'a> Relations<'a> {
     /// Dask cluster hold what is in one namespace.
     fn order_cascaded(&self, edges: &mut Edges) {
         let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.places(Thing::is_deleted_with_holder) {
+        for (place, thing) in self.places(ChangeNode::is_deleted_with_holder) {
             let namespace = thing.object().and_then(|object| object.namespace.as_deref());
             along.entry(namespace).or_default().push(place);
         }
         let mut takers: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        let deleted = |thing: &Thing<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
+        let deleted =
+            |thing: &ChangeNode<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
         for (place, thing) in
-            self.places(|thing: &Thing<'a>| deleted(thing) && !thing.is_deleted_with_holder())
+            self.places(|thing: &ChangeNode<'a>| deleted(thing) && !thing.is_deleted_with_holder())
         {
             match &thing.change.identity {
                 Identity::Cluster(_) => {
@@ -294,10 +299,11 @@ impl<'a> Relations<'a> {
     fn order_served_kinds(&self, edges: &mut Edges) {
         for (group, sections) in &self.served {
             let of_group =
-                |thing: &Thing<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
+                |thing: &ChangeNode<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
             let objects: Vec<usize> = self.places(of_group).map(|(place, _)| place).collect();
-            let serves =
-                |thing: &Thing<'a>| sections.contains(thing.change.address.section()) && !of_group(thing);
+            let serves = |thing: &ChangeNode<'a>| {
+                sections.contains(thing.change.address.section()) && !of_group(thing)
+            };
             let serving: Vec<usize> = self.places(serves).map(|(place, _)| place).collect();
             self.relate(&objects, &serving, edges);
             self.order_cascading_namespaces(&objects, &serving, edges);
@@ -311,7 +317,7 @@ impl<'a> Relations<'a> {
             let object = self.things[*place].object();
             object.is_some_and(|object| object.namespace.as_deref() == Some(name))
         };
-        for (place, thing) in self.places(Thing::is_deleted_itself) {
+        for (place, thing) in self.places(ChangeNode::is_deleted_itself) {
             let Some(object) = thing.object().filter(|object| object.gvk.kind == "Namespace") else {
                 continue;
             };
@@ -338,7 +344,7 @@ impl<'a> Relations<'a> {
             let definition = format!("{}.{}", object.gvk.plural, object.gvk.group);
             definitions.entry(definition).or_default().push(place);
         }
-        for (place, thing) in self.places(Thing::is_deleted_itself) {
+        for (place, thing) in self.places(ChangeNode::is_deleted_itself) {
             let inside = match thing.object() {
                 Some(object) if object.gvk.kind == "Namespace" => namespaces.get(object.name.as_str()),
                 Some(object) if object.gvk.kind == "CustomResourceDefinition" => {
@@ -352,9 +358,9 @@ impl<'a> Relations<'a> {
 
     /// Orders a delete after the deletes of resources that follow it.
     fn order_dependents(&self, edges: &mut Edges) {
-        let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
+        let named = AddressIndex::of(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.places(Thing::is_deleted_itself) {
+        for (place, thing) in self.places(ChangeNode::is_deleted_itself) {
             for dependency in thing.desired.iter().flat_map(|resource| &resource.depends_on) {
                 followers.entry(dependency).or_default().push(place);
             }
@@ -366,14 +372,15 @@ impl<'a> Relations<'a> {
 
     /// Orders a delete after the changes of live objects that mention its object.
     fn order_mentions(&self, edges: &mut Edges) {
-        let named = self.places(Thing::is_deleted_itself).filter_map(|(place, thing)| {
+        let named = self.places(ChangeNode::is_deleted_itself).filter_map(|(place, thing)| {
             let ObjectId { namespace, name, .. } = thing.object()?;
             Some((place, namespace.as_deref(), name.as_str()))
         });
-        let known = Names::of(&named.collect::<Vec<_>>());
-        for (place, thing) in self.places(|thing: &Thing<'a>| thing.is_deleted_itself() || thing.uses()) {
+        let known = NameIndex::of(&named.collect::<Vec<_>>());
+        for (place, thing) in self.places(|thing: &ChangeNode<'a>| thing.is_deleted_itself() || thing.uses())
+        {
             let Some(by) = thing.object() else { continue };
-            for deleted in known.perhaps_in(thing.live, by.namespace.as_deref()) {
+            for deleted in known.candidates_in(thing.live, by.namespace.as_deref()) {
                 let is_named =
                     self.things[deleted].object().is_some_and(|object| names(thing.live, by, object));
                 if is_named && deleted != place {
@@ -384,7 +391,7 @@ impl<'a> Relations<'a> {
     }
 
     /// Returns true if `other` lives on a deleted cluster or pool.
-    fn lives_on(&self, other: &Thing, deleted: &Thing) -> bool {
+    fn lives_on(&self, other: &ChangeNode, deleted: &ChangeNode) -> bool {
         match (deleted.pool(), other.object()) {
             (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, deleted.gpu().is_some()),
             (Some(_), None) => false,
@@ -393,7 +400,7 @@ impl<'a> Relations<'a> {
     }
 
     /// Returns true if `other`, which is written, run or released, has to do with a deleted thing until then.
-    fn leaves(&self, other: &Thing, deleted: &Thing) -> bool {
+    fn leaves(&self, other: &ChangeNode, deleted: &ChangeNode) -> bool {
         if matches!(deleted.change.identity, Identity::Cluster(_)) {
             return true;
         }
@@ -413,8 +420,8 @@ impl<'a> Relations<'a> {
     }
 
     /// Returns true if the deleted pool has no GPUs, and no pool without GPUs is kept or updated.
-    fn is_last_plain(&self, deleted: &Thing) -> bool {
-        let stays = |thing: &&Thing| matches!(thing.change.action, Action::Keep | Action::Update);
+    fn is_last_plain(&self, deleted: &ChangeNode) -> bool {
+        let stays = |thing: &&ChangeNode| matches!(thing.change.action, Action::Keep | Action::Update);
         let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
         deleted.gpu().is_none() && !plain.any(|thing| stays(&thing))
     }
@@ -422,7 +429,7 @@ impl<'a> Relations<'a> {
     /// Returns true if another change takes the capacity that a deleted thing frees. GPUs of a type go to pools with
     /// GPUs of that type: quotas count them, and full quotas are the rule. Workers, and checks that were cut short,
     /// leave their GPUs to the checks and clusters that are created. An autoscaler leaves the number of workers.
-    fn yields_capacity(&self, deleted: &Thing, other: &Thing) -> bool {
+    fn yields_capacity(&self, deleted: &ChangeNode, other: &ChangeNode) -> bool {
         if let (Some(pool), Some(_)) = (deleted.pool(), other.pool()) {
             let takes = match other.change.action {
                 Action::Create | Action::Replace => true,
@@ -438,7 +445,7 @@ impl<'a> Relations<'a> {
                 Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
             };
             // Work that is waited for must not lose its nodes before.
-            let held = |thing: &Thing| {
+            let held = |thing: &ChangeNode| {
                 thing.makes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
             };
             return takes
@@ -466,7 +473,7 @@ impl<'a> Relations<'a> {
 
     /// Returns true if a deleted thing is part of what serves the kind of an object: its definition, or the section of its
     /// controller. False if it is of the same API group as the object itself.
-    fn is_served(&self, object: &ObjectId, deleted: &Thing) -> bool {
+    fn is_served(&self, object: &ObjectId, deleted: &ChangeNode) -> bool {
         let sections = self.served.get(object.gvk.group.as_str());
         let own = deleted.object().is_some_and(|deleted| deleted.gvk.group == object.gvk.group);
         !own && sections.is_some_and(|sections| sections.contains(deleted.change.address.section()))
@@ -518,7 +525,7 @@ fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
 /// Returns true if a live object mentions another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
 fn names(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
     let reaches = object.namespace.is_none() || object.namespace == by.namespace;
-    reaches && speaking(live).any(|value| has_word(value, &object.name))
+    reaches && referencing_fields(live).any(|value| has_word(value, &object.name))
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     let [mut delete_after_dependents, mut delete_before_consumers, mut delete_after_users] =
         [const { BTreeSet::new() }; 3];
-    for (deleted, thing) in of.places(Thing::deletes) {
+    for (deleted, thing) in of.places(ChangeNode::deletes) {
         for (place, other) in
             of.places(|other| !other.is_deleted_with_holder()).filter(|(place, _)| *place != deleted)
         {
@@ -181,7 +181,7 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     [delete_after_dependents, delete_before_consumers, delete_after_users]
 }
 
-fn deletes_along(deleted: &Thing, along: &Thing) -> bool {
+fn deletes_along(deleted: &ChangeNode, along: &ChangeNode) -> bool {
     match (&deleted.change.identity, &along.change.identity) {
         (Identity::Cluster(_), _) => true,
         (Identity::Object(deleted), Identity::Object(along)) if deleted.gvk.kind == "Namespace" => {
@@ -195,10 +195,11 @@ fn deletes_along(deleted: &Thing, along: &Thing) -> bool {
 }
 
 /// Returns true if a deleted namespace holds objects that a deleted thing outside of it serves.
-fn deletes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> bool {
+fn deletes_what_is_served(of: &Relations, namespace: &ChangeNode, serves: &ChangeNode) -> bool {
     let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
     let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
-    let along = of.things.iter().filter(|thing| thing.is_deleted_with_holder()).filter_map(Thing::object);
+    let along =
+        of.things.iter().filter(|thing| thing.is_deleted_with_holder()).filter_map(ChangeNode::object);
     along.filter(|object| inside(object) && of.is_served(object, serves)).any(|object| {
         let mut serving = of.things.iter().filter(|thing| of.is_served(object, thing));
         serves.object().is_some()
@@ -209,7 +210,7 @@ fn deletes_what_is_served(of: &Relations, namespace: &Thing, serves: &Thing) -> 
 }
 
 /// Returns true if a deleted object was created after another deleted one, and has to do with it.
-fn later_in(of: &Relations, other: &Thing, deleted: &Thing) -> bool {
+fn later_in(of: &Relations, other: &ChangeNode, deleted: &ChangeNode) -> bool {
     let (Some(object), Some(inside)) = (deleted.object(), other.object()) else { return false };
     let depends_on = |resource: &Resource| {
         resource

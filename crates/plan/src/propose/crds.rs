@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 
 impl Planner<'_> {
     /// Refuses a definition without a version that objects are stored in, and says what else it no longer has.
-    pub(crate) fn keeps_what_is_stored(&mut self, resource: &Resource, live: &Value) {
+    pub(crate) fn check_stored_versions(&mut self, resource: &Resource, live: &Value) {
         let desired = &resource.body;
         let names = |value: &Value| -> BTreeSet<String> {
             let versions = value["spec"]["versions"].as_array().into_iter().flatten();

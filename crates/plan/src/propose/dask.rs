@@ -13,7 +13,7 @@ use kinds::gke::cluster::autopilot;
 use kinds::gke::compare::Compared;
 use kinds::gke::node_pool;
 use kinds::json::{is_terminating, text};
-use kinds::kubernetes::{provisioning, request_stage};
+use kinds::kubernetes::{provisioning, request_state};
 use kinds::scope::POOL_LABEL;
 use model::address::Address;
 use model::diag::Code;
@@ -111,8 +111,8 @@ impl Planner<'_> {
     /// Compares a number of the file's with that of the group that counts, and has what a plan shows depend on it.
     fn default_group(&self, cluster: &ObjectId, desired: &Value, live: &Value, compared: &mut Compared) {
         let Some(counts) = counting_number(self.observed.inputs.world, cluster) else { return };
-        let relied = dask::api::replicas_path().key("default group").to_string();
-        compared.relied.add(&relied, counts.number.unwrap_or(&Value::Null));
+        let fingerprint_input = dask::api::replicas_path().key("default group").to_string();
+        compared.fingerprint_input.add(&fingerprint_input, counts.number.unwrap_or(&Value::Null));
         compared.changes.extend(counts.differs(desired, live));
     }
 
@@ -215,7 +215,7 @@ impl Planner<'_> {
 
     /// Says that a request has ended, and what asks again.
     pub(crate) fn note_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
-        let Some(end) = request_stage::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
+        let Some(end) = request_state::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
         let address = &resource.address;
         let anew = if again == address { "" } else { ", and recreates that" };
         let message = format!("the request ended: {end}; `--replace {again}` asks for its nodes again{anew}");
@@ -224,7 +224,7 @@ impl Planner<'_> {
 
     /// Returns true if a desired thing is rightly absent. It was created once in its present text and has gone since, or it
     /// belongs to a cluster for which that holds.
-    pub(crate) fn stays_gone(&mut self, resource: &Resource) -> bool {
+    pub(crate) fn stays_absent(&mut self, resource: &Resource) -> bool {
         let Inputs { world, mode: _, replace, .. } = self.observed.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.renewed);
         if live.is_some_and(|live| !is_terminating(live)) || replace.contains(&resource.address) {

@@ -12,7 +12,7 @@ use crate::{
     propose::hosts,
 };
 use kinds::gke;
-use kinds::gke::compare::Relied;
+use kinds::gke::compare::FingerprintInput;
 use kinds::json::is_terminating;
 use kinds::kind::{Compare, Kind};
 use kinds::kubernetes::kueue::queue;
@@ -48,7 +48,7 @@ impl Planner<'_> {
             self.selected.add(&resource.address);
         }
         if !self.observed.inputs.offline {
-            env_secrets::is_given(self.observed.inputs, resource, &mut self.problems);
+            env_secrets::check_env_is_set(self.observed.inputs, resource, &mut self.problems);
         }
         if let Some(stop) = self.observed.inputs.stop_of(&resource.identity) {
             if kind.stop_effect.deletes() {
@@ -60,18 +60,18 @@ impl Planner<'_> {
                 return;
             }
         }
-        if self.want_booked(resource) {
+        if self.plan_requested_workers(resource) {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
-        if self.stays_gone(resource) {
+        if self.stays_absent(resource) {
             self.kept_absent.insert(resource.identity.clone());
             self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
             return;
         }
         let Some(live) = self.live(&resource.identity) else {
             if self.renewed && self.observed.inputs.world.find(&resource.identity).is_some() {
-                self.protected(resource, "delete");
+                self.refuse_if_protected(resource, "delete");
             }
             self.renewed |= is_cluster;
             let reruns = self.may_have_run(resource);
@@ -82,7 +82,7 @@ impl Planner<'_> {
             return;
         };
         if let Some(owner) = self.deleted_with(resource, live) {
-            self.protected(resource, "delete");
+            self.refuse_if_protected(resource, "delete");
             self.with_owner.insert(resource.identity.clone());
             self.recreate(resource, live, Reason::RecreatedWith(owner));
             return;
@@ -92,17 +92,17 @@ impl Planner<'_> {
             self.recreate(resource, live, Reason::BeingDeleted);
             return;
         }
-        self.want_of(resource, kind, live);
+        self.plan_live(resource, kind, live);
     }
 
     fn recreate(&mut self, resource: &Resource, live: &Value, reason: Reason) {
         let change = self.observed.proposed(resource, Action::Create, Vec::new());
-        let fingerprint = Some(fingerprint(live, &Relied::default()));
+        let fingerprint = Some(fingerprint(live, &FingerprintInput::default()));
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
 
     /// Refuses an object that was read in another version than the file asks for: the server has no such version (any more).
-    fn is_served(&mut self, resource: &Resource, live: &Value) {
+    fn check_served_version(&mut self, resource: &Resource, live: &Value) {
         let (Some(desired), Some(served)) =
             (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
         else {
@@ -119,8 +119,8 @@ impl Planner<'_> {
     }
 
     /// Proposes the change of a desired thing that is live and stays.
-    fn want_of(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
-        self.is_served(resource, live);
+    fn plan_live(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
+        self.check_served_version(resource, live);
         // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
         let pool = matches!(resource.identity, Identity::NodePool { .. }).then(|| {
             let live = self.with_size(resource, live.clone());
@@ -145,9 +145,9 @@ impl Planner<'_> {
         if action != Action::Keep
             && let Some((path, groups)) = which_pool(live)
         {
-            compared.relied.add(path, groups);
+            compared.fingerprint_input.add(path, groups);
         }
-        let fingerprint = Some(fingerprint(live, &compared.relied));
+        let fingerprint = Some(fingerprint(live, &compared.fingerprint_input));
         let adopted = match ownership {
             Ownership::Owned => adopted_fields(&compared.others),
             Ownership::Shared(stacks) => {
@@ -163,18 +163,18 @@ impl Planner<'_> {
             action = Action::Update;
         }
         if matches!(action, Action::Keep | Action::Update)
-            && let Some(fault) = self.observed.find_fault(resource, kind, live, action)
-            && !(fault.replaces && resource.protect)
+            && let Some(defect) = self.observed.find_defect(resource, kind, live, action)
+            && !(defect.replaces && resource.protect)
         {
-            action = if fault.replaces { Action::Replace } else { Action::Update };
-            reasons.push(Reason::Fault(fault.why.clone()));
-            self.faults.insert(resource.address.clone(), fault);
+            action = if defect.replaces { Action::Replace } else { Action::Update };
+            reasons.push(Reason::Defect(defect.why.clone()));
+            self.defects.insert(resource.address.clone(), defect);
         }
         if adopted.is_some() && reasons.is_empty() {
             reasons.push(Reason::WouldBeAdopted);
         }
         if action == Action::Update && resource.kind == KindId::Definition {
-            self.keeps_what_is_stored(resource, live);
+            self.check_stored_versions(resource, live);
         }
         if action == Action::Replace {
             if matches!(resource.identity, Identity::Cluster(_)) {
@@ -183,7 +183,7 @@ impl Planner<'_> {
                 self.selected = Selected::All;
             }
             if !reasons.iter().any(Reason::takes_nothing) {
-                self.protected(resource, "replace");
+                self.refuse_if_protected(resource, "replace");
             }
         }
         let change = self.observed.proposed(resource, action, compared.changes);
@@ -228,14 +228,14 @@ impl Planner<'_> {
     ) -> (Action, Option<Reason>) {
         let asked = self.observed.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
-            self.stays_in_use(resource);
+            self.refuse_replace_in_use(resource);
             return (Action::Replace, Some(Reason::Requested));
         }
         let stopped = self.observed.inputs.stop_of(&resource.identity).is_some();
         if let Some(reason) = self.leaves_option(resource, live).filter(|_| !stopped) {
             return (Action::Replace, Some(reason));
         }
-        if let Some(trouble) = self.trouble(resource, live).filter(|_| !stopped) {
+        if let Some(trouble) = self.pool_error(resource, live).filter(|_| !stopped) {
             return (Action::Replace, Some(trouble));
         }
         let has_request = |field: &FieldPath| match kinds::of(resource.kind).compare {
@@ -261,7 +261,7 @@ impl Planner<'_> {
     }
 
     /// Refuses `--replace` of what Kueue keeps while it is used, once a section: what uses it goes on until the deadline.
-    fn stays_in_use(&mut self, resource: &Resource) {
+    fn refuse_replace_in_use(&mut self, resource: &Resource) {
         let inputs = self.observed.inputs;
         let section = resource.address.section();
         let is_kept = |one: &&Resource| {
@@ -286,7 +286,7 @@ impl Planner<'_> {
     }
 
     /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
-    fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<Reason> {
+    fn pool_error(&mut self, resource: &Resource, live: &Value) -> Option<Reason> {
         if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::observe::fingerprint;
 use crate::planner::Planner;
 use crate::{ExternalRead, Mode, Note, observe::diff};
-use kinds::gke::compare::Relied;
+use kinds::gke::compare::FingerprintInput;
 use kinds::gke::{self, node_pool};
 use kinds::kind::Compare;
 use kinds::kubernetes::manifest::pod_specs;
@@ -37,11 +37,15 @@ impl Planner<'_> {
             let paths = relied_on(&resource.identity);
             let values =
                 paths.iter().map(|path| (path.to_string(), path.find(&live).unwrap_or(&Value::Null)));
-            let relied = Relied::of(values);
+            let fingerprint_input = FingerprintInput::of(values);
             let found = self.found(&resource.identity, &live);
-            reads.push(self.external_read(resource, Some(found), Some(fingerprint(&live, &relied))));
+            reads.push(self.external_read(
+                resource,
+                Some(found),
+                Some(fingerprint(&live, &fingerprint_input)),
+            ));
             if inputs.mode == Mode::Apply {
-                self.usable(resource, &live);
+                self.check_usable(resource, &live);
                 for change in differences {
                     self.notes.push(difference(resource, &change, self.place(resource, &change.path)));
                 }
@@ -54,8 +58,8 @@ impl Planner<'_> {
             }
         }
         if inputs.mode == Mode::Apply {
-            self.zones_agree();
-            self.pods_fit_their_pools();
+            self.check_zones();
+            self.check_pods_fit();
         }
         reads
     }
@@ -141,7 +145,7 @@ impl Planner<'_> {
                 gke::api::compared(message, rows, &resource.body, live, None).changes
             }
             Compare::Kubernetes(effect) => {
-                let schema = self.observed.shapes.schema(resource);
+                let schema = self.observed.crd_schemas.schema(resource);
                 let manager = self.observed.inputs.owner.field_manager();
                 diff::compare(&resource.body, live, &manager, schema.as_ref(), effect).changes
             }
@@ -165,7 +169,7 @@ impl Planner<'_> {
     }
 
     /// Reports things that are being created or deleted, or are broken: the stack cannot depend on them.
-    fn usable(&mut self, resource: &Resource, live: &Value) {
+    fn check_usable(&mut self, resource: &Resource, live: &Value) {
         let why = match (&resource.identity, live["status"].as_str()) {
             (_, _) if !live["metadata"]["deletionTimestamp"].is_null() => "it is being deleted".to_owned(),
             (Identity::Cluster(_) | Identity::NodePool { .. }, Some(status)) => match status {
@@ -227,7 +231,7 @@ impl Planner<'_> {
     }
 
     /// Refuses nodes of new pools that do not spread evenly over an external cluster's zones, over which they are counted.
-    fn zones_agree(&mut self) {
+    fn check_zones(&mut self) {
         let inputs = self.observed.inputs;
         let is_external = |identity: &Identity| {
             inputs.external.iter().any(|external| external.resource.identity == *identity)
@@ -269,7 +273,7 @@ impl Planner<'_> {
     }
 
     /// Checks that Pods that must run on an external pool find there the GPUs that they ask for, and tolerate its taints.
-    fn pods_fit_their_pools(&mut self) {
+    fn check_pods_fit(&mut self) {
         let inputs = self.observed.inputs;
         for resource in inputs.desired.iter() {
             let mut pods = Vec::new();
@@ -279,13 +283,13 @@ impl Planner<'_> {
                 let of_pool = |external: &&model::resource::External| matches!(&external.resource.identity, Identity::NodePool { pool: name, .. } if name == pool);
                 let Some(external) = inputs.external.iter().find(of_pool) else { continue };
                 let Some(live) = inputs.world.pools.get(pool) else { continue };
-                self.gpus_suffice(resource, &path, pod, &external.resource, live);
-                self.taints_are_tolerated(resource, pod, &external.resource, live);
+                self.check_gpus(resource, &path, pod, &external.resource, live);
+                self.check_taints(resource, pod, &external.resource, live);
             }
         }
     }
 
-    fn gpus_suffice(
+    fn check_gpus(
         &mut self,
         resource: &Resource,
         path: &FieldPath,
@@ -311,7 +315,7 @@ impl Planner<'_> {
             .push(problem.help("request fewer GPUs or name another pool; this one is managed elsewhere"));
     }
 
-    fn taints_are_tolerated(&mut self, resource: &Resource, pod: &Value, pool: &Resource, live: &Value) {
+    fn check_taints(&mut self, resource: &Resource, pod: &Value, pool: &Resource, live: &Value) {
         let tolerations: Vec<&Value> = pod["tolerations"].as_array().into_iter().flatten().collect();
         for taint in live["config"]["taints"].as_array().into_iter().flatten() {
             let effect = match taint["effect"].as_str() {

@@ -129,13 +129,13 @@ impl<'a> Planner<'a> {
     pub(crate) fn leaves_option(&self, resource: &Resource, live: &Value) -> Option<Reason> {
         let (capacity, desired) = self.option_of(resource)?;
         match capacity_options::option_of(capacity, live) {
-            None => Some(Reason::OtherWays),
+            None => Some(Reason::CapacityOptionRemoved),
             Some(on) if is_interrupted(capacity, live, self.observed.inputs.world) => {
                 Some(Reason::NoMachines { by: capacity.options[on].name() })
             }
             // One that is on its first option is tried again where that has no machines now.
             Some(on) if self.observed.inputs.retry_capacity && (on != desired || is_short(live)) => {
-                Some(Reason::TriesAgain { on: capacity.options[on].name() })
+                Some(Reason::RetriesCapacity { on: capacity.options[on].name() })
             }
             Some(_) => None,
         }
@@ -155,7 +155,7 @@ impl<'a> Planner<'a> {
                     let fallback = self.fallback(resource, capacity, from);
                     let change = &mut self.changes[place];
                     change.fallback = Some(fallback);
-                    change.reasons.push(Reason::Ways(options_text(&capacity.options[from..], true)));
+                    change.reasons.push(Reason::CapacityOrder(options_text(&capacity.options[from..], true)));
                 }
                 Action::Keep => {
                     let world = self.observed.inputs.world;
@@ -173,7 +173,7 @@ impl<'a> Planner<'a> {
                     let fallback = self.fallback(resource, capacity, from);
                     let change = &mut self.changes[place];
                     change.fallback = Some(fallback);
-                    change.reasons.push(Reason::Ways(options_text(&capacity.options[from..], true)));
+                    change.reasons.push(Reason::CapacityOrder(options_text(&capacity.options[from..], true)));
                     self.note_fallback(&address, capacity, from);
                 }
                 Action::Update => self.note_fallback(&address, capacity, from),
@@ -207,7 +207,7 @@ impl<'a> Planner<'a> {
             zones: self.zones_of(resource, Action::Replace).len(),
             ..ChangeContext::of(action, &resource.identity, &self.observed.inputs.owner)
         };
-        (kinds::of(resource.kind).program)(&context)
+        (kinds::of(resource.kind).change_steps)(&context)
     }
 
     /// Notes what may become of a pool that GKE is still creating.

@@ -16,11 +16,11 @@ use model::diag::Code;
 use model::resource::{Effect, FieldChange, Host, KindId, ObjectId, Reach, Resource};
 
 impl Planner<'_> {
-    pub(crate) fn hosts_in_doubt(&self) -> Vec<Note> {
-        let mut notes = self.workers_elsewhere();
-        notes.extend(self.hosts_elsewhere());
+    pub(crate) fn host_notes(&self) -> Vec<Note> {
+        let mut notes = self.moved_worker_notes();
+        notes.extend(self.moved_host_notes());
         notes.extend(self.left_without_workers());
-        notes.extend(self.certificates_that_end());
+        notes.extend(self.expiring_certificate_notes());
         notes
     }
 
@@ -53,7 +53,7 @@ impl Planner<'_> {
     }
 
     /// Certificates of running Dask clusters that end soon, or that are gone where `protect` forbids a replacement.
-    fn certificates_that_end(&self) -> Vec<Note> {
+    fn expiring_certificate_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let replaced = |resource: &Resource| {
             self.changes
@@ -90,7 +90,7 @@ impl Planner<'_> {
     }
 
     /// Workers that schedulers have on hosts that the stack does not look at.
-    fn workers_elsewhere(&self) -> Vec<Note> {
+    fn moved_worker_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let (target, mut notes) = (&inputs.target, Vec::new());
         for resource in inputs.desired.iter().filter(|resource| resource.kind == KindId::HostCluster) {
@@ -177,7 +177,7 @@ impl Planner<'_> {
     }
 
     /// Names that lead elsewhere than at the last apply, where what was there is not there now.
-    fn hosts_elsewhere(&self) -> Vec<Note> {
+    fn moved_host_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let lacks = |body: &Value, name: &str| {
             body["spec"]["hosts"].as_array().is_some_and(|hosts| hosts.iter().all(|host| host != name))

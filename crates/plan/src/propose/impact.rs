@@ -31,7 +31,7 @@ pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
 
 /// Returns true if a change deletes a live thing of the stack, or the nodes of a pool.
 fn deletes(change: &Change) -> bool {
-    (matches!(change.action, Action::Delete | Action::Replace) || change.empties()) && !change.foreign
+    (matches!(change.action, Action::Delete | Action::Replace) || change.scales_to_zero()) && !change.foreign
 }
 
 /// Returns true if a change makes GKE recreate the nodes of a pool.
@@ -42,7 +42,7 @@ pub(crate) fn rolls(change: &Change) -> bool {
 }
 
 /// Returns true if a change switches queued provisioning on for a live pool, which has no nodes then.
-pub(crate) fn empties(change: &Change) -> bool {
+pub(crate) fn enables_queued_provisioning(change: &Change) -> bool {
     let switch = FieldPath::keys(["queuedProvisioning", "enabled"]);
     let on = |value: &Option<Value>| value.as_ref().is_some_and(|value| *value == true);
     matches!(change.identity, Identity::NodePool { .. })
@@ -78,8 +78,10 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
-    scope.nodes |= changes.iter().any(|change| rolls(change) || empties(change) || shrinks(change).is_some());
-    (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
+    scope.nodes |= changes
+        .iter()
+        .any(|change| rolls(change) || enables_queued_provisioning(change) || shrinks(change).is_some());
+    (scope != DeletionScope::default()).then_some(DeletionScope { excluded_kinds: SHADOWS, ..scope })
 }
 
 /// Returns true if a Pod has not ended, is not being deleted and is in no system namespace. Callers know that it is a Pod.
@@ -160,7 +162,7 @@ impl<'w> Planner<'w> {
                 let anew = action == Some(Action::Replace)
                     && (*reason == CascadeReason::Pool || self.is_replaced(root));
                 if !anew && !self.with_owner.contains(thing) {
-                    self.protected(resource, "delete");
+                    self.refuse_if_protected(resource, "delete");
                     kept.entry(root).or_default().push(thing);
                 }
                 continue;
@@ -174,7 +176,7 @@ impl<'w> Planner<'w> {
                 None if !self.observed.has_applied(live) || self.observed.is_external(thing) => {}
                 None => {
                     if let Some(resource) = desired {
-                        self.protected(resource, "delete");
+                        self.refuse_if_protected(resource, "delete");
                     }
                     let (name, root) = (self.observed.name_of(thing), self.observed.name_of(root).0);
                     let why = Some(Reason::DeletedWith(root));
@@ -370,7 +372,7 @@ impl<'w> Planner<'w> {
         planned: &mut BTreeSet<Identity>,
     ) {
         let world = self.observed.inputs.world;
-        let emptied = self.changes.iter().filter(|change| change.empties());
+        let emptied = self.changes.iter().filter(|change| change.scales_to_zero());
         let pools: Vec<String> =
             emptied.filter_map(|change| Some(change.identity.pool()?.to_owned())).collect();
         let deletes = |owner: &Identity, planned: &BTreeSet<Identity>| {

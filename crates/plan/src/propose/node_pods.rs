@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::observe::cascade::{Cascade, is_pod, pods_of_pool};
 use crate::planner::Planner;
-use crate::propose::impact::{NAMED, empties, is_user_pod, owner, rolls, shrinks};
+use crate::propose::impact::{NAMED, enables_queued_provisioning, is_user_pod, owner, rolls, shrinks};
 use crate::{Action, Change, Note};
 use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
 
 /// Kinds of changes to the nodes of a pool.
 #[derive(Clone, Copy, PartialEq)]
-enum Nodes {
+enum NodeImpact {
     Rolled,
     /// All are deleted. Who approves a replacement approves what else is lost with it, which is named there.
     Deleted {
@@ -25,21 +25,22 @@ enum Nodes {
     Fewer,
 }
 
-impl Nodes {
+impl NodeImpact {
     fn of(change: &Change) -> Option<Self> {
         let replaced = change.action == Action::Replace && !change.foreign;
         match shrinks(change) {
             _ if change.action == Action::Delete => Some(Self::Removed),
             _ if rolls(change) => Some(Self::Rolled),
             Some(1..) => Some(Self::Fewer),
-            left => (empties(change) || left == Some(0) || replaced).then_some(Self::Deleted { replaced }),
+            left => (enables_queued_provisioning(change) || left == Some(0) || replaced)
+                .then_some(Self::Deleted { replaced }),
         }
     }
 }
 
 impl Planner<'_> {
     /// Names the Pods that lose their node by a change of a pool: those that are lost, and those that come back elsewhere.
-    pub(crate) fn drained(&self) -> Vec<Note> {
+    pub(crate) fn drained_pod_notes(&self) -> Vec<Note> {
         let world = self.observed.inputs.world;
         let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
         let gone: BTreeSet<Identity> =
@@ -48,9 +49,9 @@ impl Planner<'_> {
             return Vec::new();
         }
         // What is stopped is named with what it takes along.
-        let changes = self.changes.iter().filter(|change| !change.empties());
+        let changes = self.changes.iter().filter(|change| !change.scales_to_zero());
         let changes: Vec<_> = changes
-            .filter_map(|change| Some((change, change.identity.pool()?, Nodes::of(change)?)))
+            .filter_map(|change| Some((change, change.identity.pool()?, NodeImpact::of(change)?)))
             .collect();
         if changes.is_empty() {
             return Vec::new();
@@ -66,24 +67,25 @@ impl Planner<'_> {
                     (true, Some(_)) if going.contains(object) => {}
                     (true, Some(_)) => moved.push(object),
                     // Who approves the delete approves what is lost with it, which is named there.
-                    (true, None) if matches!(nodes, Nodes::Removed | Nodes::Deleted { replaced: true }) => {}
+                    (true, None)
+                        if matches!(nodes, NodeImpact::Removed | NodeImpact::Deleted { replaced: true }) => {}
                     (true, None) => lost.push(object),
                 }
             }
             let mut parts = match nodes {
-                Nodes::Fewer => some(&lost, &moved),
-                Nodes::Removed if homeless && !moved.is_empty() => waiting(&moved),
-                Nodes::Rolled | Nodes::Deleted { .. } | Nodes::Removed => all(&lost, &moved),
+                NodeImpact::Fewer => some(&lost, &moved),
+                NodeImpact::Removed if homeless && !moved.is_empty() => waiting(&moved),
+                NodeImpact::Rolled | NodeImpact::Deleted { .. } | NodeImpact::Removed => all(&lost, &moved),
             };
-            let unseen = world.unseen.iter().filter(|_| nodes != Nodes::Removed);
+            let unseen = world.unseen.iter().filter(|_| nodes != NodeImpact::Removed);
             parts.extend(unseen.map(|why| format!("not all pods on them could be listed: {why}")));
             if parts.is_empty() {
                 continue;
             }
             let what = match nodes {
-                Nodes::Rolled => "drains and recreates the nodes",
-                Nodes::Deleted { .. } | Nodes::Removed => "deletes all nodes",
-                Nodes::Fewer => "deletes some of the nodes",
+                NodeImpact::Rolled => "drains and recreates the nodes",
+                NodeImpact::Deleted { .. } | NodeImpact::Removed => "deletes all nodes",
+                NodeImpact::Fewer => "deletes some of the nodes",
             };
             let message = format!("GKE {what} of this pool: {}", parts.join("; "));
             notes.push(Note::of(Code::NodesDrained, &change.address, message));

@@ -5,14 +5,14 @@ use crate::observe::fingerprint;
 use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Change};
-use kinds::gke::compare::Relied;
+use kinds::gke::compare::FingerprintInput;
 use kinds::json::{is_terminating, text};
-use kinds::kubernetes::{provisioning, request_stage};
+use kinds::kubernetes::{provisioning, request_state};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
 
 /// Decisions about a live thing that nobody wants any more.
-pub(crate) enum Left {
+pub(crate) enum FormerRequest {
     Goes(Reason),
     Stays(Reason),
 }
@@ -37,7 +37,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Plans a request by the change of its workers. Returns `false` when it is planned as everything else.
-    pub(crate) fn want_booked(&mut self, resource: &Resource) -> bool {
+    pub(crate) fn plan_requested_workers(&mut self, resource: &Resource) -> bool {
         let Some(user) = self.user_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == user.identity) else {
             return false;
@@ -55,7 +55,7 @@ impl<'a> Planner<'a> {
             if resource.kind == KindId::ProvisioningRequest && action != Action::Delete {
                 self.note_end(resource, &user.address, &live);
             }
-            let fingerprint = Some(fingerprint(&live, &Relied::default()));
+            let fingerprint = Some(fingerprint(&live, &FingerprintInput::default()));
             self.changes
                 .push(Change { fingerprint, ..self.observed.proposed(resource, Action::Keep, Vec::new()) });
             return true;
@@ -65,12 +65,12 @@ impl<'a> Planner<'a> {
         let born = |live: &serde_json::Value| text(&live["metadata"]["creationTimestamp"]).to_owned();
         let old = self.observed.inputs.world.find(&user.identity);
         let is_used = old.is_some_and(|old| born(old) >= born(&live));
-        let reason = match request_stage::has_expired(&live) {
+        let reason = match request_state::has_expired(&live) {
             _ if is_used => Reason::NodesUsed,
-            Some(end) => Reason::AskedAgain { end },
+            Some(end) => Reason::RequestedAgain { end },
             None => return false,
         };
-        let fingerprint = Some(fingerprint(&live, &Relied::default()));
+        let fingerprint = Some(fingerprint(&live, &FingerprintInput::default()));
         let change = self.observed.proposed(resource, Action::Replace, Vec::new());
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
         true
@@ -78,7 +78,7 @@ impl<'a> Planner<'a> {
 
     /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but what a kept
     /// request names stays.
-    pub(crate) fn left_by_workers(&self, identity: &Identity, address: &Address) -> Option<Left> {
+    pub(crate) fn left_by_workers(&self, identity: &Identity, address: &Address) -> Option<FormerRequest> {
         let object = identity.object()?;
         if !matches!(object.gvk.kind.as_str(), "PodTemplate" | "ProvisioningRequest") {
             return None;
@@ -89,7 +89,7 @@ impl<'a> Planner<'a> {
             .iter()
             .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
         if user.action.makes() || user.stops() {
-            return Some(Left::Goes(Reason::OfWorkersBefore));
+            return Some(FormerRequest::Goes(Reason::OfFormerWorkers));
         }
         let names = |change: &&Change| {
             let live = self.live(&change.identity);
@@ -98,6 +98,6 @@ impl<'a> Planner<'a> {
                 && live
                     .is_some_and(|live| live["spec"]["podSets"][0]["podTemplateRef"]["name"] == *object.name)
         };
-        self.changes.iter().find(names).map(|_| Left::Stays(Reason::NamedByRequest))
+        self.changes.iter().find(names).map(|_| FormerRequest::Stays(Reason::NamedByRequest))
     }
 }

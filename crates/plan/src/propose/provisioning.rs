@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::observe::inputs::Inputs;
 use crate::propose::select;
 use kinds::kind::StopEffect;
-use kinds::kubernetes::request_stage;
+use kinds::kubernetes::request_state;
 use kinds::scope::POOL_LABEL;
 use model::address::Address;
 use model::resource::{Resource, World};
 
 fn is_request(resource: &Resource) -> bool {
-    let api = request_stage::api();
+    let api = request_state::api();
     let is = |kind: &str, group: &str| kind == api.kind && group == api.group;
     resource.identity.object().is_some_and(|object| is(&object.gvk.kind, &object.gvk.group))
 }
@@ -30,7 +30,7 @@ pub(crate) fn uses(user: &Resource, request: &Resource) -> bool {
 
 fn consumes(value: &Value, request: &str) -> bool {
     let mut found = Vec::new();
-    request_stage::consumed(value, &mut found);
+    request_state::consumed(value, &mut found);
     found.contains(&request)
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn stops_with(
 
 /// Returns true if a request has done its work: its users have ended, and nodes requested again would serve nobody.
 pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) -> bool {
-    if !is_request(request) || !world.find(&request.identity).is_some_and(request_stage::has_nodes) {
+    if !is_request(request) || !world.find(&request.identity).is_some_and(request_state::has_nodes) {
         return false;
     }
     let mut users = all.iter().filter(|user| uses(user, request)).peekable();
@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use kinds::kubernetes::request_stage::ANNOTATIONS;
+    use kinds::kubernetes::request_state::ANNOTATIONS;
 
     #[test]
     fn users_are_known_by_the_annotations_of_their_pods() {

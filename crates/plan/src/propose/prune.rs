@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::observe::cascade::is_namespace;
 use crate::observe::{fingerprint, is_in_kubernetes, labels_path, which_pool};
 use crate::planner::Planner;
-use crate::propose::provisioned_workers::Left;
+use crate::propose::provisioned_workers::FormerRequest;
 use crate::reason::{Holder, Reason};
 use crate::{Action, Change, Inputs, Mode, Note, observe::diff};
 use kinds::gke;
-use kinds::gke::compare::Relied;
+use kinds::gke::compare::FingerprintInput;
 use kinds::json::is_terminating;
 use kinds::kubernetes::marks;
 use model::address::{Address, FieldPath};
@@ -76,8 +76,8 @@ impl<'a> Planner<'a> {
             });
             if !stays && !taken && !self.observed.desired.contains_key(&owned.identity) {
                 let why = match self.left_by_workers(&owned.identity, &owned.address) {
-                    Some(Left::Goes(why)) => why,
-                    Some(Left::Stays(why)) => {
+                    Some(FormerRequest::Goes(why)) => why,
+                    Some(FormerRequest::Stays(why)) => {
                         owned.stays = Some(why.clone());
                         why
                     }
@@ -103,7 +103,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             if let Some(resource) = self.observed.desired.get(&owned.identity).copied() {
-                self.protected(resource, "delete");
+                self.refuse_if_protected(resource, "delete");
             }
             self.changes.push(self.release(owned, None));
         }
@@ -129,7 +129,7 @@ impl<'a> Planner<'a> {
             return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
         }
         // Another one that leaves meanwhile would leave it to nobody.
-        let fingerprint = Some(fingerprint(live, &Relied::of([("users", &Value::from(shared))])));
+        let fingerprint = Some(fingerprint(live, &FingerprintInput::of([("users", &Value::from(shared))])));
         Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
     }
 
@@ -140,7 +140,7 @@ impl<'a> Planner<'a> {
         if with_cluster || !self.selected.has(&address) {
             return;
         }
-        let fingerprint = Some(fingerprint(live, &Relied::of(which_pool(live))));
+        let fingerprint = Some(fingerprint(live, &FingerprintInput::of(which_pool(live))));
         let fields = labels_removed(&identity, live);
         let gone = self.deletion(identity, live, (address, kind), Some(Reason::HandedOver));
         self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
@@ -348,7 +348,7 @@ impl<'a> Planner<'a> {
             location: location.map(|location| location.to_string()),
             reasons: Vec::from_iter(reason),
             origin,
-            fingerprint: Some(fingerprint(live, &Relied::of(which_pool(live)))),
+            fingerprint: Some(fingerprint(live, &FingerprintInput::of(which_pool(live)))),
             before: without_secrets(live).into(),
             ..Change::of(address, identity, kind, Action::Delete)
         }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::planner::Planner;
-use crate::propose::impact::{NAMED, empties};
+use crate::propose::impact::{NAMED, enables_queued_provisioning};
 use crate::reason::Reason;
 use crate::{Action, Change, Note};
 use kinds::json::text;
@@ -18,8 +18,8 @@ use model::resource::{Identity, ObjectId};
 
 impl Planner<'_> {
     /// Says why the nodes of a pool go that is only changed.
-    pub(crate) fn empties(&mut self) {
-        for change in self.changes.iter_mut().filter(|change| empties(change)) {
+    pub(crate) fn explain_emptied_pools(&mut self) {
+        for change in self.changes.iter_mut().filter(|change| enables_queued_provisioning(change)) {
             change.reasons.push(Reason::Emptied);
             let number = FieldPath::keys(["nodeCount"]);
             change.fields.retain(|field| field.path != number);
@@ -27,7 +27,7 @@ impl Planner<'_> {
     }
 
     /// Accepted ProvisioningRequests that would wait for ever, as the pool that they are for goes and they do not.
-    pub(crate) fn requests_of_pools(&self) -> Vec<Note> {
+    pub(crate) fn stranded_request_notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         let deleted = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
         let gone: Vec<&Change> = self.changes.iter().filter(deleted).collect();

@@ -71,10 +71,10 @@ impl Planner<'_> {
         let (desired, unwanted) = (closure(start, &needs), closure(out, &needed_by));
         let kept = desired.difference(&unwanted).map(|place| candidates[*place].address.clone());
         self.selected = Selected::Only(kept.collect());
-        self.replaces_what_is_selected(&candidates);
+        self.check_replace_selected(&candidates);
     }
 
-    fn replaces_what_is_selected(&mut self, candidates: &[Candidate]) {
+    fn check_replace_selected(&mut self, candidates: &[Candidate]) {
         let replace = self.observed.inputs.replace.iter();
         let known = replace.filter(|address| candidates.iter().any(|one| one.address == **address));
         for address in known.filter(|address| !self.selected.has(address)) {
@@ -139,7 +139,7 @@ impl Planner<'_> {
 
     /// For each candidate the others that a plan with it must have.
     fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
-        let named = address_match::Named::of(candidates.iter().map(|candidate| &candidate.address));
+        let named = address_match::AddressIndex::of(candidates.iter().map(|candidate| &candidate.address));
         let world = self.observed.inputs.world;
         let manager = self.observed.inputs.owner.field_manager();
         let cascade = Cascade::of(world, self.observed.inputs.target.gke.as_ref(), &manager);

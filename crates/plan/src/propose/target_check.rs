@@ -22,7 +22,7 @@ const NAMED: usize = 5;
 
 impl Planner<'_> {
     /// Reports live state that cannot be read as a problem: it must never look empty.
-    pub(crate) fn readable(&mut self) {
+    pub(crate) fn check_readable(&mut self) {
         let world = self.observed.inputs.world;
         let unread = match (&world.cluster, &world.inside) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
@@ -76,7 +76,7 @@ impl Planner<'_> {
     }
 
     /// Refuses a stack that is somewhere else already: it is not made a second time because a name in the file changed.
-    pub(crate) fn at_its_place(&mut self) {
+    pub(crate) fn check_target(&mut self) {
         let inputs = self.observed.inputs;
         match &inputs.world.elsewhere {
             Elsewhere::Unasked => {}
@@ -142,7 +142,7 @@ impl Planner<'_> {
         ));
         for resource in inputs.desired.iter() {
             if matches!(resource.identity, Identity::Object(_)) {
-                self.protected(resource, "delete");
+                self.refuse_if_protected(resource, "delete");
             }
         }
     }
@@ -153,7 +153,7 @@ impl Planner<'_> {
     }
 
     /// Without the record some things that earlier applies did cannot be known.
-    pub(crate) fn what_cannot_be_known(&self) -> Vec<Note> {
+    pub(crate) fn unknown_state_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         if self.renewed || !self.has_things() {
             return Vec::new();
@@ -182,7 +182,7 @@ impl Planner<'_> {
     }
 
     /// GKE clusters and node pools in the record of a stack that has no `[gke]` any more: nothing looks at them.
-    pub(crate) fn out_of_reach(&self) -> Vec<Note> {
+    pub(crate) fn unreachable_state_notes(&self) -> Vec<Note> {
         let Inputs { world, target, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
         let unread = recorded.map(|entry| &entry.identity).filter(|identity| !target.reads(identity));

@@ -53,20 +53,20 @@ struct Pool {
     /// Beside them while an upgrade runs.
     surge: u64,
     /// Its former node, with the number of nodes.
-    before: Option<(Node, Nodes)>,
-    news: News,
+    before: Option<(Node, NodeCount)>,
+    news: PoolChange,
 }
 
 /// Nodes that a pool had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Nodes {
+struct NodeCount {
     now: u64,
     most: u64,
 }
 
 /// Kinds of changes to the nodes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum PoolChange {
     /// All of them.
     New,
     /// Their number.
@@ -177,7 +177,7 @@ impl Preflight {
     }
 
     fn new_pools(&self) -> impl Iterator<Item = &Pool> {
-        self.pools.iter().filter(|pool| pool.news == News::New)
+        self.pools.iter().filter(|pool| pool.news == PoolChange::New)
     }
 
     /// Returns the findings from the answers, the gravest first.
@@ -256,7 +256,7 @@ impl Preflight {
     }
 }
 
-impl News {
+impl PoolChange {
     fn asks_for_machines(self) -> bool {
         match self {
             Self::New | Self::Rolled { machine: true } => true,
@@ -290,7 +290,7 @@ impl Pool {
             most: most_nodes(body, many),
             surge: 0,
             before: None,
-            news: News::New,
+            news: PoolChange::New,
         };
         let made = || nodes_at_first(body, in_a_zone(plan, name).unwrap_or_default(), many);
         match change.action {
@@ -313,7 +313,7 @@ impl Pool {
         let first = body["nodeCount"].as_u64().unwrap_or_default();
         let machine = node.machine != self.node.machine;
         let rolls = sent_changes(&change.fields).any(|field| field.effect == Effect::Rolling);
-        let news = if rolls { News::Rolled { machine } } else { News::Number };
+        let news = if rolls { PoolChange::Rolled { machine } } else { PoolChange::Number };
         let takes = rolls || first > nodes.now || self.most > nodes.most;
         let surge = if rolls { surge_nodes(body) } else { 0 };
         takes.then_some(Self { first, surge, news, before: Some((node, nodes)), ..self })
@@ -321,13 +321,13 @@ impl Pool {
 }
 
 /// A pool as it was before fields of it change.
-fn was(body: &Value, fields: &[FieldChange], addresses: Addresses, zones: u64) -> (Node, Nodes) {
+fn was(body: &Value, fields: &[FieldChange], addresses: Addresses, zones: u64) -> (Node, NodeCount) {
     let mut body = body.clone();
     for field in sent_changes(fields) {
         set(&mut body, field.path.segments(), field.before.clone().unwrap_or_default());
     }
     let now = body["nodeCount"].as_u64().unwrap_or_default();
-    (Node::of(&body, addresses), Nodes { now, most: most_nodes(&body, zones) })
+    (Node::of(&body, addresses), NodeCount { now, most: most_nodes(&body, zones) })
 }
 
 fn set(place: &mut Value, path: &[Segment], value: Value) {

@@ -2,7 +2,7 @@
 
 use crate::rules::Context;
 use crate::rules::hosts::has_credentials;
-use kinds::dask::replicas::{Given, Replicas};
+use kinds::dask::replicas::{Replicas, ReplicasTable};
 use kinds::hosts::container::{Container, Runtime};
 use kinds::hosts::environment::Environment;
 use model::address::FieldPath;
@@ -27,7 +27,7 @@ pub(crate) fn containers_can_run(context: &mut Context<'_>) {
 pub(crate) fn containers_have_numbers(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {
-        let Replicas::Given(Given { max: Some(_), .. }) = cluster.worker.replicas else { continue };
+        let Replicas::Table(ReplicasTable { max: Some(_), .. }) = cluster.worker.replicas else { continue };
         let named = match &cluster.environment {
             Some(name) => stack.environment.get_key_value(name),
             None => stack.environment.iter().next(),

@@ -11,7 +11,7 @@ pub(crate) fn jobs_have_a_cluster(context: &mut Context<'_>) {
         let path = FieldPath::keys(["dask_job", key]);
         template(context, &path, job);
         own_cluster(context, &path, key, job);
-        if let Some(Worker { replicas: Replicas::Given(_), .. }) = &job.worker {
+        if let Some(Worker { replicas: Replicas::Table(_), .. }) = &job.worker {
             let message = "the cluster of a job cannot be scaled: it is deleted when the job ends";
             let finding =
                 Diagnostic::error(Code::OneWriter, message).at_value(path.key("worker").key("replicas"), "");

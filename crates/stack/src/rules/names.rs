@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::rules::Context;
 use crate::sections::Placed;
-use kinds::section::{LabelRules, Naming};
+use kinds::section::{LabelRules, NameRule};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// Why a name is none, if it is none.
-fn wrong_name(name: &str, naming: Naming) -> Option<String> {
+fn wrong_name(name: &str, naming: NameRule) -> Option<String> {
     let longest = naming.longest();
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let first = |c: char| c.is_ascii_lowercase() || (naming.digit_first() && c.is_ascii_digit());
@@ -28,31 +28,31 @@ fn wrong_name(name: &str, naming: Naming) -> Option<String> {
     (name.len() > longest).then(|| format!("it has {} characters, at most {longest} are allowed", name.len()))
 }
 
-fn first_of(naming: Naming) -> &'static str {
+fn first_of(naming: NameRule) -> &'static str {
     if naming.digit_first() { "a letter or digit" } else { "a letter" }
 }
 
 /// Why a text cannot be the name of a DaskCluster.
 pub(crate) fn wrong_dask_name(name: &str) -> Option<String> {
-    wrong_name(name, Naming::Dask)
+    wrong_name(name, NameRule::Dask)
 }
 
 /// Returns true if a text can be the name of a namespace.
 pub(crate) fn is_object_name(name: &str) -> bool {
-    wrong_name(name, Naming::Object).is_none()
+    wrong_name(name, NameRule::Object).is_none()
 }
 
 /// Returns true if Compute Engine accepts a text as a name. Source: RFC 1035, as Services have it.
 pub(crate) fn is_compute_name(name: &str) -> bool {
-    wrong_name(name, Naming::Service).is_none()
+    wrong_name(name, NameRule::Service).is_none()
 }
 
 /// The names and namespaces that sections give.
 pub(crate) fn names_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
-    name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, Naming::Gke);
+    name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, NameRule::Gke);
     if let Some(id) = &stack.stack.id {
-        name_is_valid(context, FieldPath::keys(["stack", "id"]), id, Naming::StackId);
+        name_is_valid(context, FieldPath::keys(["stack", "id"]), id, NameRule::StackId);
     }
     for Placed { key, path, section, .. } in stack.sections() {
         if let Some(live) = section.live(key) {
@@ -60,13 +60,13 @@ pub(crate) fn names_are_valid(context: &mut Context<'_>) {
             name_is_valid(context, place, live.name, live.naming);
         }
         if let Some(namespace) = section.given_namespace() {
-            name_is_valid(context, path.key("namespace"), namespace, Naming::Object);
+            name_is_valid(context, path.key("namespace"), namespace, NameRule::Object);
         }
     }
     project_is_given(context);
 }
 
-fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming: Naming) {
+fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming: NameRule) {
     let is_key = matches!(place.segments().len(), 2 | 4)
         && context.sources.key_span(&place) != context.sources.span(&place);
     let at = |finding: Diagnostic, text: String| {
@@ -85,7 +85,7 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
             "names are lower-case letters, digits and `-`, begin with {first}, do not end with `-`, and have at \
              most {longest} characters"
         )));
-    } else if naming == Naming::Dask && name.len() > LONG_DASK_NAME {
+    } else if naming == NameRule::Dask && name.len() > LONG_DASK_NAME {
         let finding =
             Diagnostic::warning(Code::LongName, format!("the name `{name}` is too long for its workers"));
         let finding = at(finding, format!("{} characters", name.len()));
@@ -123,7 +123,8 @@ pub(crate) fn live_names_differ(context: &mut Context<'_>) {
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
     for Placed { row, key, path, section, is_inner } in stack.sections() {
         // Releases may have one name in several namespaces, and groups have their cluster's before theirs.
-        let Some(live) = section.live(key).filter(|live| !is_inner && live.naming != Naming::Release) else {
+        let Some(live) = section.live(key).filter(|live| !is_inner && live.naming != NameRule::Release)
+        else {
             continue;
         };
         if let Some(first) = seen.get(&(row.name, live.namespace, live.name)) {
@@ -298,7 +299,7 @@ fn wrong_key(key: &str) -> Option<String> {
         None => (None, key),
     };
     if let Some(prefix) = prefix {
-        let parts = prefix.split('.').all(|part| wrong_name(part, Naming::Object).is_none());
+        let parts = prefix.split('.').all(|part| wrong_name(part, NameRule::Object).is_none());
         if !parts || prefix.len() > 253 {
             return Some(format!("`{prefix}` is not a DNS name"));
         }
@@ -354,15 +355,15 @@ mod tests {
     #[test]
     fn names_and_labels_follow_their_owners() {
         for (name, naming, good) in [
-            ("a", Naming::Gke, true),
-            ("a-1", Naming::Gke, true),
-            ("1a", Naming::Gke, false),
-            ("1a", Naming::Object, true),
-            ("a-", Naming::Gke, false),
-            ("A", Naming::Gke, false),
-            ("a.b", Naming::Object, false),
-            ("", Naming::Object, false),
-            (&"a".repeat(41), Naming::Gke, false),
+            ("a", NameRule::Gke, true),
+            ("a-1", NameRule::Gke, true),
+            ("1a", NameRule::Gke, false),
+            ("1a", NameRule::Object, true),
+            ("a-", NameRule::Gke, false),
+            ("A", NameRule::Gke, false),
+            ("a.b", NameRule::Object, false),
+            ("", NameRule::Object, false),
+            (&"a".repeat(41), NameRule::Gke, false),
         ] {
             assert_eq!(wrong_name(name, naming).is_none(), good, "{name}");
         }

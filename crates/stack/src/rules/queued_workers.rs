@@ -2,8 +2,8 @@
 
 use crate::Stack;
 use crate::rules::Context;
-use kinds::dask::replicas::{Given, Replicas};
-use kinds::kubernetes::request_stage::{CLASS as CLASS_KEY, CONSUMES};
+use kinds::dask::replicas::{Replicas, ReplicasTable};
+use kinds::kubernetes::request_state::{CLASS as CLASS_KEY, CONSUMES};
 use kinds::section::PodKeys;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -110,7 +110,7 @@ pub(crate) fn workers_can_be_booked(context: &mut Context<'_>) {
             let help = "remove `capacity`: the queue of a pool with `queued = true` requests its nodes";
             say(what, Some((queue, "in a queue")), help);
         }
-        if let Replicas::Given(Given { start, .. }) = replicas {
+        if let Replicas::Table(ReplicasTable { start, .. }) = replicas {
             let who = if start.is_some() { "notebooks" } else { "the operator's autoscaler" };
             let what = format!(
                 "nodes are requested for all workers of `{section}`, but {who} would change their number"

@@ -421,7 +421,7 @@ fn number_is_the_files(context: &mut Context<'_>, work: &[Work<'_>]) {
         context.replicas().into_iter().map(|(place, replicas, _)| (place, replicas)).collect();
     for Work { named, section, .. } in work {
         for place in [section.key("worker").key("replicas"), section.key("replicas")] {
-            let Some(Replicas::Given(given)) = replicas.get(&place) else { continue };
+            let Some(Replicas::Table(given)) = replicas.get(&place) else { continue };
             let (who, help) = match given.start {
                 Some(_) => {
                     ("notebooks", "give a number; more workers later are another `group`, a gang of its own")

@@ -14,7 +14,7 @@ use kinds::gke::cluster::Cluster;
 use kinds::gke::node_pool::{Capacity, ForRequests};
 use kinds::kubernetes::bundle::{self, Bundle, Object};
 use kinds::kubernetes::provisioning::{CLASS, LONGEST, MOST_NODES};
-use kinds::kubernetes::request_stage::{CLASS as CLASS_KEY, CONSUMES};
+use kinds::kubernetes::request_state::{CLASS as CLASS_KEY, CONSUMES};
 use kinds::pod;
 use kinds::scope::POOL_LABEL;
 use kinds::section::{PodKeys, Pods, Role, managed};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rules::Context;
-use crate::{Given, Replicas};
+use crate::{Replicas, ReplicasTable};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
@@ -11,32 +11,32 @@ use model::diag::{Code, Diagnostic};
 pub(crate) fn numbers_have_one_writer(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
     for (place, replicas, scalable) in context.replicas() {
-        let Replicas::Given(given) = replicas else { continue };
+        let Replicas::Table(given) = replicas else { continue };
         let finding = match given {
-            Given { min: Some(min), max: Some(max), start: None } if min > max => {
+            ReplicasTable { min: Some(min), max: Some(max), start: None } if min > max => {
                 let message = format!("`min` is {min} and `max` is {max}");
                 let finding = Diagnostic::error(Code::Limits, message).at_value(place.key("min"), "more");
                 finding.at_value(place.key("max"), "than this").help("`min` must not exceed `max`")
             }
-            Given { min: Some(_), max: Some(_), start: None } if !scalable => {
+            ReplicasTable { min: Some(_), max: Some(_), start: None } if !scalable => {
                 let message = "an autoscaler sets the number of the default group only";
                 let other = if on_hosts { "" } else { ", or `{ start = 2 }` to leave it to notebooks" };
                 Diagnostic::error(Code::OneWriter, message)
                     .at_value(place, "of another group")
                     .help(format!("give a number{other}; autoscale workers in the cluster's `worker`"))
             }
-            Given { min: Some(_), max: Some(_), start: None }
-            | Given { min: None, max: None, start: Some(_) } => {
+            ReplicasTable { min: Some(_), max: Some(_), start: None }
+            | ReplicasTable { min: None, max: None, start: Some(_) } => {
                 continue;
             }
-            Given { start: Some(_), .. } => {
+            ReplicasTable { start: Some(_), .. } => {
                 let message = "two owners of one number: `start` leaves it to notebooks, `min` and `max` to \
                      the operator's autoscaler";
                 Diagnostic::error(Code::OneWriter, message)
                     .at_value(place, "both")
                     .help("keep `start`, or `min` and `max`")
             }
-            Given { start: None, .. } => {
+            ReplicasTable { start: None, .. } => {
                 let message = "the number of workers has neither a value nor an owner";
                 let help = match on_hosts {
                     true => "`replicas = 2`, or `replicas = { min = 0, max = 8 }`",
@@ -59,7 +59,8 @@ pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
     }
     let stack = context.stack;
     for (name, cluster) in &stack.dask_cluster {
-        let Replicas::Given(Given { min: Some(_), max: Some(_), .. }) = cluster.worker.replicas else {
+        let Replicas::Table(ReplicasTable { min: Some(_), max: Some(_), .. }) = cluster.worker.replicas
+        else {
             continue;
         };
         let path = FieldPath::keys(["dask_cluster", name, "worker"]);

@@ -11,7 +11,7 @@ use kinds::hosts::api;
 use kinds::hosts::cluster::{JOB, TLS};
 use live::dask::is_version;
 use live::hosts::{CERTIFICATES, keep_for_clients};
-use live::{Class, LiveApi as _, Request};
+use live::{ErrorClass, LiveApi as _, Request};
 use model::diag::{Code, Diagnostic};
 use model::resource::{Api, Host, ObjectId, Reach};
 use model::shell::{ShellLine, python_string, quoted};
@@ -125,7 +125,7 @@ impl ConnectRun<'_> {
     async fn read(&self, link: &Link, object: &ObjectId) -> Result<Option<Value>, Failure> {
         match link.api().send(Request::get(Api::Kubernetes, object.path())).await {
             Ok(live) => Ok(Some(live)),
-            Err(error) if error.class == Class::NotFound => Ok(None),
+            Err(error) if error.class == ErrorClass::NotFound => Ok(None),
             Err(error) => Err(self.session.refused(&error)),
         }
     }

@@ -17,7 +17,7 @@ use kinds::kind::{Endpoint, EndpointKind};
 use kinds::kubernetes::endpoint::{self, PodFound, PodPort, PortRole};
 use live::connection::Connection;
 use live::forward::{FindPod, ForwardEvent, ForwardTarget, LocalPort, TargetPod, forward};
-use live::{ApiError, Class, LiveApi as _, Request, dask};
+use live::{ApiError, ErrorClass, LiveApi as _, Request, dask};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{Api, Identity, Resource};
@@ -314,7 +314,7 @@ impl ConnectRun<'_> {
     async fn service(&self, api: &Connection) -> Result<Value, Failure> {
         match api.send(Request::get(Api::Kubernetes, self.endpoint.service.path())).await {
             Ok(service) => Ok(service),
-            Err(error) if error.class == Class::NotFound => {
+            Err(error) if error.class == ErrorClass::NotFound => {
                 let identity = &self.resource.identity;
                 let Identity::Object(object) = identity else {
                     return Err(self.session.refused(&error));
@@ -378,7 +378,7 @@ impl ConnectRun<'_> {
     fn not_forwarded(&self, error: &ApiError, namespace: &str) -> Failure {
         let (_, target) = self.session.owner_and_target();
         match error.class {
-            Class::Denied => {
+            ErrorClass::Denied => {
                 let what = format!(
                     "no permission to forward ports of pods in the namespace {namespace}: {}",
                     error.message
@@ -393,7 +393,7 @@ impl ConnectRun<'_> {
             _ if target.simulated && error.status.is_some_and(|status| status == 404 || status == 405) => {
                 not_in_sandbox(&self.address).into()
             }
-            Class::Unauthenticated => self.session.refused(error),
+            ErrorClass::Unauthenticated => self.session.refused(error),
             _ => {
                 let what = format!("{} cannot be connected to: {error}", self.address);
                 let help = "the API server could not reach the pod: try again in a moment";

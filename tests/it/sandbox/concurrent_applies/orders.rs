@@ -312,7 +312,7 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
     let ours = board.store.lock().unwrap().ours();
     let plain = Plain(Arc::clone(&board.store));
     let place = model::record::Record::object("s");
-    let found = record::fetch(&plain, &place, live::retry::Patience::Reading).await.unwrap();
+    let found = record::fetch(&plain, &place, live::retry::RetryPolicy::Read).await.unwrap();
     let stored = match found {
         record::StoredRecord::Absent | record::StoredRecord::OnlyLock => None,
         record::StoredRecord::Record(stored) => Some(stored.record),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use live::{ApiError, Class, Request};
+use live::{ApiError, ErrorClass, Request};
 use model::resource::Method;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ impl Store {
             Method::Patch => self.apply(request, &path),
             Method::Delete => self.delete(request, &path),
             Method::Post | Method::Put | Method::Merge => {
-                Err(request.failed(Class::Invalid, "nothing here is made so"))
+                Err(request.failed(ErrorClass::Invalid, "nothing here is made so"))
             }
         }
     }
@@ -110,10 +110,10 @@ impl Store {
         if let Some(live) = live {
             let other = |name: &str| said(name).is_some_and(|said| live["metadata"][name] != *said);
             if other("uid") || other("resourceVersion") {
-                return Err(request.failed(Class::Conflict, "the object has been modified"));
+                return Err(request.failed(ErrorClass::Conflict, "the object has been modified"));
             }
         } else if said("uid").is_some() {
-            return Err(request.failed(Class::Conflict, "uid mismatch: no existing object was found"));
+            return Err(request.failed(ErrorClass::Conflict, "uid mismatch: no existing object was found"));
         }
         let before = live.cloned().unwrap_or(json!({ "metadata": {} }));
         let mut object = before.clone();
@@ -167,7 +167,7 @@ impl Store {
         for name in ["uid", "resourceVersion"] {
             let asked = &conditions[name];
             if !asked.is_null() && *asked != live["metadata"][name] {
-                return Err(request.failed(Class::Conflict, "the precondition does not match"));
+                return Err(request.failed(ErrorClass::Conflict, "the precondition does not match"));
             }
         }
         let inside = format!("{path}/");
@@ -178,7 +178,7 @@ impl Store {
 
 fn missing(request: &Request, path: &str) -> ApiError {
     let name = path.rsplit('/').next().unwrap();
-    ApiError { status: Some(404), ..request.failed(Class::NotFound, format!("{name:?} not found")) }
+    ApiError { status: Some(404), ..request.failed(ErrorClass::NotFound, format!("{name:?} not found")) }
 }
 
 fn is_by(object: &Value, manager: &str) -> bool {

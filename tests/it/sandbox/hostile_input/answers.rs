@@ -13,7 +13,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use import::{Found, Place};
 use live::answer::Answer;
-use live::retry::Patience;
+use live::retry::RetryPolicy;
 use live::shape::Media;
 use live::{ApiError, LiveApi, Request, read, record};
 use model::diag::{Code, Diagnostic};
@@ -45,7 +45,7 @@ fn look_at(plan: &Plan) -> Result<(), String> {
     let view = View { sources: None, next: Next::ApplyFile(Path::new("p")) };
     shown(|human| human.plan(plan, &view))?;
     steady(&printable(&document::text(plan)))?;
-    let moved = plan::file::moved(plan, plan);
+    let moved = plan::file::stale_changes(plan, plan);
     if moved.is_empty() { Ok(()) } else { Err(format!("moved from itself: {moved:?}")) }
 }
 
@@ -120,7 +120,7 @@ impl LiveApi for Fake {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         let found = self.0.get(key(&request)).cloned();
         let none = ApiError {
-            class: live::Class::NotFound,
+            class: live::ErrorClass::NotFound,
             status: Some(404),
             request: request.title(),
             message: "not found".into(),
@@ -229,7 +229,7 @@ fn record_key() -> String {
 pub fn records() -> Vec<Vec<u8>> {
     let place = Record::object("h");
     let api = Fake(WORLD.answers.clone());
-    let found = record::fetch(&api, &place, Patience::Reading).now_or_never().unwrap().unwrap();
+    let found = record::fetch(&api, &place, RetryPolicy::Read).now_or_never().unwrap().unwrap();
     vec![serde_json::to_vec(found.record().unwrap()).unwrap()]
 }
 
@@ -334,8 +334,8 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
             let found: Vec<Value> = (0..queries.all().count().max(1))
                 .map(|place| if place % 2 == 0 { value.clone() } else { list.clone() })
                 .collect();
-            kind.readiness(&wait, &kinds::kind::Found::answers(&queries, &found));
-            kind.readiness(&wait, &kinds::kind::Found::of::<kinds::kind::Part>([]));
+            kind.readiness(&wait, &kinds::kind::QueryResults::answers(&queries, &found));
+            kind.readiness(&wait, &kinds::kind::QueryResults::of::<kinds::kind::Part>([]));
         }
     }
     let _ = secrets::masked(&value);

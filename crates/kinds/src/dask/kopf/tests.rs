@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use serde_json::json;
 
 use super::*;
-use crate::kind::{Found, Part};
+use crate::kind::{Part, QueryResults};
 use crate::kubernetes::object::gvk;
 use model::resource::{Facts, KindId, Owner, Until};
 
@@ -169,7 +169,7 @@ impl Model<'_> {
             let wait = await_of(on, Until::Handled);
             let kind = crate::of(wait.kind);
             assert_eq!((kind.queries)(&wait).all().count(), 1, "one read is of one moment");
-            kind.readiness(&wait, &Found::of([(Part::Itself, &of.live("c"))])) == Readiness::Ready
+            kind.readiness(&wait, &QueryResults::of([(Part::Itself, &of.live("c"))])) == Readiness::Ready
         })
     }
 
@@ -195,7 +195,7 @@ impl Model<'_> {
             On::Group => vec![group, workers, pods],
         };
         let kind = crate::of(wait.kind);
-        let judged = kind.readiness(&wait, &Found::answers(&(kind.queries)(&wait), &found));
+        let judged = kind.readiness(&wait, &QueryResults::answers(&(kind.queries)(&wait), &found));
         self.judged.ready.insert((on, *look), judged.clone());
         judged
     }

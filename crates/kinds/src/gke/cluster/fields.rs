@@ -8,7 +8,7 @@ use crate::gke::compare::owned_labels;
 use crate::gke::field::{self, Field, Ruled, given, google_labels, list, listed, rule};
 use crate::gke::words::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
 use crate::json::text;
-use crate::kind::{How, Rule, Update};
+use crate::kind::{FieldComparison, Rule, Update};
 use model::resource::Effect;
 
 const AUTOPILOT: Option<&str> = Some("a cluster is Autopilot or not from its creation on");
@@ -23,7 +23,7 @@ pub(super) const SET_LABELS: &str = "setResourceLabels";
 pub const FIELDS: &[Field<Cluster>] = &[
     Field {
         key: "name",
-        rule: rule("name", How::Exact, Effect::Replace, Update::Never, None),
+        rule: rule("name", FieldComparison::Exact, Effect::Replace, Update::Never, None),
         ..Field::NONE
     },
     Field {
@@ -32,7 +32,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
         // That it is off is compared, too: pools cannot be made in an Autopilot cluster.
         to_api: |cluster, _| Some(json!(cluster.autopilot)),
         import: |cluster, live| cluster.autopilot = *live == true,
-        rule: rule("autopilot.enabled", How::Exact, Effect::Replace, Update::Never, AUTOPILOT),
+        rule: rule("autopilot.enabled", FieldComparison::Exact, Effect::Replace, Update::Never, AUTOPILOT),
     },
     Field {
         key: "release_channel",
@@ -41,7 +41,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
         import: |cluster, live| cluster.release_channel = Some(ReleaseChannel::of(text(live))),
         rule: rule(
             "releaseChannel.channel",
-            How::Exact,
+            FieldComparison::Exact,
             Effect::InPlace,
             Update::Alone("desiredReleaseChannel"),
             None,
@@ -52,7 +52,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
         from_section: |cluster| cluster.version.as_deref().and_then(given),
         rule: rule(
             "initialClusterVersion",
-            How::Floor,
+            FieldComparison::Floor,
             Effect::InPlace,
             Update::Alone("desiredMasterVersion"),
             UPGRADE,
@@ -62,21 +62,27 @@ pub const FIELDS: &[Field<Cluster>] = &[
     Field {
         key: "zones",
         from_section: |cluster| list(&cluster.zones),
-        rule: rule("locations", How::Set, Effect::Rolling, Update::Alone("desiredLocations"), ZONES),
+        rule: rule(
+            "locations",
+            FieldComparison::Set,
+            Effect::Rolling,
+            Update::Alone("desiredLocations"),
+            ZONES,
+        ),
         ..Field::NONE
     },
     Field {
         key: "network",
         from_section: |cluster| cluster.network.as_deref().and_then(given),
         import: |cluster, live| cluster.network = other_network(live),
-        rule: rule("network", How::LastPart, Effect::Replace, Update::Never, NETWORK),
+        rule: rule("network", FieldComparison::LastPart, Effect::Replace, Update::Never, NETWORK),
         ..Field::NONE
     },
     Field {
         key: "subnetwork",
         from_section: |cluster| cluster.subnetwork.as_deref().and_then(given),
         import: |cluster, live| cluster.subnetwork = other_network(live),
-        rule: rule("subnetwork", How::LastPart, Effect::Replace, Update::Never, NETWORK),
+        rule: rule("subnetwork", FieldComparison::LastPart, Effect::Replace, Update::Never, NETWORK),
         ..Field::NONE
     },
     Field {
@@ -84,7 +90,13 @@ pub const FIELDS: &[Field<Cluster>] = &[
         from_section: |cluster| (!cluster.labels.is_empty()).then(|| json!(cluster.labels)),
         to_api: |cluster, scope| Some(owned_labels(&cluster.labels, &scope.owner)),
         import: |cluster, live| cluster.labels = google_labels(live),
-        rule: rule("resourceLabels", How::OwnEntries, Effect::InPlace, Update::Method(SET_LABELS), None),
+        rule: rule(
+            "resourceLabels",
+            FieldComparison::OwnEntries,
+            Effect::InPlace,
+            Update::Method(SET_LABELS),
+            None,
+        ),
     },
     listed!(private_nodes: switch, "networkConfig.defaultEnablePrivateNodes"),
     listed!(
@@ -172,7 +184,13 @@ pub const FIELDS: &[Field<Cluster>] = &[
         key: "secrets_key",
         // What comes back is another word (recorded).
         to_api: |cluster, _| cluster.secrets_key.as_ref().map(|_| json!("ENCRYPTED")),
-        rule: rule("databaseEncryption.state", How::AtCreation, Effect::Ignored, Update::Never, None),
+        rule: rule(
+            "databaseEncryption.state",
+            FieldComparison::AtCreation,
+            Effect::Ignored,
+            Update::Never,
+            None,
+        ),
         ..Field::NONE
     },
     listed!(shielded_nodes: switch, "shieldedNodes.enabled"),
@@ -200,7 +218,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
 pub(super) const WORKLOAD_POOL: &str = ".svc.id.goog";
 
 const fn at_creation(path: &'static str) -> Ruled {
-    rule(path, How::Range, Effect::Replace, Update::Never, CREATION)
+    rule(path, FieldComparison::Range, Effect::Replace, Update::Never, CREATION)
 }
 
 /// A range that the subnetwork has, by its name.

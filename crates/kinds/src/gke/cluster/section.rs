@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::keys::{Addons, Autoprovisioning, Maintenance, Networks};
 use crate::gke::words::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
 use crate::json::is_false;
-use crate::section::{LabelRules, Labels, Live, Manage, Naming, Section};
+use crate::section::{LabelRules, Labels, LiveName, Manage, NameRule, Section};
 use model::resource::Endpoint;
 
 /// The GKE cluster. Its node pools are sections of their own.
@@ -150,8 +150,8 @@ impl Section for Cluster {
         self.manage.is_managed()
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(Some(&self.name), key, Naming::Gke))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(Some(&self.name), key, NameRule::Gke))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {

@@ -80,7 +80,7 @@ pub fn gives_its_account(pool: &Value, shields: bool) -> bool {
     ["", "default"].contains(&text(&config["serviceAccount"]))
 }
 
-pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
+pub(super) fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let Identity::NodePool { cluster, pool } = context.identity else { return Vec::new() };
     let path = format!("/v1/{}", cluster.pool_path(pool));
     let body = context.body();

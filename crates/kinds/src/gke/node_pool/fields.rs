@@ -13,7 +13,7 @@ use crate::gke::words::{
     lasts, snake,
 };
 use crate::json::text;
-use crate::kind::{How, Rule, Update};
+use crate::kind::{FieldComparison, Rule, Update};
 use crate::scope::Scope;
 use crate::short_forms::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
 use model::address::FieldPath;
@@ -27,35 +27,35 @@ const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
 const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
 
 /// A field of the update request that rolls the nodes.
-const fn rolls(path: &'static str, how: How, name: &'static str) -> Ruled {
-    rule(path, how, Effect::Rolling, Update::Rolling(name), ROLLS)
+const fn rolls(path: &'static str, comparison: FieldComparison, name: &'static str) -> Ruled {
+    rule(path, comparison, Effect::Rolling, Update::Rolling(name), ROLLS)
 }
 
-const fn fixed(path: &'static str, how: How) -> Ruled {
-    rule(path, how, Effect::Replace, Update::Never, FIXED)
+const fn fixed(path: &'static str, comparison: FieldComparison) -> Ruled {
+    rule(path, comparison, Effect::Replace, Update::Never, FIXED)
 }
 
-const fn in_place(path: &'static str, how: How, update: Update) -> Ruled {
-    rule(path, how, Effect::InPlace, update, None)
+const fn in_place(path: &'static str, comparison: FieldComparison, update: Update) -> Ruled {
+    rule(path, comparison, Effect::InPlace, update, None)
 }
 
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateNodePoolRequest and the `set…`
 /// methods; what is not in them replaces the pool. That tags roll the nodes is not documented; of resource labels
 /// `gcloud container node-pools update --labels` warns. A change of taints was recorded as an operation UPGRADE_NODES.
 pub const FIELDS: &[Field<NodePool>] = &[
-    Field { key: "name", rule: fixed("name", How::Exact), ..Field::NONE },
+    Field { key: "name", rule: fixed("name", FieldComparison::Exact), ..Field::NONE },
     Field {
         key: "machine_type",
         from_section: |pool| given(&pool.machine_type),
         import: |pool, live| text(live).clone_into(&mut pool.machine_type),
-        rule: rolls("config.machineType", How::Exact, "machineType"),
+        rule: rolls("config.machineType", FieldComparison::Exact, "machineType"),
         ..Field::NONE
     },
     Field {
         key: "disk_type",
         from_section: |pool| pool.disk_type.as_deref().and_then(given),
         import: |pool, live| pool.disk_type = not(default_disk(&pool.machine_type), live),
-        rule: rolls("config.diskType", How::Exact, "diskType"),
+        rule: rolls("config.diskType", FieldComparison::Exact, "diskType"),
         ..Field::NONE
     },
     Field {
@@ -65,35 +65,35 @@ pub const FIELDS: &[Field<NodePool>] = &[
             let size = live.as_u64().and_then(|size| u32::try_from(size).ok());
             pool.disk_size_gb = size.filter(|size| *size != DISK_SIZE_GB);
         },
-        rule: rolls("config.diskSizeGb", How::Exact, "diskSizeGb"),
+        rule: rolls("config.diskSizeGb", FieldComparison::Exact, "diskSizeGb"),
         ..Field::NONE
     },
     Field {
         key: "image_type",
         from_section: |pool| pool.image_type.as_deref().and_then(given),
         import: |pool, live| pool.image_type = not(IMAGE, live),
-        rule: rolls("config.imageType", How::Caseless, "imageType"),
+        rule: rolls("config.imageType", FieldComparison::Caseless, "imageType"),
         ..Field::NONE
     },
     Field {
         key: "accelerator",
         from_section: accelerators_from_section,
         to_api: accelerators,
-        rule: rolls("config.accelerators", How::Accelerators, "accelerators"),
+        rule: rolls("config.accelerators", FieldComparison::Accelerators, "accelerators"),
         ..Field::NONE
     },
     Field {
         key: "tags",
         from_section: |pool| list(&pool.tags),
         import: |pool, live| pool.tags = texts(live.as_array().into_iter().flatten()),
-        rule: rolls("config.tags", How::OwnItems, "tags"),
+        rule: rolls("config.tags", FieldComparison::OwnItems, "tags"),
         ..Field::NONE
     },
     Field {
         key: "labels",
         from_section: |pool| (!pool.labels.is_empty()).then(|| json!(pool.labels)),
         import: |pool, live| pool.labels = pairs(live).collect(),
-        rule: in_place("config.labels", How::OwnEntries, Update::Together("labels")),
+        rule: in_place("config.labels", FieldComparison::OwnEntries, Update::Together("labels")),
         ..Field::NONE
     },
     Field {
@@ -102,7 +102,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         import: |pool, live| pool.taints = live_taints(live),
         rule: rule(
             "config.taints",
-            How::OwnTaints,
+            FieldComparison::OwnTaints,
             Effect::Rolling,
             Update::Together("taints"),
             GOES_THROUGH,
@@ -116,7 +116,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         import: |pool, live| pool.resource_labels = google_labels(live),
         rule: rule(
             "config.resourceLabels",
-            How::OwnLabels,
+            FieldComparison::OwnLabels,
             Effect::Rolling,
             Update::Together("resourceLabels"),
             ROLLS,
@@ -126,13 +126,13 @@ pub const FIELDS: &[Field<NodePool>] = &[
         key: "surge",
         from_section: |pool| pool.surge.map(surge),
         to_api: upgrades,
-        rule: in_place("upgradeSettings", How::Exact, Update::Together("upgradeSettings")),
+        rule: in_place("upgradeSettings", FieldComparison::Exact, Update::Together("upgradeSettings")),
         ..Field::NONE
     },
     Field {
         key: "zones",
         from_section: |pool| list(&pool.zones),
-        rule: rule("locations", How::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
+        rule: rule("locations", FieldComparison::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
         ..Field::NONE
     },
     Field {
@@ -140,14 +140,14 @@ pub const FIELDS: &[Field<NodePool>] = &[
         from_section: |pool| pool.auto_repair.map(Value::from),
         to_api: |pool, _| Some(json!(pool.auto_repair.unwrap_or(true))),
         import: |pool, live| pool.auto_repair = off(live),
-        rule: in_place("management.autoRepair", How::Exact, Update::Method("setManagement")),
+        rule: in_place("management.autoRepair", FieldComparison::Exact, Update::Method("setManagement")),
     },
     Field {
         key: "auto_upgrade",
         from_section: |pool| pool.auto_upgrade.map(Value::from),
         to_api: |pool, _| Some(json!(pool.auto_upgrade.unwrap_or(true))),
         import: |pool, live| pool.auto_upgrade = off(live),
-        rule: in_place("management.autoUpgrade", How::Exact, Update::Method("setManagement")),
+        rule: in_place("management.autoUpgrade", FieldComparison::Exact, Update::Method("setManagement")),
     },
     Field {
         key: "nodes",
@@ -158,20 +158,20 @@ pub const FIELDS: &[Field<NodePool>] = &[
             Nodes::Fixed(_) => None,
         },
         to_api: |pool, _| matches!(pool.size(), Nodes::Fixed(_)).then(|| json!({ "enabled": false })),
-        rule: in_place("autoscaling", How::Exact, Update::Method("setAutoscaling")),
+        rule: in_place("autoscaling", FieldComparison::Exact, Update::Method("setAutoscaling")),
         ..Field::NONE
     },
     Field {
         key: "nodes",
         from_section: |pool| pool.nodes.and_then(fixed_number),
         to_api: |pool, _| fixed_number(pool.size()),
-        rule: in_place("nodeCount", How::Exact, Update::Method(SET_SIZE)),
+        rule: in_place("nodeCount", FieldComparison::Exact, Update::Method(SET_SIZE)),
         ..Field::NONE
     },
     Field {
         key: "nodes",
         to_api: |pool, scope| Some(json!(pool.first_nodes(scope))),
-        rule: rule("initialNodeCount", How::AtCreation, Effect::Ignored, Update::Never, None),
+        rule: rule("initialNodeCount", FieldComparison::AtCreation, Effect::Ignored, Update::Never, None),
         ..Field::NONE
     },
     Field {
@@ -179,12 +179,12 @@ pub const FIELDS: &[Field<NodePool>] = &[
         from_section: |pool| pool.spot.then_some(Value::Bool(true)),
         to_api: |pool, _| Some(json!(pool.spot)),
         import: |pool, live| pool.spot = *live == true,
-        rule: fixed("config.spot", How::Exact),
+        rule: fixed("config.spot", FieldComparison::Exact),
     },
     Field {
         key: "service_account",
         from_section: |pool| pool.service_account.as_deref().and_then(given),
-        rule: fixed("config.serviceAccount", How::Exact),
+        rule: fixed("config.serviceAccount", FieldComparison::Exact),
         ..Field::NONE
     },
     Field {
@@ -194,13 +194,13 @@ pub const FIELDS: &[Field<NodePool>] = &[
         to_api: |pool, _| {
             pool.service_account.as_ref().filter(|_| pool.scopes.is_empty()).map(|_| json!([SCOPE]))
         },
-        rule: fixed("config.oauthScopes", How::Set),
+        rule: fixed("config.oauthScopes", FieldComparison::Set),
         ..Field::NONE
     },
     Field {
         key: "version",
         from_section: |pool| pool.version.as_deref().and_then(given),
-        rule: rule("version", How::Floor, Effect::Rolling, Update::Alone("nodeVersion"), ROLLS),
+        rule: rule("version", FieldComparison::Floor, Effect::Rolling, Update::Alone("nodeVersion"), ROLLS),
         ..Field::NONE
     },
     listed!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::descriptions::range;
 use crate::json::{count, number, text};
-use crate::kind::{Found, MissingQuery, Neighbor, Queries, itself};
+use crate::kind::{MissingQuery, Neighbor, Queries, QueryResults, itself};
 use crate::kubernetes::object::{gvk, is_ready, labelled};
 use crate::scale::{Number, Scaled};
 use crate::scope::POOL_LABEL;
@@ -29,7 +29,7 @@ pub fn is_autoprovisioned(live: &Value) -> bool {
 }
 
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
-pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, MissingQuery> {
+pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
     Ok(match text(&pool["status"]) {
         "RUNNING" => {
@@ -81,7 +81,7 @@ fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
 }
 
 /// For `status`: nodes and what they offer.
-pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, MissingQuery> {
+pub(super) fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let (made, up) = (list.len(), list.iter().filter(|node| is_ready(node)).count());
@@ -221,7 +221,8 @@ mod tests {
             let conditions = json!([{ "code": code, "message": "zone z is full" }]);
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
             let nodes = json!({ "items": [] });
-            readiness(&wait, &Found::of([(Part::Itself, &live)]).with(Neighbor::Nodes, &nodes)).unwrap()
+            readiness(&wait, &QueryResults::of([(Part::Itself, &live)]).with(Neighbor::Nodes, &nodes))
+                .unwrap()
         };
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
             assert_eq!(

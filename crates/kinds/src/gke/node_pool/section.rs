@@ -13,7 +13,7 @@ use crate::gke::words::{
 };
 use crate::json::is_false;
 use crate::scope::{PoolFacts, Scope};
-use crate::section::{Head, LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
+use crate::section::{LabelRules, Labels, Lifecycle, LiveName, Manage, NameRule, Section, SectionHead};
 use crate::short_forms::{Accelerator, Nodes, Taint};
 use model::catalog;
 
@@ -245,12 +245,12 @@ pub struct Surge {
 }
 
 impl Section for NodePool {
-    fn head(&self) -> Head<'_> {
-        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..SectionHead::default() }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Gke))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Gke))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {

@@ -13,7 +13,7 @@ use crate::kubernetes::kueue::{GROUP, kind};
 use crate::kubernetes::manifest::Files;
 use crate::kubernetes::object::gvk;
 use crate::scope::{KUEUE, Scope};
-use crate::section::{Head, Lifecycle, Manage, Section};
+use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use model::address::{Address, FieldPath};
 use model::resource::{External, Identity, KindId, Life, ObjectId, Resource, Role};
 
@@ -92,8 +92,8 @@ pub struct Kueue {
 }
 
 impl Section for Kueue {
-    fn head(&self) -> Head<'_> {
-        Head {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
             manage: self.manage,
             depends_on: &self.lifecycle.depends_on,
             namespace: self.namespace.as_deref(),

@@ -12,10 +12,10 @@ use crate::kind::{Compare, Kind, address_in};
 use crate::kubernetes::conditions;
 use crate::kubernetes::kueue::{GROUP, kind};
 use crate::kubernetes::object::{made, unmarked};
-use crate::kubernetes::requests::object_program;
+use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::template::QUEUED_TAINT;
 use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
-use crate::section::{Head, Lifecycle, Live, Manage, Naming, Section, managed};
+use crate::section::{Lifecycle, LiveName, Manage, NameRule, Section, SectionHead, managed};
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -39,7 +39,7 @@ const DEADLINE: u32 = 300;
 pub const KIND: Kind = Kind {
     rank: 45,
     compare: Compare::Kubernetes(effect),
-    program: |context| object_program(context, KindId::Queue, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::Queue, Facts::None, DEADLINE),
     readiness: |_, found| Ok(conditions::readiness(found.itself())),
     status_line: |_, found| Ok(says(found.itself())),
     about,
@@ -198,12 +198,12 @@ impl Strategy {
 }
 
 impl Section for Queue {
-    fn head(&self) -> Head<'_> {
-        Head { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..Head::default() }
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..SectionHead::default() }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(self.name.as_deref(), key, NameRule::Object))
     }
 }
 
@@ -265,12 +265,12 @@ fn flavors_of(resource: &Resource) -> impl Iterator<Item = ObjectId> + '_ {
 
 /// Returns the LocalQueues that `[queue.KEY]` relies on where others made the queue.
 pub fn read(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
-    let maker = Maker { key, section, scope };
+    let maker = QueueBuilder { key, section, scope };
     maker.local_queues().into_iter().map(unmarked).collect()
 }
 
 fn lower(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
-    let maker = Maker { key, section, scope };
+    let maker = QueueBuilder { key, section, scope };
     let mut resources = maker.flavors();
     resources.extend(maker.check());
     let before: Vec<Address> = resources.iter().map(|resource| resource.address.clone()).collect();
@@ -286,13 +286,13 @@ fn lower(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
     resources
 }
 
-struct Maker<'a> {
+struct QueueBuilder<'a> {
     key: &'a str,
     section: &'a Queue,
     scope: &'a Scope,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> QueueBuilder<'a> {
     fn name(&self) -> &'a str {
         self.section.live_name(self.key)
     }

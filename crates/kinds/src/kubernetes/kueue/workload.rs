@@ -6,12 +6,12 @@
 use serde_json::{Value, json};
 
 use crate::json::text;
-use crate::kind::{Found, Neighbor, Part, Queries};
+use crate::kind::{Neighbor, Part, Queries, QueryResults};
 use crate::kubernetes::kueue::gang::{self, COUNT, GATE, GROUP, MANAGED, QUEUE};
 use crate::kubernetes::kueue::{kind, workload_of};
 use crate::kubernetes::object::condition;
 use crate::kubernetes::pod_state::PodState;
-use crate::kubernetes::request_stage;
+use crate::kubernetes::request_state;
 use model::resource::{Api, Identity, KindId, ObjectId, Query, Queued, Readiness, Resource};
 
 /// Reads the Workload of a gang of that name, in the namespace of the thing whose pods it has, what else waits there, and the
@@ -39,7 +39,7 @@ fn holds<'v>(workload: &'v Value, kind: &str) -> Option<&'v Value> {
 }
 
 impl<'v> WorkloadContext<'v> {
-    fn from_found(found: &'v Found<'_>) -> Self {
+    fn from_found(found: &'v QueryResults<'_>) -> Self {
         let read = |neighbor: Neighbor| found.find(neighbor).unwrap_or(&Value::Null);
         Self { others: read(Neighbor::Workloads), requests: read(Neighbor::Requests) }
     }
@@ -79,7 +79,7 @@ impl<'v> WorkloadContext<'v> {
 }
 
 /// Returns a note on a gang that runs but lacks pods, for which Kueue keeps the quota.
-pub fn note(found: &Found) -> Option<String> {
+pub fn note(found: &QueryResults) -> Option<String> {
     let told = holds(found.find(Part::Workload)?, "WaitingForReplacementPods")?;
     let since =
         told["lastTransitionTime"].as_str().map(|since| format!(" since {since}")).unwrap_or_default();
@@ -94,14 +94,14 @@ pub fn note(found: &Found) -> Option<String> {
 pub fn add_related_queries(queries: &mut Queries, object: &ObjectId) {
     let namespace = object.namespace.as_deref();
     for (neighbor, gvk) in
-        [(Neighbor::Workloads, kind("Workload")), (Neighbor::Requests, request_stage::api())]
+        [(Neighbor::Workloads, kind("Workload")), (Neighbor::Requests, request_state::api())]
     {
         queries.neighbor(neighbor, Query { api: Api::Kubernetes, path: gvk.collection(namespace) });
     }
 }
 
 /// Returns the reason why a Job is held back, by its own Workload among those found; `None` when there is none, or nothing does.
-pub fn job_wait_reason(found: &Found, job: &Value) -> Option<WaitReason> {
+pub fn job_wait_reason(found: &QueryResults, job: &Value) -> Option<WaitReason> {
     let uid = job["metadata"]["uid"].as_str()?;
     let owned = |workload: &&Value| {
         let owners = workload["metadata"]["ownerReferences"].as_array().into_iter().flatten();
@@ -165,7 +165,7 @@ impl WaitReason {
 }
 
 /// Returns the reason why a gang is held back; `None` when nothing holds it, or when there is no gang.
-pub fn wait_reason(found: &Found, gang: Option<&str>, pods: &Value) -> Option<WaitReason> {
+pub fn wait_reason(found: &QueryResults, gang: Option<&str>, pods: &Value) -> Option<WaitReason> {
     reason_of(found.find(Part::Workload)?, gang?, pods, WorkloadContext::from_found(found))
 }
 
@@ -267,7 +267,7 @@ fn inactive(workload: &Value, request: Option<&Value>) -> WaitReason {
     };
     let message = text(&evicted["message"]);
     // The Workload has only that a check was rejected; the request knows why.
-    let cause = request.and_then(request_stage::has_ended);
+    let cause = request.and_then(request_state::has_ended);
     let cause = cause.map(|cause| format!("; its request for nodes {cause}")).unwrap_or_default();
     // Reactivating one that a check has rejected does nothing in 0.15.0: the Workload must be recreated.
     WaitReason::never(format!(
@@ -282,7 +282,7 @@ fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<W
     let check = checks.iter().find(|check| check["state"] != "Ready")?;
     let name = text(&check["name"]);
     // Kueue hands on the words of the autoscaler without their reason.
-    let quota = request.and_then(request_stage::lacks_quota);
+    let quota = request.and_then(request_state::lacks_quota);
     let message = match (&quota, text(&check["message"])) {
         (Some(quota), _) => quota,
         (None, "") => "nothing is known yet",
@@ -400,13 +400,13 @@ mod tests {
             ],
             json!({}),
         );
-        let said = note(&Found::of([(Part::Workload, &lacks)])).unwrap();
+        let said = note(&QueryResults::of([(Part::Workload, &lacks)])).unwrap();
         assert_eq!(
             said,
             format!("Kueue waits for pods in place of those that ended since {SINCE}: 1 pod failed")
         );
         let whole = workload(&[("Admitted", "True", "Admitted", "")], json!({}));
-        assert_eq!(note(&Found::of([(Part::Workload, &whole)])), None);
+        assert_eq!(note(&QueryResults::of([(Part::Workload, &whole)])), None);
     }
 
     fn workload(conditions: &[(&str, &str, &str, &str)], more: Value) -> Value {
@@ -527,11 +527,11 @@ mod tests {
         own["metadata"]["ownerReferences"] = json!([{ "kind": "Job", "uid": "u" }]);
         let other = workload(&[("QuotaReserved", "False", "Pending", "none")], json!({}));
         let list = json!({ "items": [other, own] });
-        let found = |list: &Value| job_wait_reason(&Found::of([(Neighbor::Workloads, list)]), &job);
+        let found = |list: &Value| job_wait_reason(&QueryResults::of([(Neighbor::Workloads, list)]), &job);
         let held = found(&list).unwrap();
         assert!(held.permanent && held.why.contains("delete workload g"), "{held:?}");
         assert_eq!(found(&json!({ "items": [other] })), None);
-        assert_eq!(job_wait_reason(&Found::of::<Part>([]), &job), None, "it was not asked for");
+        assert_eq!(job_wait_reason(&QueryResults::of::<Part>([]), &job), None, "it was not asked for");
     }
 
     #[test]

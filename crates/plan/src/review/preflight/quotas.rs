@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Answers, News, Pool, Preflight, Question};
+use super::{Answers, Pool, PoolChange, Preflight, Question};
 use kinds::gke::node_pool::capacity::{Node, Share};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
@@ -126,7 +126,7 @@ fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<Strin
         taken.most += most;
         taken.surge += surge;
     };
-    let counted = matches!(pool.news, News::New | News::Number);
+    let counted = matches!(pool.news, PoolChange::New | PoolChange::Number);
     for share in &pool.node.shares {
         let of = |nodes: u64| amount(share, nodes);
         let certain = if share.certain && counted { of(pool.first) } else { 0 };
@@ -194,7 +194,8 @@ fn told(preflight: &Preflight, name: &str, quota: Quota, taken: &[Taken<'_>], sh
     let first = takers.first().map(|taken| taken.pool);
     let placed = match first {
         Some(pool) => {
-            let place = if pool.news == News::New { pool.machine_at.clone() } else { pool.nodes_at.clone() };
+            let place =
+                if pool.news == PoolChange::New { pool.machine_at.clone() } else { pool.nodes_at.clone() };
             diagnostic.at_value(place, "for these nodes").about(pool.address.clone(), "")
         }
         None => diagnostic,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::json::text;
-use crate::kind::{Found, MissingQuery, Neighbor};
+use crate::kind::{MissingQuery, Neighbor, QueryResults};
 use crate::kubernetes::object::{condition, gvk};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::template::QUEUED_TAINT;
@@ -73,7 +73,7 @@ pub(crate) struct RequestContext<'a> {
 impl<'a> RequestContext<'a> {
     const NOTHING: Self = Self { pods: &Value::Null, needless: false, user: None };
 
-    pub fn of(found: &Found<'a>) -> Result<Self, MissingQuery> {
+    pub fn of(found: &QueryResults<'a>) -> Result<Self, MissingQuery> {
         let pods = found.get(Neighbor::AllPods)?;
         let needless = found.find(Neighbor::Nodes).is_some_and(has_plain_nodes);
         let request = found.itself();
@@ -100,7 +100,7 @@ fn has_plain_nodes(nodes: &Value) -> bool {
 /// How a request stands. Source: GKE's guide to the dynamic workload scheduler; the autoscaler's
 /// `apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum RequestState {
     /// Nobody has looked at it.
     Pending,
     /// The autoscaler waits for machines.
@@ -117,7 +117,7 @@ pub(crate) enum Stage {
     CapacityRevoked,
 }
 
-impl Stage {
+impl RequestState {
     pub fn of<'v>(request: &'v Value, around: &RequestContext<'_>) -> (Self, Option<&'v Value>) {
         let holds = |kind: &str| condition(request, kind).filter(|found| found["status"] == "True");
         let used = || {
@@ -171,27 +171,32 @@ impl Stage {
 /// Returns how a request ended, `Failed: …`, once it gives no nodes any more. An expired booking after provisioning is no end.
 pub fn has_ended(request: &Value) -> Option<String> {
     // Whether pods use it is not known here, and not asked: what was provisioned did its work.
-    let (stage, end) = Stage::of(request, &RequestContext::NOTHING);
+    let (stage, end) = RequestState::of(request, &RequestContext::NOTHING);
     let holds = |kind: &str| condition(request, kind).is_some_and(|found| found["status"] == "True");
     let is_end = match stage {
-        Stage::Failed | Stage::CapacityRevoked => true,
-        Stage::BookingExpired => !holds("Provisioned"),
-        Stage::Pending | Stage::Accepted | Stage::Provisioned | Stage::Used | Stage::Needless => false,
+        RequestState::Failed | RequestState::CapacityRevoked => true,
+        RequestState::BookingExpired => !holds("Provisioned"),
+        RequestState::Pending
+        | RequestState::Accepted
+        | RequestState::Provisioned
+        | RequestState::Used
+        | RequestState::Needless => false,
     };
     Some(in_words(stage, end?)).filter(|_| is_end)
 }
 
 /// Returns how a request ended when no pod has come to its nodes: unlike in [`has_ended`], every expired booking is an end.
 pub fn has_expired(request: &Value) -> Option<String> {
-    let (stage, end) = Stage::of(request, &RequestContext::NOTHING);
-    let ended = matches!(stage, Stage::Failed | Stage::CapacityRevoked | Stage::BookingExpired);
+    let (stage, end) = RequestState::of(request, &RequestContext::NOTHING);
+    let ended =
+        matches!(stage, RequestState::Failed | RequestState::CapacityRevoked | RequestState::BookingExpired);
     Some(in_words(stage, end?)).filter(|_| ended)
 }
 
 /// Returns true if nodes may still come for a request, or wait for its pods.
 pub(crate) fn asks(request: &Value) -> bool {
-    let (stage, _) = Stage::of(request, &RequestContext::NOTHING);
-    matches!(stage, Stage::Pending | Stage::Accepted | Stage::Provisioned)
+    let (stage, _) = RequestState::of(request, &RequestContext::NOTHING);
+    matches!(stage, RequestState::Pending | RequestState::Accepted | RequestState::Provisioned)
 }
 
 /// Returns true if a request has got its nodes.
@@ -218,16 +223,16 @@ pub(crate) fn missing(request: &Value) -> String {
 }
 
 /// How a request ended, and what follows.
-pub(crate) fn in_words(stage: Stage, end: &Value) -> String {
+pub(crate) fn in_words(stage: RequestState, end: &Value) -> String {
     let (reason, message) = (text(&end["reason"]), text(&end["message"]));
     let told =
         [reason, message].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(": ");
     let about = |part: &str| reason.contains(part) || message.contains(part);
     let what = match stage {
-        Stage::BookingExpired => {
+        RequestState::BookingExpired => {
             "no pod came to its nodes within 10 minutes, and the autoscaler takes them away"
         }
-        Stage::CapacityRevoked => "its nodes were taken away",
+        RequestState::CapacityRevoked => "its nodes were taken away",
         _ if about("Quota") || about("quota") => "a quota of the project is too small",
         _ if about("Max nodepool size") => "the pool would be larger than its maximum (`nodes`)",
         _ if about("cannot be scheduled") => "its pods fit no node of a queued pool",
@@ -249,7 +254,7 @@ mod tests {
             (made("2026-01-01T00:00:00Z"), made("2026-01-01T00:00:05Z"), made("2026-01-01T00:00:09Z"));
         let pods = json!({ "items": [] });
         let user = |user: &Value| {
-            let found = Found::of([(Part::Itself, &request)]);
+            let found = QueryResults::of([(Part::Itself, &request)]);
             let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::User, user);
             RequestContext::of(&found).unwrap().user.is_some()
         };
@@ -262,14 +267,16 @@ mod tests {
         let told = json!({ "type": "Provisioned", "status": "True" });
         let expired = json!({ "type": "BookingExpired", "status": "True" });
         let request = json!({ "metadata": { "name": "r" }, "status": { "conditions": [told, expired] } });
-        for (annotation, stage) in
-            [(CONSUMES, Stage::Used), (OLD_CONSUMES, Stage::Used), ("other", Stage::BookingExpired)]
-        {
+        for (annotation, stage) in [
+            (CONSUMES, RequestState::Used),
+            (OLD_CONSUMES, RequestState::Used),
+            ("other", RequestState::BookingExpired),
+        ] {
             let pod =
                 json!({ "metadata": { "annotations": { annotation: "r" } }, "spec": { "nodeName": "n" } });
             let pods = json!({ "items": [pod] });
             let around = RequestContext { pods: &pods, ..RequestContext::NOTHING };
-            assert_eq!(Stage::of(&request, &around).0, stage, "{annotation}");
+            assert_eq!(RequestState::of(&request, &around).0, stage, "{annotation}");
         }
     }
 

@@ -11,18 +11,18 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Agent;
-use super::parts::{Key, names_of, share, terms, without};
-use crate::{Class, Request};
+use super::parts::{Key, comparable_spec, names_of, remove_field, worker_share};
+use crate::{ErrorClass, Request};
 
 /// How long the workers of one turn may take, and how often they are looked at.
-const LIMIT: Duration = Duration::from_secs(600);
-const AGAIN: Duration = Duration::from_millis(300);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// One that its nanny ends for its memory is registered for a moment.
-const STAYS: Duration = Duration::from_secs(1);
+const STABLE_FOR: Duration = Duration::from_secs(1);
 
 /// The order of writes: those at once, and those that wait.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Order {
+pub(super) struct RolloutOrder {
     /// Hosts whose workers start or restart at once.
     pub(super) now: Vec<String>,
     /// Those that wait for them, turn by turn. Empty where everything is written at once.
@@ -31,7 +31,7 @@ pub(super) struct Order {
     kept: Option<(String, Value)>,
 }
 
-impl Order {
+impl RolloutOrder {
     pub(super) fn kept(&self, host: &str) -> Option<&Value> {
         self.kept.as_ref().filter(|(name, _)| name == host).map(|(_, worker)| worker)
     }
@@ -43,9 +43,9 @@ pub(super) fn order(
     hosts: &[String],
     leader: Option<&str>,
     before: &[(String, Value)],
-) -> Order {
+) -> RolloutOrder {
     let number = |part: &Value| part["spec"]["worker"]["replicas"].as_u64();
-    let Some(whole) = number(body) else { return Order::default() };
+    let Some(whole) = number(body) else { return RolloutOrder::default() };
     let spread = names_of(&body["spec"]["worker"]["hosts"]);
     let wanted = settings(body);
     let part_of = |host: &str| before.iter().find(|(name, _)| name == host).map(|(_, part)| part);
@@ -54,7 +54,7 @@ pub(super) fn order(
     for host in hosts.iter().chain(left) {
         let part = part_of(host);
         let old = part.and_then(number).unwrap_or_default();
-        let new = if hosts.contains(host) { share(whole, &spread, host) } else { 0 };
+        let new = if hosts.contains(host) { worker_share(whole, &spread, host) } else { 0 };
         let same = part.is_none_or(|part| settings(part) == wanted);
         match (old, new) {
             (1.., 1..) if !same => restarts.push(host.clone()),
@@ -70,23 +70,23 @@ pub(super) fn order(
     turns.retain(|turn| !turn.is_empty());
     if turns.is_empty() {
         // Who takes over is there already.
-        return Order::default();
+        return RolloutOrder::default();
     }
     let now = turns.remove(0);
     turns.extend(Some(ends).filter(|ends| !ends.is_empty()));
     if turns.is_empty() {
-        return Order::default();
+        return RolloutOrder::default();
     }
     let waits = leader.filter(|leader| turns.iter().flatten().any(|host| host == leader));
     let kept = waits.and_then(|leader| Some((leader.to_owned(), part_of(leader)?["spec"]["worker"].clone())));
-    Order { now, later: turns, kept }
+    RolloutOrder { now, later: turns, kept }
 }
 
 /// Returns the settings whose change restarts workers.
 fn settings(part: &Value) -> Value {
-    let mut settings = terms(part);
-    without(&mut settings, "hosts");
-    without(&mut settings["worker"], "hosts");
+    let mut settings = comparable_spec(part);
+    remove_field(&mut settings, "hosts");
+    remove_field(&mut settings["worker"], "hosts");
     settings
 }
 
@@ -95,23 +95,23 @@ pub(super) type Step = (String, Arc<Agent>, Request);
 
 /// Objects whose hosts take turns. Nobody waits for the answers: they are told with the object.
 #[derive(Default)]
-pub(super) struct Turns(Arc<Mutex<BTreeMap<Key, Turn>>>);
+pub(super) struct Rollouts(Arc<Mutex<BTreeMap<Key, Rollout>>>);
 
-enum Turn {
-    Taken(AbortHandle),
+enum Rollout {
+    Running(AbortHandle),
     /// The rest was not written, and why.
     Stopped(String),
 }
 
-impl Turns {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Turn>> {
+impl Rollouts {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Rollout>> {
         // Nothing that holds it can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends those of an object that is written anew.
     pub(super) fn end(&self, key: &Key) {
-        if let Some(Turn::Taken(task)) = self.all().remove(key) {
+        if let Some(Rollout::Running(task)) = self.all().remove(key) {
             task.abort();
         }
     }
@@ -131,17 +131,17 @@ impl Turns {
             let mut turns = all.lock().unwrap_or_else(PoisonError::into_inner);
             match taken {
                 Ok(()) => drop(turns.remove(&own)),
-                Err(why) => drop(turns.insert(own, Turn::Stopped(why))),
+                Err(why) => drop(turns.insert(own, Rollout::Stopped(why))),
             }
         });
-        turns.insert(key, Turn::Taken(task.abort_handle()));
+        turns.insert(key, Rollout::Running(task.abort_handle()));
     }
 
     /// Adds to the status of an object how its turns are.
     pub(super) fn tell(&self, key: &Key, status: &mut Value) {
         match self.all().get(key) {
-            Some(Turn::Taken(_)) => status["converging"] = json!(true),
-            Some(Turn::Stopped(why)) => status["message"] = json!(why),
+            Some(Rollout::Running(_)) => status["converging"] = json!(true),
+            Some(Rollout::Stopped(why)) => status["message"] = json!(why),
             None => {}
         }
     }
@@ -156,7 +156,7 @@ async fn take(look: &Request, begun: Vec<(String, Arc<Agent>)>, later: Vec<Vec<S
         let sent = turn.iter().map(|(host, agent, request)| async move { (host, agent.send(request).await) });
         for (host, answer) in join_all(sent).await {
             match answer {
-                Err(error) if error.class != Class::NotFound => return Err(format!("{host}: {error}")),
+                Err(error) if error.class != ErrorClass::NotFound => return Err(format!("{host}: {error}")),
                 _ => {}
             }
         }
@@ -167,12 +167,12 @@ async fn take(look: &Request, begun: Vec<(String, Arc<Agent>)>, later: Vec<Vec<S
 
 /// Waits until the workers of a host are what they should be.
 async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), String> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + BATCH_TIMEOUT;
     let mut since = None;
     loop {
         let part = match agent.send(look).await {
             Ok(part) => part,
-            Err(error) if error.class == Class::NotFound => return Ok(()),
+            Err(error) if error.class == ErrorClass::NotFound => return Ok(()),
             Err(error) => return Err(format!("{host}: {error}")),
         };
         let status = &part["status"];
@@ -185,7 +185,7 @@ async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), S
         let rests = status["converging"] != true;
         let is_up = rests && workers("registered") >= wanted && workers("changed") == 0 && !has_more;
         since = is_up.then(|| since.unwrap_or_else(Instant::now));
-        if since.is_some_and(|since| since.elapsed() >= STAYS || wanted == 0) {
+        if since.is_some_and(|since| since.elapsed() >= STABLE_FOR || wanted == 0) {
             return Ok(());
         }
         let failed = workers("running") < wanted || workers("changed") > 0 || has_more;
@@ -195,7 +195,7 @@ async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), S
         if Instant::now() > end {
             return Err(format!("{host}: {said}"));
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -215,11 +215,11 @@ mod tests {
         let all = ["a", "b", "c", "d"].map(str::to_owned);
         let live = |hosts: &[&str], replicas: u64| -> Vec<(String, Value)> {
             let names = hosts.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-            let part = |name: &String| (name.clone(), object(hosts, share(replicas, &names, name), 1));
+            let part = |name: &String| (name.clone(), object(hosts, worker_share(replicas, &names, name), 1));
             all.iter().map(part).collect()
         };
         let turns = |before: &[(String, Value)], after: &Value| {
-            let Order { now, later, kept } = order(after, &all, Some("a"), before);
+            let RolloutOrder { now, later, kept } = order(after, &all, Some("a"), before);
             (now.join(" "), later.iter().map(|turn| turn.join(" ")).collect::<Vec<_>>().join(", "), kept)
         };
         let row = |now: &str, later: &str| (now.to_owned(), later.to_owned(), None);
@@ -255,7 +255,7 @@ mod tests {
             fewer["spec"]["hosts"] = json!(["a"]);
             order(&fewer, &all[..1], Some("a"), &live(&["a", "b"], 2)[..2])
         };
-        assert_eq!(left(1), Order::default());
+        assert_eq!(left(1), RolloutOrder::default());
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!((left(2).now, left(2).later), (names(&["a"]), vec![names(&["b"])]));
         // A number that nobody sets here.

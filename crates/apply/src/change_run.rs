@@ -16,9 +16,9 @@ use crate::{AbortCause, Event, Kinds, Outcome};
 use kinds::kubernetes::job;
 use kinds::kubernetes::object::gvk;
 use kinds::kubernetes::requests::ABSENT;
-use live::retry::{self, Patience};
+use live::retry::{self, RetryPolicy};
 use live::watch::Watches;
-use live::{ApiError, Class, LiveApi, Request};
+use live::{ApiError, ErrorClass, LiveApi, Request};
 use model::diag::Code;
 use model::resource::{
     Api, Call, ClusterName, Identity, JsonText, Method, ObjectId, Owner, Resource, Step, Until,
@@ -295,7 +295,7 @@ impl<'a> ChangeRun<'a> {
             path: path.clone(),
             body: body.as_ref().map(JsonText::value),
         };
-        match retry::send(self.shared.api, request, Patience::Reading).await {
+        match retry::send(self.shared.api, request, RetryPolicy::Read).await {
             Ok(_) => Ok(()),
             Err(error) => Err(crate::failure::request_failure(&error)),
         }
@@ -373,15 +373,15 @@ impl<'a> ChangeRun<'a> {
             None => pod.path(),
             Some(query) => {
                 let request = Request::get(query.api, query.path);
-                let pods = retry::send(self.shared.api, request.clone(), Patience::Reading).await?;
-                let none = || request.failed(Class::NotFound, format!("{pod} has no pod"));
+                let pods = retry::send(self.shared.api, request.clone(), RetryPolicy::Read).await?;
+                let none = || request.failed(ErrorClass::NotFound, format!("{pod} has no pod"));
                 let name = job::telling(&pods).ok_or_else(none)?;
                 let namespace = pod.namespace.as_deref();
                 format!("{}/{name}", gvk("", "v1", "Pod", "pods").collection(namespace))
             }
         };
         let request = Request::get(Api::Kubernetes, format!("{path}/log"));
-        let log = retry::send(self.shared.api, request, Patience::Reading).await?;
+        let log = retry::send(self.shared.api, request, RetryPolicy::Read).await?;
         let text = log
             .as_str()
             .map_or_else(|| if log.is_null() { String::new() } else { log.to_string() }, str::to_owned);
@@ -441,8 +441,8 @@ impl<'a> ChangeRun<'a> {
     pub async fn read_live(&self, request: Request) -> Result<Value, ApiError> {
         let mut since = Stopwatch::default();
         loop {
-            match retry::send(self.shared.api, request.clone(), Patience::Writing).await {
-                Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
+            match retry::send(self.shared.api, request.clone(), RetryPolicy::Write).await {
+                Err(error) if error.class == ErrorClass::NotFound && !error.is_unknown_path() => {
                     return Ok(Value::Null);
                 }
                 Err(error) => match self.blocking_work(request.api, &error).await {
