@@ -287,7 +287,6 @@ async fn balance(client: &Client, service: &str, address: &str) {
 
 /// What the real operator makes of each type.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: a_client_of_dask_computes_through_it_and_goes_on_after_a_break runs on every change"]
 async fn services_come_out_as_the_stack_says() {
     needs!(PARTS);
     let plane = ControlPlane::start().await;

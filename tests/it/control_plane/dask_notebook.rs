@@ -55,7 +55,7 @@ async fn nightly(stand: &Stand, number: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: scale::a_number_changes_and_nobody_elses_workers_go runs on every change"]
+#[ignore = "nightly: dask::edits_of_groups_and_numbers_do_what_the_plan_says runs on every change"]
 async fn a_user_who_was_given_the_number_keeps_it() {
     needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator]);
     let mut stand = Stand::start(0).await;

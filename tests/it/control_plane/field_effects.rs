@@ -259,7 +259,7 @@ fn the_table_has_every_field_that_we_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: dask::edits_of_groups_and_numbers_do_what_the_plan_says runs on every change"]
+#[ignore = "nightly: the_table_has_every_field_that_we_set and dask::edits_of_groups_and_numbers_do_what_the_plan_says run on every change"]
 async fn the_operator_does_with_a_changed_field_what_we_claim() {
     needs!(PARTS);
     let mut plane = ControlPlane::start().await;

@@ -52,7 +52,7 @@ async fn holds<const N: usize>(few: usize, what: [&str; N], taken: impl AsyncFn(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: a_thousand_objects_take_a_request_each_and_few_more runs on every change"]
+#[ignore = "nightly: a_thousand_objects_take_a_request_each_and_few_more and a_plan_of_many_grows_as_their_number_does run on every change"]
 async fn twice_the_objects_cost_twice_the_processor_time() {
     needs!(Part::CONTROL_PLANE);
     holds(FEW, ["apply", "plan", "destroy"], taken).await;

@@ -154,7 +154,6 @@ fn workers_follow_the_work_and_no_result_is_lost() {
 }
 
 #[test]
-#[ignore = "nightly: workers_follow_the_work_and_no_result_is_lost runs on every change"]
 fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
     needs!(&[Part::Operator]);
     let here = Here::new(

@@ -220,7 +220,6 @@ fn a_stack_lives_in_containers_of_docker() {
 }
 
 #[test]
-#[ignore = "nightly: a_stack_lives_in_containers_of_podman runs on every change"]
 fn what_no_container_can_run_says_why() {
     needs!(&[Part::Operator, Part::Containers]);
     let runtime = Runtime::podman();
@@ -316,7 +315,6 @@ fn hosts_run_containers() {
 
 /// The script of each worker runs its container on its node, and the scheduler has one on the login node.
 #[test]
-#[ignore = "nightly: a_stack_lives_in_containers_of_podman runs on every change"]
 fn jobs_run_containers() {
     needs!(&[Part::Slurm, Part::Containers, Part::Singularity]);
     let files = Part::Containers.folder().join("files");

@@ -303,7 +303,7 @@ impl Place for Kubernetes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: the first test of local, ssh, slurm and control_plane::main_job, one target each run on every change"]
+#[ignore = "nightly: local::a_stack_is_up_computes_and_goes, ssh::a_stack_is_spread_over_hosts_computes_and_goes, slurm::a_stack_is_up_computes_and_goes and main_job::the_ready_stack_lives_and_goes_on_a_real_control_plane run on every change"]
 async fn the_same_section_computes_on_every_target() {
     needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Slurm]);
     if !sshd_is_there() {

@@ -62,7 +62,6 @@ fn a_stack_without_file_and_record_takes_over_what_it_left() {
 }
 
 #[test]
-#[ignore = "nightly: a_stack_without_file_and_record_takes_over_what_it_left runs on every change"]
 fn a_made_environment_is_imported_with_its_files() {
     needs!(&[Part::Operator]);
     let here = Here::new("replicas = 1", "");
@@ -195,7 +194,6 @@ fn hosts_by_ssh_are_read_whoever_keeps_the_record() {
 }
 
 #[test]
-#[ignore = "nightly: hosts_by_ssh_are_read_whoever_keeps_the_record runs on every change"]
 fn jobs_of_slurm_are_read_with_what_they_asked_for() {
     needs!(&[Part::Slurm]);
     let (cluster, ports) = (Cluster::start(), free_ports::<2>());

@@ -519,7 +519,6 @@ const CUPY: &str = "import os\nimport types\n\nclass Array(list):\n    def __add
 
 /// Speeds are of real workers; what adds vectors on a GPU is a stand-in.
 #[test]
-#[ignore = "nightly: a_stack_is_up_computes_and_goes runs on every change"]
 fn checks_measure_the_network_and_use_gpus() {
     needs!(&[Part::Operator]);
     let fake = tempfile::tempdir().unwrap();

@@ -383,7 +383,6 @@ fn a_controller_that_stumbles_loses_and_doubles_nothing() {
 
 /// A worker leaves before SLURM ends it; another one comes with the next apply.
 #[test]
-#[ignore = "nightly: a_stack_is_up_computes_and_goes runs on every change"]
 fn a_job_that_reached_its_time_limit_is_replaced() {
     needs!(&[Part::Slurm]);
     let login = Login::new("partition = \"cpu\"\ntime_limit = \"1m\"", "replicas = 1", "");

@@ -428,7 +428,6 @@ fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
 
 /// A name leads to another machine, and on the one before workers go on under the names of those that are to start.
 #[test]
-#[ignore = "nightly: a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same runs on every change"]
 fn workers_of_a_machine_that_had_the_name_before_do_not_count() {
     needs!(&[Part::Operator]);
     if !sshd_is_there() {

@@ -106,7 +106,7 @@ fn clients_and_workers_of_other_versions_are_refused() {
 
 /// The digest of packages that pin nothing is one on all hosts, and what is installed is not.
 #[test]
-#[ignore = "nightly: clients_and_workers_of_other_versions_are_refused runs on every change"]
+#[ignore = "nightly: clients_and_workers_of_other_versions_are_refused and agent_workers::versions_are_compared_alike_in_both_languages run on every change"]
 fn an_environment_that_drifts_between_hosts_is_refused() {
     needs!(&[Part::Operator, Part::Wheels]);
     if !sshd_is_there() {
@@ -181,7 +181,7 @@ fn lost(here: &Here) {
 /// from the environment; what pip says of its failure is said; and the program of a job finds them. All of it with TLS, with which such a
 /// Dask cluster then ends by itself, too.
 #[test]
-#[ignore = "nightly: agent_workers::files_make_environments runs on every change"]
+#[ignore = "nightly: workers_of_hosts_install_packages_or_say_where_pip_failed runs on every change"]
 fn workers_install_packages_when_they_start() {
     needs!(&[Part::Operator, Part::Wheels]);
     let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
@@ -309,7 +309,6 @@ fn apart(more: &str, installed: &str) -> Lab {
 
 /// Each host has an environment of its own: where pip fails is said, and mended when it works there.
 #[test]
-#[ignore = "nightly: agent_workers::files_make_environments runs on every change"]
 fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     needs!(&[Part::Operator, Part::Wheels]);
     if !sshd_is_there() {
@@ -401,7 +400,7 @@ fn a_kill_while_pip_installs_is_mended() {
 
 /// Nodes share an environment, and each job runs pip before it takes work.
 #[test]
-#[ignore = "nightly: agent_workers::files_make_environments runs on every change"]
+#[ignore = "nightly: workers_of_hosts_install_packages_or_say_where_pip_failed runs on every change"]
 fn workers_of_slurm_install_packages_or_say_why_not() {
     needs!(&[Part::Operator, Part::Slurm, Part::Wheels]);
     let cluster = Cluster::start();

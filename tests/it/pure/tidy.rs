@@ -50,18 +50,20 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn sources() -> Vec<(PathBuf, String)> {
-    fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, found);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((path, text));
-            }
+/// Adds every source file below a folder, with its text.
+fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push((path, text));
         }
     }
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     walk(&root().join("src"), &mut found);
     for krate in crates() {
@@ -422,6 +424,37 @@ fn no_machine_paths() {
             if text.contains(word) {
                 broken.push(format!("{file}: {word}"));
             }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// A test that a change does not wait for names those that hold its promise on every change.
+#[test]
+fn ignored_tests_name_what_runs_on_every_change() {
+    let mut files = Vec::new();
+    walk(&root().join("tests/it"), &mut files);
+    // Attributes and name of each test.
+    let tests: Vec<(&str, &str)> = files
+        .iter()
+        .flat_map(|(_, text)| text.split("\n#[test]").flat_map(|part| part.split("\n#[tokio::test")))
+        .filter_map(|test| test.split_once("fn "))
+        .filter_map(|(attributes, rest)| Some((attributes, rest.split_once('(')?.0)))
+        .collect();
+    let runs: BTreeSet<&str> = tests
+        .iter()
+        .filter(|(attributes, _)| !attributes.contains("#[ignore"))
+        .map(|(_, name)| *name)
+        .collect();
+    let mut broken = Vec::new();
+    for (attributes, name) in tests {
+        let Some((_, reason)) = attributes.split_once("#[ignore = \"") else { continue };
+        let reason = reason.split('"').next().unwrap_or_default();
+        let words = reason.strip_prefix("nightly: ").unwrap_or_default().split([' ', ',']);
+        let named: Vec<&str> =
+            words.filter(|word| word.contains('_')).filter_map(|path| path.rsplit("::").next()).collect();
+        if named.is_empty() || named.iter().any(|name| !runs.contains(name)) {
+            broken.push(format!("{name}: {reason}"));
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
