@@ -31,6 +31,7 @@ mod gke_errors;
 pub mod lock;
 mod operations;
 pub mod record;
+mod record_error;
 pub mod schedule;
 mod wait;
 mod watch_events;
@@ -43,7 +44,8 @@ pub use acquire::{AcquireError, acquire, release};
 
 use change_run::{ChangeEnd, ChangeRun, Shared};
 use lock::Lock;
-use record::{RecordError, RecordWriter};
+use record::RecordWriter;
+use record_error::RecordError;
 use schedule::ChangeScheduler;
 use write_guard::WriteGuard;
 

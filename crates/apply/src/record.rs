@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::Outcome;
 use crate::failure::failed;
 use crate::lock::{IfMissing, Lock, LockError, RecordWriteError};
+use crate::record_error::RecordError;
 use kinds::kind::StopEffect;
 use live::record::{self, RecordContent, StoredRecord, applied_by, ensure_namespace, namespace_path};
 use live::retry::{self, RetryPolicy};
@@ -81,48 +82,6 @@ enum IntentFailure {
     Lock(LockError),
     /// Another apply recorded what it did after the plan was made.
     Stale,
-}
-
-/// Errors of writing the outcome to the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordError {
-    /// The lock is lost; to whom.
-    LockLost(String),
-    /// In words for the user.
-    Failed(String),
-}
-
-impl std::fmt::Display for RecordError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::LockLost(who) => write!(f, "{who} took the stack's lock"),
-            Self::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl From<RecordWriteError> for RecordError {
-    fn from(why: RecordWriteError) -> Self {
-        match why {
-            RecordWriteError::LockLost(who) => Self::LockLost(who),
-            RecordWriteError::Failed(error) => error.into(),
-        }
-    }
-}
-
-impl From<ApiError> for RecordError {
-    fn from(error: ApiError) -> Self {
-        Self::Failed(error.with_remedy())
-    }
-}
-
-impl From<LockError> for RecordError {
-    fn from(why: LockError) -> Self {
-        match why {
-            LockError::HeldByOther(who) => Self::LockLost(who),
-            LockError::Failed(why) => Self::Failed(why),
-        }
-    }
 }
 
 /// Kinds listed at a time when it is asked what is left in the namespace of records.

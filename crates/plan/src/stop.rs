@@ -420,7 +420,7 @@ impl Planner<'_> {
                     change.reasons.push(inputs.stopped_why(&change.identity, stop));
                 }
                 None if acts && inputs.previous_stops.has(&change.identity) => {
-                    change.reasons.push(Reason::Started)
+                    change.reasons.push(Reason::Started);
                 }
                 Some(_) | None => {}
             }

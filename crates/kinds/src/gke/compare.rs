@@ -94,7 +94,7 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
                 compared.field(rule, path, want, have, sorted(want) == sorted(have));
             }
             FieldComparison::OwnEntries | FieldComparison::OwnLabels => {
-                compared.entries(rule, &path, want, have, before)
+                compared.entries(rule, &path, want, have, before);
             }
             FieldComparison::OwnTaints => compared.taints(rule, &path, want, have, before),
             FieldComparison::Accelerators => compared.accelerators(rule, &path, want, have),
