@@ -118,7 +118,7 @@ fn render(mut spec: Spec, events: &[Event]) -> Script {
     Script { steps, ..Script::default() }
 }
 
-/// Others clear who wrote which field of Dask clusters of ours. `destroy` deletes them all the same, with approval to each.
+/// Others clear who wrote which field of Dask clusters of ours. `destroy` deletes them all the same, with approval for each.
 #[test]
 fn what_others_unmark_goes_with_a_destroy() {
     let tally = Tally::default();

@@ -97,7 +97,7 @@ fn theirs(
     match agreed {
         true => Ok(()),
         false => {
-            Err(format!("honesty: others made {thing}; it is gone without an approval to {}", by.address))
+            Err(format!("honesty: others made {thing}; it is gone without an approval of {}", by.address))
         }
     }
 }
@@ -203,7 +203,7 @@ pub fn foreign_only(done: &Done) -> Result<(), String> {
         while let Some(owner) = open.pop().and_then(|uid| done.before.things.get(uid)) {
             if owner.maker == Maker::Us {
                 return Err(format!(
-                    "foreign: approval to {} is asked for, which a controller made for {owner}",
+                    "foreign: approval of {} is asked for, which a controller made for {owner}",
                     change.address
                 ));
             }

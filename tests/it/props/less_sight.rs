@@ -230,7 +230,7 @@ fn actions(plan: &Plan) -> Value {
     Value::Object(std::mem::take(plan))
 }
 
-/// An error, the same plan, or one that does nothing more and asks for an approval to what it could not see.
+/// An error, the same plan, or one that does nothing more and asks for an approval of what it could not see.
 fn no_more(whole: &Plan, less: &Plan) -> Result<&'static str, String> {
     if actions(whole) == actions(less) {
         return Ok("the same plan");

@@ -434,26 +434,30 @@ fn no_machine_paths() {
 fn ignored_tests_name_what_runs_on_every_change() {
     let mut files = Vec::new();
     walk(&root().join("tests/it"), &mut files);
-    // Attributes and name of each test.
-    let tests: Vec<(&str, &str)> = files
-        .iter()
-        .flat_map(|(_, text)| text.split("\n#[test]").flat_map(|part| part.split("\n#[tokio::test")))
-        .filter_map(|test| test.split_once("fn "))
-        .filter_map(|(attributes, rest)| Some((attributes, rest.split_once('(')?.0)))
-        .collect();
-    let runs: BTreeSet<&str> = tests
-        .iter()
-        .filter(|(attributes, _)| !attributes.contains("#[ignore"))
-        .map(|(_, name)| *name)
-        .collect();
+    let mut runs = BTreeSet::new();
+    let mut ignored = Vec::new();
+    for (path, text) in &files {
+        let module = path.file_stem().unwrap().to_string_lossy();
+        for test in text.split("\n#[test]").flat_map(|part| part.split("\n#[tokio::test")) {
+            let Some((attributes, rest)) = test.split_once("fn ") else { continue };
+            let name = rest.split('(').next().unwrap_or_default();
+            let Some((_, reason)) = attributes.split_once("#[ignore") else {
+                runs.insert(format!("{module}::{name}"));
+                continue;
+            };
+            let reason = reason.split('"').nth(1).unwrap_or_default();
+            ignored.push((format!("{module}::{name}"), module.clone(), reason));
+        }
+    }
+    let holds = |module: &str, word: &str| match word.contains("::") {
+        true => runs.contains(word),
+        false => runs.contains(&format!("{module}::{word}")),
+    };
     let mut broken = Vec::new();
-    for (attributes, name) in tests {
-        let Some((_, reason)) = attributes.split_once("#[ignore = \"") else { continue };
-        let reason = reason.split('"').next().unwrap_or_default();
+    for (name, module, reason) in ignored {
         let words = reason.strip_prefix("nightly: ").unwrap_or_default().split([' ', ',']);
-        let named: Vec<&str> =
-            words.filter(|word| word.contains('_')).filter_map(|path| path.rsplit("::").next()).collect();
-        if named.is_empty() || named.iter().any(|name| !runs.contains(name)) {
+        let named: Vec<&str> = words.filter(|word| word.contains('_')).collect();
+        if named.is_empty() || !named.iter().all(|word| holds(&module, word)) {
             broken.push(format!("{name}: {reason}"));
         }
     }

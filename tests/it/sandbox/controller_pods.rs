@@ -1,4 +1,4 @@
-//! Pods that controllers made for a stack are the stack's: no command asks for approval to them, or says that they come back.
+//! Pods that controllers made for a stack are the stack's: no command asks for approval for them, or says that they come back.
 
 use serde_json::json;
 

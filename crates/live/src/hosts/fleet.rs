@@ -160,7 +160,7 @@ impl Fleet {
         })
     }
 
-    /// As [`LiveApi::add_hosts`](crate::LiveApi::visits).
+    /// As [`LiveApi::add_hosts`](crate::LiveApi::add_hosts).
     pub fn add_hosts(&self, hosts: &[Host]) -> bool {
         let mut former = self.former();
         let before = former.len();
