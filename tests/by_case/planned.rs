@@ -86,12 +86,7 @@ fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) 
 
 fn approval(text: &str) -> Approval {
     let (verb, address) = text.split_once(':').unwrap();
-    let verb = match verb {
-        "delete" => ApprovalVerb::Delete,
-        "take" => ApprovalVerb::Adopt,
-        "update" => ApprovalVerb::Update,
-        _ => ApprovalVerb::Replace,
-    };
+    let verb = ApprovalVerb::ALL.into_iter().find(|known| known.as_str() == verb).unwrap();
     Approval { verb, address: Address::new(address) }
 }
 

@@ -113,7 +113,7 @@ enum ListQuery<'a> {
 }
 
 impl<'a> ListQuery<'a> {
-    /// Returns the queries for collections. Secrets are listed in each namespace: nobody needs those of others.
+    /// Returns the queries for collections. Secrets are listed by namespace: the stack needs those of its own namespaces only.
     fn for_collections(collections: &'a Collections) -> Vec<Self> {
         let mut queries = Vec::new();
         let mut namespaces: BTreeMap<&Gvk, BTreeSet<&str>> = BTreeMap::new();

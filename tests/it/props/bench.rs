@@ -313,7 +313,7 @@ pub struct Ended {
 pub struct Going<'a> {
     pub process: Process,
     pub stack: &'a Stack,
-    /// What was agreed to; the approvals stand in it.
+    /// The plan that was approved, with its approvals.
     pub plan: Plan,
     /// What else happens.
     pub moment: Option<Moment>,

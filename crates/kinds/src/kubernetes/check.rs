@@ -295,7 +295,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
         Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
     };
     // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
-    // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
+    // reads it to its end. It is not applied again, as little of a pod may change after it was made.
     let create = create_call(&pod, context.owner, body);
     let expect = dask_check::passed(body).unwrap_or(PASSED);
     let delete = Call {

@@ -44,7 +44,7 @@ impl CapacityOption {
 pub struct Fallback {
     /// The option that the steps of the change try.
     pub first: String,
-    /// Those after it, in their order.
+    /// The options after it, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub then: Vec<FallbackStep>,
     /// Steps after the last option: they delete what it left behind.

@@ -55,7 +55,7 @@ pub fn connect(
 enum WorkerEffect {
     /// Workers start, or stay as they are.
     Start,
-    /// Those that run start again, and move what they hold to others meanwhile. `fewer`: some of them end after that.
+    /// Running workers restart, and move their data to other workers meanwhile. `fewer`: some of them end after that.
     Restart {
         fewer: bool,
     },

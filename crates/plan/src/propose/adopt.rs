@@ -1,5 +1,5 @@
 //! Taking over what others made: which plans do that and nothing else. An adoption puts our marks on things; whatever
-//! else it would change is told, and what it would recreate is refused.
+//! else it would change is reported, and what it would recreate is refused.
 
 use serde_json::Value;
 

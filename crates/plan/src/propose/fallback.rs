@@ -27,8 +27,8 @@ pub(crate) fn apply_fallback(inputs: &mut Inputs<'_>) {
             continue;
         };
         let resource = &mut Arc::make_mut(desired)[at];
-        let anew = *retry_capacity || replace.contains(&resource.address);
-        let stays = current_option(capacity, world).filter(|_| !anew);
+        let retries = *retry_capacity || replace.contains(&resource.address);
+        let stays = current_option(capacity, world).filter(|_| !retries);
         let Some(option) = capacity.options.get(stays.unwrap_or_default()) else { continue };
         resource.body = option.body.clone();
         if let (Some(hourly), Some(cost), Some(_)) = (hourly.as_mut(), option.hourly, stays)

@@ -159,9 +159,9 @@ impl<'w> Planner<'w> {
                 continue;
             }
             if let Some(resource) = desired.filter(|_| inputs.mode == Mode::Apply) {
-                let anew = action == Some(Action::Replace)
+                let is_recreated = action == Some(Action::Replace)
                     && (*reason == CascadeReason::Pool || self.is_replaced(root));
-                if !anew && !self.with_owner.contains(thing) {
+                if !is_recreated && !self.with_owner.contains(thing) {
                     self.refuse_if_protected(resource, "delete");
                     kept.entry(root).or_default().push(thing);
                 }
