@@ -1,4 +1,7 @@
 //! The command line: what is asked for, and the exit code. Joins everything; decides nothing else.
+//!
+//! `commands` has a file for each command (`connect` is a folder, `start` is in `stop.rs`): arguments, exit codes, approval at the
+//! prompt. `session` joins a stack, the APIs and the live state.
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -1,4 +1,8 @@
-//! Applying a plan: one loop, events out. Makes no choices that the plan has not made.
+//! Applying a plan: one loop, events out. Makes no choices that the plan has not made, and knows no wording of output.
+//!
+//! `acquire` takes the lock and plans again. `schedule` (pure) says which change may start, `change_run` runs the steps of one,
+//! `call` sends a request, `wait` waits. `lock` and `record` keep both in the cluster, and `write_guard` stands in front of every
+//! write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

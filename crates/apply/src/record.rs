@@ -1,6 +1,8 @@
 //! The record in the cluster, written twice an apply: the intent before the first write to any API, once there is a cluster
 //! that it can stand in, the outcome at the end; and once more when a check passed. A crash between loses nothing, as the
 //! intent holds what was and what is to be. Its first ConfigMap is written under the lock that is in it.
+//!
+//! The write after a check is for an apply that is killed later: it must not need the GPU again that its workers now hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,10 @@
 //! Kinds: how their things are compared, changed and judged.
+//!
+//! Readiness is a function over the results of a kind's queries, each found by its name, and not over typed readers: its tests
+//! are JSON snippets. A result that the kind did not ask for fails the apply at once.
+//!
+//! [`Part`] and [`Neighbor`] are two types: a wait until a thing is gone reads its parts alone. A list of everything in a
+//! namespace is never empty where others work.
 
 use std::collections::BTreeMap;
 

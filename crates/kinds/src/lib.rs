@@ -1,8 +1,12 @@
 //! Kinds: a section of the stack file, what it becomes, how its fields may change, when it is ready.
-//! A kind is one file; [`of`] is the one list. What one must know of its neighbours comes in [`scope::Scope`].
 //!
-//! The files here are what all share; `kubernetes` stands on them, `gke` and `dask` on both, `hosts` on `kubernetes` and
-//! `dask`, and this list on all.
+//! A kind is one file, with a folder beside it where it is long. The file has the section, its lowering, the rules of
+//! comparison, the steps of each change, readiness, the line in `status`, the pods, where one connects to, and the number that
+//! `scale` sets. [`of`] is the one list of kinds, and `KindId` in `model` has their names. A kind learns about its neighbors
+//! through [`scope::Scope`] alone.
+//!
+//! The files here are what all share. `kubernetes` stands on them, `gke` and `dask` on both, and `hosts` (processes instead of
+//! Pods) on `kubernetes` and `dask`. This list stands on all. `tests/it/pure/tidy.rs` checks it.
 
 use kind::Kind;
 

@@ -1,5 +1,14 @@
-//! Access to live state: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
-//! beside the sandbox.
+//! Access to live state: requests to GKE, Compute Engine, Kubernetes and hosts, as JSON. The only place with network IO
+//! beside the sandbox. It knows no plans.
+//!
+//! - `gke`, `kube`, `connection`: the clients, and the one connection that joins them.
+//! - `read`: reads a world; `watch`: follows objects; `retry`: the one place of retries.
+//! - `forward`: carries bytes between local ports and pods.
+//! - `hosts`: the agent of a host, on this machine or at the other end of `ssh`. `fleet` shares an object out to several hosts,
+//!   `parts` takes it apart and joins what they answer, `rollout` orders their changes.
+//!
+//! [`LiveApi`] is one trait, a request in and JSON out, with no method for each call: a new call of GKE is a row in a kind's
+//! table and no arm in a client, and recordings and fakes are a few lines.
 
 pub mod admission;
 pub mod answer;

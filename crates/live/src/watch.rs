@@ -1,8 +1,8 @@
 //! Watches of objects, without polling: one watch for each kind and namespace, shared by all who wait. Where watching is not
 //! possible this says so, and whoever waits asks as before.
 //!
-//! Not kube's `watcher`: it begins with a LIST of everything that is there, which nobody here needs, and it goes around
-//! [`LiveApi`], the one way out.
+//! A watch begins at the version of a reply. Not kube's `watcher`: it begins with a LIST of everything that is there, which nobody
+//! here needs, and it knows its own client only: no write guard, no router of this process, no fakes.
 //! Source of the protocol: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>.
 
 use std::collections::{BTreeMap, BTreeSet};

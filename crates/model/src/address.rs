@@ -1,4 +1,5 @@
-//! Names: [`Address`] is what people read and type, [`FieldPath`] is a place in a tree of values.
+//! Names: [`Address`] is what people read and type, [`FieldPath`] is a place in a tree of values, [`Cursor`] is the position of
+//! a walk through one.
 
 use std::fmt;
 use std::str::FromStr;

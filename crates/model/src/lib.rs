@@ -1,7 +1,17 @@
-//! Types that all crates share, and the facts that they rely on: addresses, resources and the record of a stack, sources and
-//! diagnostics, schemas of the APIs, the catalog of machines. No IO but reading files of a stack.
+//! Types that all crates share, and the facts that they rely on. No IO.
 //!
-//! One line a module, in layer order: a module may use those above it. `tests/it/pure/tidy.rs` checks it.
+//! The modules stand in layers: each may use only those that the table in `tests/it/pure/tidy.rs` names.
+//!
+//! - `address`: `Address` (what people type), `FieldPath` (a place in a tree), `Cursor` (the position of a walk through one).
+//! - `schema`: reader of `schemas/`: types, list keys and quantities of Kubernetes kinds, Dask's definitions, GKE messages. No
+//!   rules.
+//! - `secrets`: values that no output may show, and texts without them.
+//! - `shell`: text to paste: command lines of quoted words, strings of Python.
+//! - `versions`: versions of Dask's processes and clients that work together.
+//! - `catalog`: machines, GPUs, zones and prices: data and look-up, no decisions.
+//! - `source`: the texts that a user wrote, and the place of every field in them. No values.
+//! - `diag`: `Diagnostic`, the one table of codes, rendering to text and JSON. Nothing is printed.
+//! - `resource`, `record`: identities, resources, worlds, fields of changes, steps and calls; the record of a stack. No behavior.
 
 pub mod address;
 pub mod catalog;

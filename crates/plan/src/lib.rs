@@ -1,4 +1,16 @@
 //! Desired and live in, a plan out. Pure: no clock, no network, no terminal; same input, same bytes.
+//!
+//! `make` joins four folders:
+//!
+//! - `observe`: desired and live state, who owns what, the comparison of Kubernetes objects (`diff`), and the things that a
+//!   server deletes with a resource (`cascade`).
+//! - `propose`: what happens to each resource and why: `desired`, `prune`, `external`, the `impact` of deletions,
+//!   `target_check`, `fallback` and others.
+//! - `order`: what comes before what (`graph`, `relations`), as pairs and barriers.
+//! - `review`: notes on the finished plan, and `preflight`: what Google Cloud would refuse.
+//!
+//! Beside them: `steps` writes the steps of each change, `reason` says why a change is made, `stop`, `scale` and `drift`
+//! serve their commands, and `file` saves plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,7 @@
-//! The steps of every change: each kind's file writes its own program; here it is told what it must know of others.
+//! The steps of every change: each kind's file writes its own; here it is told what it must know of others.
+//!
+//! A change has a list of steps that follow each other, and edges join changes. Steps have no edges of their own: no case needed
+//! one into the middle of a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The APIs of a sandbox as axum routers, which are its transport in process and over sockets.
+//! The APIs of a sandbox as axum routers, which are its transport in process and over sockets: users drive what the tests drive.
 
 use axum::body::Bytes;
 use axum::extract::State as Extracted;

@@ -1,5 +1,8 @@
 //! Charts that a stack names: what `helm` is asked for, and what it rendered, put into the tree as the objects of the
 //! section. `helm` itself is a function that comes from outside.
+//!
+//! The real program renders, not a template engine of our own and not Helm's library: charts do what they do under Helm. Its
+//! output enters as texts do, so everything after it is pure, and golden cases keep what `helm` printed.
 
 use std::path::Path;
 

@@ -1,5 +1,7 @@
-//! The stack file as a typed tree. Spans are not here: [`Sources`] finds the place of any field path,
-//! at this stage and at every later one.
+//! The stack file as a typed tree. Spans are not here: [`Sources`] finds the place of any field path, now and later.
+//!
+//! `disk` is the only file that touches the disk. `parse` turns texts into the tree (overlays, variables, shape and types) and
+//! reports all mistakes in one pass. `rules` has the checks across sections. `lower` joins the kinds: sections become resources.
 //!
 //! Doc comments of sections and fields are what `schema`, editors and `docs/stack-reference.md` show.
 

@@ -1,5 +1,10 @@
 //! Numbers of workers that follow the work on a host: `replicas = { min, max }`. An adapter beside the scheduler decides,
-//! which the agent keeps as one more process of the Dask cluster.
+//! which the agent keeps as one more process of the Dask cluster: distributed's `Adaptive`, over the agent's own start and
+//! retirement of workers.
+//!
+//! Not dask-jobqueue's `SLURMCluster.adapt`: it starts its own scheduler and keeps the list of its jobs in its own process.
+//! When that is killed, the scheduler is gone, and jobs that wait are forgotten and asked for again. Here both outlive every
+//! process, and jobs are found by their comments.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,8 @@
 //! Descriptions of SLURM's queue for processes that are its jobs.
+//!
+//! Where the scheduler is a job, workers are submitted when it answers, and not together with it by `--dependency=after:JOB`: such
+//! a worker starts with the scheduler's job, not when the scheduler listens. A scheduler that fails meanwhile would leave
+//! workers that hold nodes and wait for a file.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

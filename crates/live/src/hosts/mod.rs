@@ -1,5 +1,8 @@
 //! Live state of a host: requests to the agent that shows it as a small Kubernetes-like API. The agent is a Python
 //! program that is given to the host's Python over its standard input, and ends with the command; nothing of it stays.
+//!
+//! Not a client of its own for processes: with an API like that of Kubernetes, plan, comparison, lock, record and apply are those
+//! of clusters, unchanged. The program needs nothing on the host but Python, and works as well at the other end of a connection.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,9 @@
 //! Reader of `schemas/`: what upstream says about the shape of Kubernetes kinds, the Dask operator's
 //! custom resources and GKE v1 messages. Structure only, no rules; nothing is parsed before it is asked
 //! for, and then only the definition that was asked for.
+//!
+//! Bodies are `json!` values checked against these schemas, not structs of `k8s-openapi`: the same check serves built-in kinds,
+//! custom resources, manifests and what users write.
 
 mod check;
 mod dask;
