@@ -27,7 +27,7 @@ pub struct Kind {
     /// How desired and live are compared.
     pub compare: Compare,
     pub change_steps: fn(&ChangeContext) -> Vec<Step>,
-    /// Finds a fault of a live one that no field shows. One that would be kept is then updated.
+    /// Finds a defect of a live one that no field shows. One that would be kept is then updated.
     pub find_defect: fn(&ChangeContext) -> Option<Defect>,
     /// Workers that the program of a change chooses to go, with what is live of them.
     pub deleted_workers: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
@@ -460,13 +460,13 @@ pub struct ChangeContext<'a> {
     pub adopting: bool,
     /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
     pub released: &'a [String],
-    /// The fault that the change mends.
+    /// The defect that the change mends.
     pub defect: Option<&'a Defect>,
     /// Seconds that what takes workers away waits at most until they have no work.
     pub when_idle: Option<u32>,
 }
 
-/// Something is as the file says and not as it should be: what others made for it is lost, or too much.
+/// A problem of a thing that is as the file says: what others made for it is lost, or too much.
 #[derive(Clone, Debug)]
 pub struct Defect {
     /// In words.

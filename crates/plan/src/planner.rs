@@ -50,7 +50,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) kept_absent: BTreeSet<Identity>,
     /// The addresses that the plan is about.
     pub(crate) selected: Selected,
-    /// Faults of live things, by address.
+    /// Defects of live things, by address.
     pub(crate) defects: BTreeMap<Address, Defect>,
 }
 

@@ -49,7 +49,7 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
     workers.iter().map(|(object, live)| Step::Call(delete_call(object, live))).collect()
 }
 
-/// Finds faults of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
+/// Finds defects of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
 /// deleted where nothing else of it differs. Children that are lost are recreated.
 pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let (object, inside) = (context.object()?, context.inside?);

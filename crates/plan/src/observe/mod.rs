@@ -116,7 +116,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Returns the fault of a live thing that its fields do not show.
+    /// Returns the defect of a live thing that its fields do not show.
     pub(crate) fn find_defect(
         &self,
         resource: &Resource,
