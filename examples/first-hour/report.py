@@ -54,7 +54,7 @@ class Redactor:
         # IPv6: five groups or more, or `::` with a group on a side; a time of day has three.
         (re.compile(r"(?i)(?<![\w:.])(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}(?![\w:])"), "ADDRESS"),
         (re.compile(r"(?i)(?<![\w:.])(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6}(?![\w:])"), "ADDRESS"),
-        # Numbers of projects and organisations, ids of accounts.
+        # Numbers of projects and organizations, ids of accounts.
         (re.compile(r"(?<![\w.])\d{10,}(?!\w)"), "NUMBER"),
     ]
     # Keys of credentials files that say nothing about their owner.
