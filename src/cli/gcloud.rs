@@ -30,7 +30,7 @@ pub struct Gcloud {
     pub account: Option<Property>,
 }
 
-/// Reads the active configuration. What is not there is not set.
+/// Reads the active configuration. A missing file or property sets nothing.
 pub fn read(env: Env<'_>) -> Gcloud {
     let folder = folder(env);
     let text = |path: &str| fs::read_to_string(folder.as_ref()?.join(path)).ok();

@@ -9,7 +9,7 @@ use kinds::kind::QueryResults;
 use live::{LiveApi, probe};
 use model::resource::{Await, Identity, Query, Readiness, World};
 
-/// Returns the readiness of things. What was read already is not read again; what cannot be read is left out.
+/// Returns the readiness of things. Objects that were read already are not read again, and unreadable ones are left out.
 pub(crate) async fn read_readiness(
     api: &dyn LiveApi,
     world: &World,

@@ -1,4 +1,4 @@
-//! A connection as text for people and as a line for programs. What is told about it later is here, too.
+//! A connection as text for people and as a line for programs, and later reports about it.
 
 use std::collections::BTreeMap;
 

@@ -176,8 +176,8 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Records a pass before anything follows. What follows a check may take the GPUs that it needs to run again. What
-    /// follows a thing that runs once must wait until the thing is known to have run.
+    /// Records a pass before anything follows. Followers of a check may take the GPUs that it needs to run again.
+    /// Followers of a thing that runs once must wait until it is known to have run.
     async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
         let Change { address, identity, .. } = &self.change;
         *pass = Some(digest.to_owned());

@@ -3,8 +3,8 @@
 //! the lock watches whether it is renewed.
 //!
 //! Lock and record are one object, so that the record can be written under the version that was last seen with our lock on
-//! it: whoever lost the lock cannot write the record any more. What cannot be bound to that version (everything else that is
-//! written) is sent only while [`Lock::may_send`] says that nobody else can have the lock. Not a `Lease` (`coordination.k8s.io/v1`): a
+//! it: whoever lost the lock cannot write the record any more. All other writes cannot be bound to that version, and
+//! are sent only while [`Lock::may_send`] says that nobody else can have the lock. Not a `Lease` (`coordination.k8s.io/v1`): a
 //! write in Kubernetes is conditional on its own object alone, and a Lease has no fencing (client-go says so of leader election).
 
 use std::fmt;

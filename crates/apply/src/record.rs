@@ -363,7 +363,7 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Returns what exists after the apply. A thing that the plan read and that is neither live nor desired was not deleted by
-    /// this apply. What the plan did not read may be live.
+    /// this apply. Things that the plan did not read may be live.
     fn remaining(
         &self,
         before: &[Entry],

@@ -1,5 +1,5 @@
-//! Which change may start when: a pure state machine over the changes of a plan. What the longest chain of
-//! followers waits for goes first.
+//! The changes that may start now: a pure state machine over the changes of a plan. The change with the longest
+//! chain of followers goes first.
 //!
 //! Every change counts what it still waits for and is put into the queue of its lane when that is nothing, so a whole
 //! apply costs its changes and its edges, whatever their number (and a logarithm for the order within a queue).
@@ -279,7 +279,7 @@ impl<'a> ChangeScheduler<'a> {
     }
 }
 
-/// Returns true if there is anything to do for a change. What is kept may still be waited for.
+/// Returns true if there is anything to do for a change. A kept thing may still be waited for.
 pub fn has_work(change: &Change) -> bool {
     !change.steps.is_empty() || change.action != Action::Keep
 }
@@ -298,8 +298,8 @@ fn weight(change: &Change) -> u32 {
     }
 }
 
-/// The weight of the longest chain that begins at each one, the last in a chain first. What stands in a circle or
-/// before one weighs nothing: such a plan is not applied to its end anyway.
+/// The weight of the longest chain that begins at each one, the last in a chain first. A change in a circle or before
+/// one weighs nothing: such a plan is not applied to its end anyway.
 fn weights(own: impl Fn(usize) -> u32, depends_on: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
     let mut weights = vec![0; depends_on.len()];
     let mut open: Vec<usize> = followers.iter().map(Vec::len).collect();

@@ -316,7 +316,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Ready when neither the thing nor a part of it is left. What stands around it is not asked for.
+    /// Ready when neither the thing nor a part of it is left. Its neighbors are not asked for.
     async fn deletion_readiness(
         &mut self,
         wait: &Await,

@@ -1,6 +1,5 @@
-//! `import`: from what is live to the text of a stack. What the short forms cannot say goes into `pod`, or is named in
-//! a comment: nothing is lost in silence. Nothing is decided about the world here: every section says
-//! `manage = false`.
+//! `import`: from what is live to the text of a stack. Fields without a short form go into `pod`, or are named in
+//! a comment: nothing is lost in silence. It decides nothing about the world: every section says `manage = false`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

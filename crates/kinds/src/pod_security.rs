@@ -37,8 +37,8 @@ pub fn restrict(pod: &mut Value) {
     }
 }
 
-/// Takes bounds back that do not go with what `given`, the user's own part of the pod, says. Who names a service account wants what
-/// it may do. The API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`.
+/// Takes bounds back that do not go with what `given`, the user's own part of the pod, says. A pod with a service account of
+/// its own needs its token. The API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`.
 /// Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
 pub fn relax_restrictions(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());

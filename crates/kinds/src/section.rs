@@ -96,8 +96,8 @@ pub struct PodKeys {
 }
 
 impl PodKeys {
-    /// Puts the labels and annotations of the pods into the `metadata` of `part`; a part without any gets none. What is
-    /// there already stays.
+    /// Puts the labels and annotations of the pods into the `metadata` of `part`; a part without any gets none. Entries
+    /// that are there already stay.
     pub fn mark(&self, part: &mut Value) {
         for (key, entries) in [("labels", &self.labels), ("annotations", &self.annotations)] {
             for (name, value) in entries {

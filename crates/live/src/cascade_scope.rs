@@ -16,8 +16,8 @@ use model::resource::{
     forget_fields,
 };
 
-/// Adds all objects within reach to what was read. What the same reading has listed already is not listed again: the plan
-/// compares with that. What cannot be listed is named in [`World::unseen`].
+/// Adds all objects within reach to what was read. Collections that the same reading has listed are not listed again: the
+/// plan compares with these. Collections that cannot be listed are named in [`World::unseen`].
 pub async fn read_scope(
     api: &dyn LiveApi,
     (world, listed): (&mut World, &Collections),
@@ -106,8 +106,8 @@ async fn objects_in_scope(
 }
 
 /// Collections of what stands between the Pods found and what they were made for: without it, a worker's Pod is not known to be
-/// of its Dask cluster, nor that of a look of `ttl` to be of its CronJob. What cannot be listed is no gap in what is seen: its
-/// Pods count as somebody else's, and more is named.
+/// of its Dask cluster, nor that of a look of `ttl` to be of its CronJob. A collection that cannot be listed is no gap: its Pods
+/// count as somebody else's, and more is named.
 fn owner_collections(found: &BTreeMap<ObjectId, Value>) -> Collections {
     let kinds = [("apps", "ReplicaSet", "replicasets"), ("batch", "Job", "jobs")];
     let pods = found.iter().filter(|(object, _)| object.gvk.kind == "Pod" && object.gvk.group.is_empty());

@@ -1,5 +1,5 @@
 //! Port-forwards: local ports that lead to a pod through the API server for as long as somebody wants them. The pod may
-//! go and another one come, the connection may break: the ports stay. What was connected is cut then, so that clients
+//! go and another one come, the connection may break: the ports stay. Open connections are cut then, so that clients
 //! notice it and connect again.
 
 use std::io;

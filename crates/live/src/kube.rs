@@ -440,7 +440,7 @@ impl Kubernetes {
     /// Sends a read whose answer has no end of its own, such as a log that is followed: its bytes as they come.
     ///
     /// # Errors
-    /// As [`send`](Self::send), up to the first byte. What breaks later is in the stream.
+    /// As [`send`](Self::send), up to the first byte. Later errors are in the stream.
     pub async fn stream(&self, request: &Request) -> Result<ByteStream, ApiError> {
         let timed_out = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
         let opened = async {

@@ -21,7 +21,7 @@ const MANY_NAMESPACES: usize = 4;
 pub type Collections = BTreeSet<(Gvk, Option<String>)>;
 
 /// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
-/// (Events, Ingresses of old). What comes first counts.
+/// (Events, Ingresses of old). The first one counts.
 #[derive(Default)]
 pub(crate) struct UniqueObjects {
     pub(crate) by_id: BTreeMap<ObjectId, Value>,

@@ -79,7 +79,7 @@ async fn list_of<'k>(
 
 impl OwnedObjects {
     /// A refusal is told, and so is what an aggregated API or the webhook of a definition does not answer: they are others',
-    /// and often broken. What the API server does not answer of its own kinds is not known.
+    /// and often broken. Without an answer for one of the API server's own kinds, the whole is not known.
     fn note_unlisted(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
         if own && error.class != ErrorClass::Denied {
             return Err(error);

@@ -1,5 +1,5 @@
 //! Reading the world: the GKE cluster with its pools, how many nodes they have, the record, and one LIST for
-//! each kind and namespace, or for a kind of many namespaces, side by side. What could not be read is never taken for absent.
+//! each kind and namespace, or for a kind of many namespaces, side by side. An unreadable thing is never taken for absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Facts about accelerators, machine types and zones, from `schemas/gcp-accelerators.toml`. Data and
-//! lookup only. What no source told is `None`, never zero; prices are list prices of one region at one
+//! lookup only. A value that no source has is `None`, never zero; prices are list prices of one region at one
 //! time, good for a hint and not for a bill.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -266,7 +266,7 @@ impl Life {
 }
 
 impl Resource {
-    /// The place in the user's texts of a field of `body`. What lies below a known place is looked for below its
+    /// The place in the user's texts of a field of `body`. A field below a known place is looked for below its
     /// origin; where the texts do not have it, [`crate::source::Sources`] finds the nearest that they have.
     pub fn origin_of(&self, path: &FieldPath) -> FieldPath {
         let known = self
@@ -525,7 +525,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
     pub api: Api,
-    /// The path with its query. What is not there is `null`.
+    /// The path with its query. A missing object is `null`.
     pub path: String,
 }
 

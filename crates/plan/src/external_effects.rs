@@ -1,5 +1,6 @@
-//! Things that need no delete before their GKE cluster. What serves custom kinds is deleted with the cluster, so that its
-//! controllers finish their work. Things with effects outside of the cluster are deleted before it: they would stay and cost.
+//! Things that need no delete before their GKE cluster. Definitions and controllers of custom kinds are deleted with the
+//! cluster, so that the controllers finish their work. Things with effects outside of the cluster are deleted before it: they
+//! would stay and cost.
 
 use std::collections::BTreeSet;
 

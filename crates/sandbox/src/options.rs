@@ -35,7 +35,7 @@ pub struct Options {
     pub scale: Scale,
     /// Quotas of regions and of projects.
     pub gke_quota: Quota,
-    /// Scripted shortages of machines. What they have failed in an earlier run of the folder counts.
+    /// Scripted shortages of machines. Failures that they caused in an earlier run of the folder count.
     pub stockouts: Vec<Stockout>,
     /// Rules for requests; likewise.
     pub requests: Vec<Rule>,
@@ -54,7 +54,7 @@ pub struct Options {
     pub kubernetes: Option<PathBuf>,
 }
 
-/// Adds what the file of faults asks for. What the options say themselves (a flag) counts more.
+/// Adds the faults of the file. The options' own values (flags) take precedence.
 ///
 /// # Errors
 /// The file cannot be read, or what is wrong with it.

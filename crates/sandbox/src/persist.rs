@@ -19,7 +19,7 @@ const FORMAT_KEY: &str = "format";
 const FORMAT: u64 = 1;
 const FILE: &str = "sandbox.redb";
 
-/// Nothing that a sandbox counts comes this far. What is above is damage, and would overflow when it goes on.
+/// Nothing that a sandbox counts comes this far. A number above it is damage, and would overflow when it goes on.
 pub const MOST: u64 = 1 << 62;
 
 /// A counter of an entry.

@@ -364,7 +364,7 @@ impl Sandbox {
     }
 
     /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
-    /// request has seen. What could not be stored is in no later write, so nothing counts after a failure.
+    /// request has seen. A change that could not be stored is in no later write, so nothing counts after a failure.
     pub(super) fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());

@@ -21,7 +21,7 @@ pub struct Edit {
 }
 
 /// The edit that puts a number at a place of the stack: in the file where its value stands, or where its section does
-/// when the value is a default. What stands in a file that the stack extends is laid over in the stack's own file.
+/// when the value is a default. A value of a file that the stack extends is overlaid in the stack's own file.
 ///
 /// # Errors
 /// The value is not a number of a TOML or YAML file: it comes from a variable or from another sort of file.

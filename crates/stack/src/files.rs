@@ -1,4 +1,4 @@
-//! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. What they hold goes into
+//! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. Their content goes into
 //! the tree in the place of their names, so that everything after sees values, and finds their lines.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! The one list of sections that stand for something that is made. What can be asked of all of them is
-//! [`Section`]; what a section needs beside its own file is its row here and its field in [`Stack`].
+//! The one list of sections that stand for something that is made. [`Section`] has the
+//! questions that all of them answer. Beside its own file a section needs its row here and its field in [`Stack`].
 
 use std::collections::BTreeMap;
 

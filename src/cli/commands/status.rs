@@ -94,7 +94,7 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// The whole once, and then each change. What cannot be read for a while is waited for.
+/// The whole once, and then each change. Reads that fail for a while are tried again.
 async fn follow(
     settings: &Settings,
     args: &Args,

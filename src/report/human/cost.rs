@@ -11,7 +11,7 @@ use plan::Plan;
 /// The region whose list prices the catalogue has.
 const PRICED: &str = "us-central1";
 
-/// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. What is not known is said, and never left out of a sum
+/// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. Unknown prices are named, and never left out of a sum
 /// in silence.
 pub(super) fn plan_cost(plan: &Plan) -> Option<String> {
     let unknown = plan.unpriced();

@@ -601,8 +601,8 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
 }
 
 /// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places a long way from the root is only
-/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it. What is named from where the
-/// command was typed stays whole: terminals and editors open it.
+/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it. A path from the folder where
+/// the command was typed stays whole: terminals and editors open it.
 fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
     let name = |path: &'l str| path.rsplit('/').next().unwrap_or(path);
     let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
@@ -665,7 +665,7 @@ pub(crate) fn counts_text(plan: &Plan) -> String {
     sum(&objects, (run, "to run")).unwrap_or_else(|| "no changes".to_owned())
 }
 
-/// Numbers of objects and of checks with what becomes of them. What there is none of is not said.
+/// Numbers of objects and of checks with what becomes of them. Zeros are left out.
 pub(super) fn sum(objects: &[(usize, &str)], checks: (usize, &str)) -> Option<String> {
     let objects =
         objects.iter().filter(|(number, _)| *number > 0).map(|(number, verb)| format!("{number} {verb}"));

@@ -36,7 +36,7 @@ pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
 /// The waits that stand before all steps of an update that writes a number of workers. The state before the write is the
 /// newest, so the operator comes to it for certain, whatever it left out on the way; and as it differs from what is
 /// written, what is noted afterwards tells the two apart. The cluster comes first: the operator has written the group by
-/// then. What others write to and fro in one go, before the operator has looked once, is not seen.
+/// then. Edits that others make and take back before the operator has looked once are not seen.
 pub fn waits_before(action: Action, object: &ObjectId, fields: &[FieldChange], steps: &[Step]) -> Vec<Step> {
     let of_cluster = object.gvk == api::cluster();
     if action != Action::Update || !of_cluster && object.gvk != api::group() {
@@ -63,7 +63,7 @@ fn scales(step: &Step) -> bool {
     matches!(step, Step::Call(call) if call.body.as_ref().is_some_and(|body| body.value()["kind"] == "Scale"))
 }
 
-/// For [`Until::Handled`]. What is not there has nothing that could be on its way.
+/// For [`Until::Handled`]. An object that is not there has nothing that could be on its way.
 pub(crate) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() || is_handled(object) != Some(false) {
         return Readiness::Ready;

@@ -120,8 +120,8 @@ pub struct Workers<'a> {
     pub autoscalers: Option<&'a Value>,
 }
 
-/// How many workers there should be, and whose number that is where it is not the stack's. What is kept may have been
-/// scaled since, which a plan tells as a change of others: its workers are no less ready for it.
+/// How many workers there should be, and whose number that is where it is not the stack's. A kept thing may have been
+/// scaled since, which a plan reports as a change of others: its workers are no less ready for it.
 pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), live) {

@@ -193,7 +193,7 @@ words! {
     }
 }
 
-/// A duration as protocol JSON has it: `604800s`. What is none goes as it stands, and a rule says so.
+/// A duration as protocol JSON has it: `604800s`. A text that is no duration stays as it is, and a rule reports it.
 pub fn lasting(text: &str) -> Value {
     seconds(text).map_or_else(|| json!(text), |seconds| json!(format!("{seconds}s")))
 }

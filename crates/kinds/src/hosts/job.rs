@@ -139,7 +139,7 @@ fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Optio
     }
 }
 
-/// Where the fields stand. What comes from other sections is no part of the job's own text: hosts that join, another partition or
+/// Where the fields stand. Values of other sections are no part of the job's own text: hosts that join, another partition or
 /// other packages do not run it again.
 fn provenance(
     origin: &FieldPath,

@@ -317,7 +317,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     ]
 }
 
-/// Ready is: ran to its end. What the log says is another step's.
+/// Ready is: ran to its end. Another step reads the log.
 fn readiness(pod: &Value) -> Readiness {
     if let Some(reason) = broken(PodState(pod)) {
         return Readiness::Failed(reason);

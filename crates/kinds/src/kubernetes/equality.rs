@@ -1,6 +1,6 @@
-//! When two values of a Kubernetes object mean the same though they are spelled otherwise. What a place takes says its
-//! schema; where that says nothing more than "text", as the Dask operator's definitions do, the shape of a pod around
-//! it does. Everything else is the same only when it is equal: `1` and `1000m` as labels are two labels.
+//! When two values of a Kubernetes object mean the same though they are spelled otherwise. The schema
+//! of a place says which values it takes. Where it says only "text", as the Dask operator's definitions do, the shape of a
+//! pod around the place decides. Everything else is the same only when it is equal: `1` and `1000m` as labels are two labels.
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ const QUANTITY_PATTERN: &str = "([KMGTPE]i)|[numkMGTPE]";
 const DURATION_PATTERN: &str = "(h|m|s|ms)";
 
 impl Sense {
-    /// Of a place below a schema. What a schema only calls text may be more by the shape around it.
+    /// Of a place below a schema. A value that a schema only calls text may be more by the shape around it.
     pub fn of(schema: Option<&Schema>, path: &FieldPath) -> Self {
         let Some(schema) = schema else { return Self::of_shape(path) };
         let pattern = |part: &str| schema.pattern().is_some_and(|pattern| pattern.contains(part));

@@ -94,7 +94,7 @@ pub fn runs_once(object: &Value) -> bool {
     runs(object) && !object["metadata"]["annotations"][HOOK].is_null()
 }
 
-/// Puts the hooks of a chart before and after its other objects. What a hook needs itself does not wait for it.
+/// Puts the hooks of a chart before and after its other objects. Objects that a hook itself needs do not wait for it.
 pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mut [Resource]) {
     let objects = section.key("objects");
     let own: Vec<(usize, Fate<'_>)> = resources

@@ -55,7 +55,7 @@ pub fn without(live: &Value, managers: &[String]) -> Value {
 }
 
 /// Ends the hold of the field managers that a change releases. Every field keeps its value: an apply of nothing under
-/// their names would remove the fields that nobody else applies. What is handed over loses our labels, too.
+/// their names would remove the fields that nobody else applies. An object that is handed over loses our labels, too.
 pub(crate) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "uid": live["metadata"]["uid"] });

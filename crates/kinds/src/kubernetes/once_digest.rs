@@ -24,8 +24,8 @@ enum Bounds {
 }
 
 /// Returns true if a digest in a record is that of a thing as it is desired. Records from before spellings counted for nothing
-/// hold a digest of the text as it stood. Those from before pods had bounds may include bounds that a user wrote out. What such
-/// a record knows must not run again for that.
+/// hold a digest of the text as it stood. Those from before pods had bounds may include bounds that a user wrote out. A thing
+/// with such a record must not run again for that.
 pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     let known = |bounds: Bounds| {

@@ -1,5 +1,5 @@
-//! Things that run and are not Deployments or DaemonSets: Pods and StatefulSets. What cannot be changed on them is
-//! recreated. Ready by the rules of kstatus, and what runs to an end is ready when it has ended well.
+//! Things that run and are not Deployments or DaemonSets: Pods and StatefulSets. A change that the API
+//! refuses recreates them. Ready by the rules of kstatus: one that runs to an end is ready when it has ended well.
 //! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation` of Kubernetes.
 
 use serde_json::Value;

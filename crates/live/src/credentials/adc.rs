@@ -1,4 +1,4 @@
-//! Application default credentials: the one look-up, for requests and for `doctor`. What it calls usable is used.
+//! Application default credentials: the one look-up, for requests and for `doctor`. Credentials that it calls usable are used.
 //! Source: google-auth's `_default.py` and `gcloud` for places and order; AIP-4110 for the types of files.
 
 use std::fmt;

@@ -1,5 +1,5 @@
 //! Several hosts behind one API. An object that lives on several of them is written once: its workers are shared out, and
-//! what the hosts tell is put together again. What one host does not tell is unknown, so a look at all fails with it.
+//! what the hosts tell is put together again. A host that does not answer leaves its part unknown, so a look at all fails with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

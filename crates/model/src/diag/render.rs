@@ -212,8 +212,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A text with the middle of its longest words left out. What is secret goes first: a half of it would be seen by nobody
-/// who looks for the whole.
+/// A text with the middle of its longest words left out. Secrets are removed first: a search for the
+/// whole would miss half of one.
 fn readable(text: &str, sources: &Sources) -> String {
     const KEPT: usize = 100;
     if text.len() <= LONGEST_WORD {

@@ -1,5 +1,5 @@
 //! JSON trees as their text. A tree takes ten times the memory of its text: each table is a node with room for eleven
-//! fields. What a plan holds for later, once for each of ten thousand objects, is kept so.
+//! fields. Bodies that a plan only keeps for later, one for each of ten thousand objects, are texts.
 
 use std::fmt;
 use std::sync::Arc;

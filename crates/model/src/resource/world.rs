@@ -63,7 +63,7 @@ pub struct DeletionScope {
     pub excluded_kinds: &'static [&'static str],
 }
 
-/// Leaves out who wrote which field of a live object, which is half of its tree. Who wrote any of them stays.
+/// Leaves out who wrote which field of a live object, which is half of its tree. The names of the writers stay.
 pub fn forget_fields(live: &mut Value) {
     let entries = live.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -166,7 +166,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Field managers whose hold on an object ends with a change: those of other stacks when it is taken from them, ours
-    /// when it is handed over. What stacks share keeps them all, and the agent of a host edits no entries.
+    /// when it is handed over. An object that stacks share keeps them all, and the agent of a host edits no entries.
     pub(crate) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
         let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
         let managers = match change.action {

@@ -25,7 +25,7 @@ const NAMESPACES: [&str; 14] = [
     "kube-system",
     "resource-group-system",
 ];
-/// How names of other namespaces begin that GKE gives. What is in one counts as GKE's by a mark alone.
+/// How names of other namespaces begin that GKE gives. Objects in one count as GKE's by a mark alone.
 const PREFIXES: [&str; 4] = ["gke-managed-", "gke-gmp-", "gmp-", "config-management-"];
 
 /// Keys of labels and annotations that makers of the system's objects put on them: GKE's add-on manager (as on `kube-dns`

@@ -15,7 +15,7 @@ use model::resource::{Identity, KindId, ObjectId};
 #[derive(Clone, Copy, PartialEq)]
 enum NodeImpact {
     Rolled,
-    /// All are deleted. Who approves a replacement approves what else is lost with it, which is named there.
+    /// All are deleted. Approval of a replacement covers everything else that is lost with it, which is named there.
     Deleted {
         replaced: bool,
     },

@@ -1,4 +1,4 @@
-//! Deletes of live things that the stack owns and no longer wants. What several stacks use is deleted with the last of them.
+//! Deletes of live things that the stack owns and no longer wants. Objects that several stacks use are deleted with the last of them.
 
 use std::collections::BTreeSet;
 
@@ -133,7 +133,7 @@ impl<'a> Planner<'a> {
         Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
     }
 
-    /// Ends this stack's hold on what the file says is managed elsewhere. What goes with the cluster has no use for that.
+    /// Ends this stack's hold on what the file says is managed elsewhere. Objects that are deleted with the cluster do not need that.
     fn hand_over(&mut self, owned: Owned<'_>) {
         let Owned { identity, live, address, kind, .. } = owned;
         let with_cluster = self.observed.inputs.mode == Mode::Destroy && self.cluster_goes();

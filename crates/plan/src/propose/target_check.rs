@@ -128,7 +128,7 @@ impl Planner<'_> {
         *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unseen) && self.cluster_goes()
     }
 
-    /// Says what is not known then. What the file protects is taken to be there.
+    /// Reports what is not known then. Resources that the file protects are taken to exist.
     pub(crate) fn deleted_unseen(&mut self, why: &str) {
         let inputs = self.observed.inputs;
         self.notes.push(Note::of(

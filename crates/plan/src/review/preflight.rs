@@ -75,7 +75,7 @@ enum PoolChange {
     Rolled { machine: bool },
 }
 
-/// Something to be read. What is not there is `null`.
+/// Something to be read. An object that does not exist is `null`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
     /// The quotas of a region.

@@ -1,5 +1,5 @@
-//! Reading a kubeconfig: the context that is current, a token or a client certificate, the authority. What a
-//! bare API server on this machine needs, and no more; the rest is refused by name.
+//! Reading a kubeconfig: the context that is current, a token or a client certificate, the authority. That
+//! is enough for a bare API server on this machine; the rest is refused by name.
 
 use std::fs;
 use std::net::IpAddr;

@@ -46,7 +46,7 @@ async fn forward(State(backing): State<Arc<Backing>>, mut request: Request<Body>
     answer.map(Body::new).into_response()
 }
 
-/// Carries bytes both ways until one side ends. What goes wrong shows on both connections.
+/// Carries bytes both ways until one side ends. Errors show on both connections.
 async fn join(client: OnUpgrade, server: OnUpgrade) {
     if let Ok((client, server)) = tokio::try_join!(client, server) {
         let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(server)).await;

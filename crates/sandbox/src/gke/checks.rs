@@ -204,8 +204,8 @@ fn scheduled(body: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a version that this service gave out and that is no longer the current one. What does not look
-/// like one of ours (published exchanges carry masked values) is not judged.
+/// Refuses a version that this service gave out and that is no longer the current one. Others
+/// are not judged: published exchanges carry masked values.
 pub fn etag(current: &str, sent: &str) -> Result<(), Refusal> {
     let ours = sent.len() == current.len() && sent.bytes().filter(|byte| *byte == b'-').count() == 4;
     if !ours || sent == current {

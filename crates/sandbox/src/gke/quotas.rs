@@ -38,7 +38,7 @@ pub(super) fn of_projects() -> impl Iterator<Item = String> {
 }
 
 /// How many of so many more machines stay within the limits of auto-provisioning, which count all nodes of the cluster and hold
-/// for all pools that are autoscaled. What has no limit is not made: GPUs of other types. Source: GKE's page "Configure node
+/// for all pools that are autoscaled. GPUs of a type without a limit are not made. Source: GKE's page "Configure node
 /// auto-provisioning", "Configuring GPU limits".
 pub(super) fn within_limits(cluster: &Cluster, config: &Value, count: u32) -> u32 {
     if !cluster.makes_pools() {

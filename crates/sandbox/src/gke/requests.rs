@@ -68,7 +68,7 @@ pub(super) struct Context<'c> {
 pub(super) type Answer = Result<(&'static str, Value), Refusal>;
 
 impl Gke {
-    /// Answers a request. What is due by `now` happens first.
+    /// Answers a request. Events that are due by `now` happen first.
     pub fn handle(&mut self, now: Timestamp, settings: &Settings, request: Request<'_>) -> Reply {
         self.tick(now, settings);
         let surface = Surface::of(request.path);

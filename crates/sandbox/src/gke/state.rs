@@ -254,7 +254,7 @@ impl Gke {
         }
     }
 
-    /// Adds scripted shortages. What they have failed so far is kept, they themselves are not: without them
+    /// Adds scripted shortages. The failures that they have caused are kept, they themselves are not: without them
     /// there are machines again.
     pub fn add_stockouts(&mut self, stockouts: Vec<Stockout>) {
         let all = self.stockouts.drain(..).map(|(_, stockout)| stockout).chain(stockouts).collect();

@@ -10,7 +10,7 @@ use super::object::{list, text};
 use super::status::Cause;
 use super::{age, names};
 
-/// The rules of one kind. What a kind does not set does nothing.
+/// The rules of one kind. A rule that a kind does not set does nothing.
 pub struct Strategy {
     /// API group, empty for the core group.
     pub group: &'static str,

@@ -297,7 +297,7 @@ impl<'a> Context<'a> {
         self.stack.check.iter().map(|(name, check)| (FieldPath::keys(["check", name]), check))
     }
 
-    /// The pools that the stack makes. What others own is as it is, and compared when it is read.
+    /// The pools that the stack makes. External pools are compared when they are read.
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
         let ours = managed(&self.stack.node_pool);
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))

@@ -1,4 +1,4 @@
-//! Pools of queued provisioning and of flex-start, as Google's documents advise them. What the API refuses stands in
+//! Pools of queued provisioning and of flex-start, as Google's documents advise them. Refusals of the API stand in
 //! [`crate::rules::capacity`]: the acceptance tests of Terraform's provider make such pools on the real service with automatic repair,
 //! without a location policy and without GPUs, so none of this is refused.
 

@@ -91,7 +91,7 @@ fn is_network(text: &str) -> bool {
     })
 }
 
-/// A rule that says how often, in parts of a name and a value. What the parts may be GKE knows.
+/// A rule that says how often, in parts of a name and a value. GKE checks the parts.
 fn recurs(text: &str) -> bool {
     const OFTEN: [&str; 4] = ["DAILY", "WEEKLY", "MONTHLY", "YEARLY"];
     let text = text.trim_start_matches("RRULE:").to_ascii_uppercase();

@@ -173,7 +173,7 @@ impl Drop for NoteGuard {
 /// Starts this very command again in the background and waits until it is connected.
 ///
 /// # Errors
-/// It cannot be started. What it says itself when it fails is in the second value, with its exit code.
+/// It cannot be started. Its own message when it fails is in the second value, with its exit code.
 pub fn run_detached(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
     let fails = |what: String| {
         Diagnostic::error(Code::CannotWrite, what).help("`connect` without `--background` needs no file")

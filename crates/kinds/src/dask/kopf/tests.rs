@@ -321,7 +321,7 @@ impl Model<'_> {
         }
     }
 
-    /// Tries all orders until something is wrong. What that is, and how many states were seen.
+    /// Tries all orders until something is wrong. Returns the mistake, and how many states were seen.
     fn run(&mut self, first: u64, edits: u8) -> (Option<String>, usize) {
         let start = State {
             cluster: Thing::new(first),

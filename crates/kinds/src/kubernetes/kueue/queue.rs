@@ -340,8 +340,8 @@ impl<'a> QueueBuilder<'a> {
         }
     }
 
-    /// One of each pool, and the one of what runs anywhere. What a flavor says of nodes goes into the pods when they start,
-    /// and into the request for their nodes.
+    /// One of each pool, and the one of work that runs anywhere. Kueue puts a flavor's node labels and tolerations into the
+    /// pods when they start, and into the request for their nodes.
     fn flavors(&self) -> Vec<Resource> {
         let pools = self.quotas().into_iter().filter_map(|(pool, _)| pool).map(|pool| {
             let mut spec = json!({ "nodeLabels": { POOL_LABEL: pool.name } });

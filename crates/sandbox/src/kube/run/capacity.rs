@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The ways to buy machines that wait for some.
 pub const WAYS: [&str; 2] = ["queued", "flex-start"];
 
-/// Machines that there are. What a rule covers, wherever and whenever, has no others than the rules say.
+/// Machines that there are. Pools that a rule covers, wherever and whenever, have no others than the rules say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Which pools, by name; `*` stands for any run of letters.

@@ -1,5 +1,5 @@
-//! Events: what `kubectl describe` lists. The same event about the same object is counted, not repeated;
-//! events go after an hour.
+//! Events: what `kubectl describe` lists. An event that repeats about an object is counted, not stored again; events go
+//! after an hour.
 //!
 //! Recalled from client-go, `tools/record/events_cache.go`; the hour is kube-apiserver's `--event-ttl`.
 

@@ -37,7 +37,7 @@ const POOL: &str = "NodePoolName";
 const ZONE: &str = "Zone";
 const NODES: &str = "RequestedNodes";
 
-/// One round over all requests. What one of them takes, the next one must see.
+/// One round over all requests. Machines that one of them takes are gone for the next one.
 pub(super) fn run(run: &mut Run<'_>) {
     if !run.pools.iter().any(is_queued) {
         return;
