@@ -35,7 +35,7 @@ pub const SANDBOX_PROJECT: &str = "sandbox-project";
 /// Where stacks and Google's tools look for the project.
 pub const PROJECT_VARIABLE: &str = "GOOGLE_CLOUD_PROJECT";
 
-/// When colours are used.
+/// When colors are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Color {
     /// On terminals.
@@ -181,7 +181,7 @@ impl Settings {
         &self.masks
     }
 
-    /// Two streams with the colours that were asked for.
+    /// Two streams with the colors that were asked for.
     pub fn screen(&self) -> Screen {
         Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour)).without(self.masks.clone())
     }

@@ -1,4 +1,4 @@
-//! Plans, progress and summaries for people: text with colours, as wide as the terminal.
+//! Plans, progress and summaries for people: text with colors, as wide as the terminal.
 
 use std::io;
 use std::time::Instant;

@@ -20,7 +20,7 @@ pub enum Look {
     Json,
 }
 
-/// Writes lines of several pods; each pod has a colour.
+/// Writes lines of several pods; each pod has a color.
 #[derive(Debug)]
 pub struct Lines {
     look: Look,

@@ -11,7 +11,7 @@ use super::human::style::printable;
 /// Columns where nobody says how many there are: pipes and files.
 pub const WIDTH: usize = 100;
 
-/// When colours are used.
+/// When colors are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColourChoice {
     /// On terminals, unless `NO_COLOR` is set.
@@ -24,7 +24,7 @@ pub enum ColourChoice {
 /// One stream: where it goes and what it can show.
 pub struct Stream {
     writer: Box<dyn Write + Send>,
-    /// Columns, colours and characters.
+    /// Columns, colors and characters.
     pub look: Look,
     /// True if the stream is a terminal that can draw bars.
     pub terminal: bool,
@@ -107,7 +107,7 @@ impl Masks {
     }
 }
 
-/// Two streams. Texts come with colours, which are taken out where they are not wanted.
+/// Two streams. Texts come with colors, which are taken out where they are not wanted.
 pub struct Screen {
     data: Stream,
     messages: Stream,

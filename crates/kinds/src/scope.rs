@@ -88,7 +88,7 @@ pub struct DaskFacts {
     pub on: Option<String>,
 }
 
-/// An environment as its neighbours see it.
+/// An environment as its neighbors see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvironmentFacts {
     pub key: String,
@@ -105,7 +105,7 @@ impl EnvironmentFacts {
     }
 }
 
-/// A node pool as its neighbours see it.
+/// A node pool as its neighbors see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolFacts {
     /// The section's key.

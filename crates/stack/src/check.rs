@@ -177,7 +177,7 @@ impl Check<'_> {
         let required = required.iter().chain(&image).filter_map(Value::as_str);
         let missing = required.filter(|key| !table.contains_key(*key));
         for key in missing.filter(|key| !needless(key)) {
-            // A key that is misspelt, or stands one table too deep, is not missing as well.
+            // A key that is misspelled, or stands one table too deep, is not missing as well.
             let misspelt = unknown
                 .iter()
                 .any(|(word, value)| means(word, properties) == Some(key) || value.get(key).is_some());

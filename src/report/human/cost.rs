@@ -8,7 +8,7 @@ use kinds::status::Price;
 use model::resource::{Cost, External, Identity, Target};
 use plan::Plan;
 
-/// The region whose list prices the catalogue has.
+/// The region whose list prices the catalog has.
 const PRICED: &str = "us-central1";
 
 /// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. Unknown prices are named, and never left out of a sum

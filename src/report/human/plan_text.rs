@@ -44,7 +44,7 @@ pub struct Options<'a> {
 /// Lines shown before and after those that differ.
 const AROUND: usize = 3;
 
-/// The whole text, with colours, each line ended.
+/// The whole text, with colors, each line ended.
 pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     let mut text = header(plan, options.width);
     let sections = sections(plan);

@@ -1,4 +1,4 @@
-//! Colours and line breaking. The only file that knows colours.
+//! Colors and line breaking. The only file that knows colors.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ pub enum Tint {
     Bold,
 }
 
-/// The text in its colour, ended by a reset.
+/// The text in its color, ended by a reset.
 pub fn paint(tint: Tint, text: &str) -> String {
     let style = match tint {
         Tint::Add => AnsiColor::Green.on_default(),
@@ -35,7 +35,7 @@ pub fn paint(tint: Tint, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// The text in one of a few colours, the same for the same number.
+/// The text in one of a few colors, the same for the same number.
 pub fn paint_nth(nth: usize, text: &str) -> String {
     let colours = [
         AnsiColor::Cyan,
@@ -110,7 +110,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Columns that a text takes, its colours aside.
+/// Columns that a text takes, its colors aside.
 pub fn columns(text: &str) -> usize {
     anstream::adapter::strip_str(text).map(|piece| piece.chars().count()).sum()
 }

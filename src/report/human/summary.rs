@@ -16,7 +16,7 @@ use plan::{Action, Change, Mode, Plan};
 /// How many of the slowest are told.
 const SLOWEST: usize = 3;
 
-/// The whole text, with colours, each line ended. `program` is how the program was called, up to the command.
+/// The whole text, with colors, each line ended. `program` is how the program was called, up to the command.
 pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
     let by_kind = OutcomesByKind::new(plan, summary);
     let mut text = format!("\n{}", wrap("", &verdict(plan, summary, &by_kind), width));

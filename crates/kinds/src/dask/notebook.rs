@@ -302,7 +302,7 @@ fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery>
     })
 }
 
-/// A pod whose Secret or key is not there waits for ever.
+/// A pod whose Secret or key is not there waits forever.
 fn without_secret(pod: PodState<'_>) -> Option<String> {
     let mut waiting = pod.containers().filter_map(ContainerState::waiting);
     let (_, message) = waiting.find(|(reason, _)| *reason == "CreateContainerConfigError")?;

@@ -18,7 +18,7 @@ use crate::scope::{DASK_OPERATOR, Scope};
 use model::address::Address;
 use model::resource::{Await, Identity, Progress, Readiness, Resource, Until};
 
-/// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
+/// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labeled like the others.
 pub(crate) fn of_cluster(resource: &Resource) -> PodSource {
     labelled(CLUSTER_LABEL, resource)
 }

@@ -25,7 +25,7 @@ const fn because(word: &'static str, what: &'static str, cure: &'static str) -> 
     Reason { word, what, cure }
 }
 
-/// Those for which a job waits for ever. The agent keeps workers that run when others wait so.
+/// Those for which a job waits forever. The agent keeps workers that run when others wait so.
 static NEVER: LazyLock<Vec<&str>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../model/src/never_start.json")).expect("a list of words")
 });

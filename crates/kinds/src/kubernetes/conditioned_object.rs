@@ -150,7 +150,7 @@ fn service_ready(service: &Value) -> Readiness {
     Readiness::Ready
 }
 
-/// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted for ever.
+/// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted forever.
 fn definition_ready(definition: &Value) -> Readiness {
     if let Some(names) = condition(definition, "NamesAccepted")
         && names["status"] == "False"

@@ -87,7 +87,7 @@ fn pod_change_steps(context: &ChangeContext) -> Vec<Step> {
     object_change_steps(context, KindId::Pod, facts, DEADLINE)
 }
 
-/// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
+/// A pod that is restarted forever is ready when it says so; one that ends, when it has ended well.
 fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
         return Readiness::progressing("not created yet");

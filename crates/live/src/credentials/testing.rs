@@ -49,7 +49,7 @@ pub struct Asked {
     pub authorization: String,
 }
 
-/// Gives its answers one after the other, and the last one for ever.
+/// Gives its answers one after the other, and the last one forever.
 pub struct Server {
     pub url: String,
     asked: Arc<Mutex<Vec<Asked>>>,

@@ -157,7 +157,7 @@ impl Agent {
     }
 
     /// A task of its own: who asks may look at something else meanwhile, as an apply that writes its record while its lock is
-    /// being renewed, and others would wait for the agent for ever. It ends with who asks.
+    /// being renewed, and others would wait for the agent forever. It ends with who asks.
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let (agent, asked, place) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();

@@ -1,5 +1,5 @@
 //! The codes of all messages, in one table. `explain` and `docs/diagnostics.md` are written from it. A code
-//! keeps its meaning for ever: one that is no longer used stays unused.
+//! keeps its meaning forever: one that is no longer used stays unused.
 //!
 //! `00xx` usage and target, `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and
 //! refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs, `07xx` hosts.

@@ -17,7 +17,7 @@ use crate::source::{FileId, Sources, Span};
 pub enum Colour {
     /// Plain text.
     Off,
-    /// ANSI colours.
+    /// ANSI colors.
     On,
 }
 
@@ -40,7 +40,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Plain ASCII without colours, 100 columns wide: for files, tests and pipes.
+    /// Plain ASCII without colors, 100 columns wide: for files, tests and pipes.
     pub const PLAIN: Self = Self { width: 100, colour: Colour::Off, characters: Characters::Ascii };
 }
 

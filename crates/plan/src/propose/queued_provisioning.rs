@@ -1,6 +1,6 @@
 //! Pools of queued provisioning: what a live pool loses when it becomes one, and who waits for one that goes.
 //! Source: Google's guide to the Dynamic Workload Scheduler for the first ("make sure that the node pool is empty"), and
-//! kubernetes/autoscaler issue 9490 for the second: a request whose pool is gone stays accepted for ever.
+//! kubernetes/autoscaler issue 9490 for the second: a request whose pool is gone stays accepted forever.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Accepted ProvisioningRequests that would wait for ever, as the pool that they are for goes and they do not.
+    /// Accepted ProvisioningRequests that would wait forever, as the pool that they are for goes and they do not.
     pub(crate) fn stranded_request_notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         let deleted = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);

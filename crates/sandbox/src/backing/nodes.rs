@@ -1,4 +1,4 @@
-//! The Node objects of the real API server follow GKE's node pools: they come, are labelled and tainted
+//! The Node objects of the real API server follow GKE's node pools: they come, are labeled and tainted
 //! anew, get their GPUs, and go, by the same rules as in a simulated cluster. So do the cluster autoscaler's answers: nodes for
 //! pods that wait, requests for nodes, and idle nodes that go.
 

@@ -18,7 +18,7 @@ pub struct Rule {
     pub path: String,
     /// How many matching requests pass before it strikes.
     pub skip: u32,
-    /// How often it strikes; `None` for ever.
+    /// How often it strikes; `None` forever.
     pub times: Option<u32>,
     /// How long the request lies before it is looked at, in seconds of the client. It is done even when the
     /// client has given up meanwhile, as with a real server.

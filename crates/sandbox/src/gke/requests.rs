@@ -215,7 +215,7 @@ impl Gke {
         Ok(("Operation", operation.render(context.now, context.base)))
     }
 
-    /// Only rolling operations can be cancelled, and those of the sandbox are not.
+    /// Only rolling operations can be canceled, and those of the sandbox are not.
     fn cancel_operation(&self, project: &str, location: &str, name: &str) -> Answer {
         let operation = self.find_operation(project, location, name)?;
         let kind = operation.kind.name();

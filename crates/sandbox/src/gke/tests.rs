@@ -1,4 +1,4 @@
-//! GKE's behaviour as a client sees it, call by call.
+//! GKE's behavior as a client sees it, call by call.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

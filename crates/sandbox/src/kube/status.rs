@@ -111,7 +111,7 @@ impl Status {
         Self::new(409, "Conflict", message).about(group, resource, name)
     }
 
-    /// 403: admission or authorisation said no.
+    /// 403: admission or authorization said no.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource));
         Self::new(403, "Forbidden", message).about(group, resource, name)

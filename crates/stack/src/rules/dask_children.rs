@@ -321,7 +321,7 @@ fn images_of_objects(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     objects.iter().filter_map(of_object).collect()
 }
 
-/// Looks at the Deployments of Dask's chart, and of those that are labelled like them. Source: `templates` of
+/// Looks at the Deployments of Dask's chart, and of those that are labeled like them. Source: `templates` of
 /// `dask/helm-chart`: `app: dask`, `release` and `component`.
 fn images_of_deployments(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     let all: Vec<Object<'_>> = bundle::objects(&context.stack.bundles())

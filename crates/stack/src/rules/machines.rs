@@ -49,7 +49,7 @@ fn fixed(pool: &NodePool) -> Option<(&'static str, u32)> {
     Some((accelerator.kind.as_str(), accelerator.count))
 }
 
-/// Families of which the catalogue has every machine type.
+/// Families of which the catalog has every machine type.
 const COMPLETE: [&str; 4] = ["a2", "a3", "g2", "n1"];
 
 /// Machine types are known.

@@ -208,7 +208,7 @@ pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
     }
 }
 
-/// Pods of a queued pool that nothing asks nodes for wait for ever.
+/// Pods of a queued pool that nothing asks nodes for wait forever.
 pub(crate) fn queued_pools_are_asked(context: &mut Context<'_>) {
     copied_workers_are_asked(context);
     let stack = context.stack;

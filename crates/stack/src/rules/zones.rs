@@ -208,7 +208,7 @@ fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, regio
     }
 }
 
-/// A region with a new number may be new; a misspelt place is none.
+/// A region with a new number may be new; a misspelled place is none.
 fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, region: &str) {
     let place_of = |region: &str| region.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
     let known_place = REGIONS.iter().any(|known| place_of(known) == place_of(region));
@@ -225,7 +225,7 @@ fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, regio
 
 /// The location that was meant, its zone's letter kept.
 fn better(text: &str) -> Option<String> {
-    // A letter at the end is a zone's: `us-central1c` is no misspelt region.
+    // A letter at the end is a zone's: `us-central1c` is no misspelled region.
     let region_like = text.ends_with(|end: char| end.is_ascii_digit());
     if let Some(region) = nearest(text, REGIONS.iter().copied()).filter(|_| region_like) {
         return Some(region.to_owned());

@@ -17,7 +17,7 @@ pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 pub const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 /// How many pods must be there before Kueue looks at the gang.
 pub const COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
-/// `"false"` lets a gang end when its pods are gone; without it pods, Workload and quota stay for ever.
+/// `"false"` lets a gang end when its pods are gone; without it pods, Workload and quota stay forever.
 pub const RETRIABLE: &str = "kueue.x-k8s.io/retriable-in-group";
 /// The name of a pod's part of the gang; without it Kueue makes one up of the pod's shape.
 pub const ROLE: &str = "kueue.x-k8s.io/role-hash";

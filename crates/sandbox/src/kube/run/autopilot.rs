@@ -2,7 +2,7 @@
 //! which nodes nobody needs any more. Source: GKE's pages "Autopilot overview", "Deploy GPU workloads in Autopilot", "Choose
 //! compute classes for Autopilot Pods", "About node pool auto-creation" and the guide to the dynamic workload scheduler:
 //! selectors say GPU, Spot and class, requests the size. Which machine types it takes is not documented; those here
-//! are the smallest of the catalogue that fit. It refuses nothing and raises no requests.
+//! are the smallest of the catalog that fit. It refuses nothing and raises no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

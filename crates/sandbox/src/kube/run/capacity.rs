@@ -23,7 +23,7 @@ pub struct Capacity {
     /// How many there are in each zone, at a time; as many as are asked for when unset.
     pub nodes: Option<u32>,
     pub from: Start,
-    /// For how many seconds of the service they are to be had; for ever when unset.
+    /// For how many seconds of the service they are to be had; forever when unset.
     pub lasts: Option<u64>,
 }
 

@@ -411,7 +411,7 @@ impl<'r, 'a> Handler<'r, 'a> {
                 let outcome = if phase == "Succeeded" { "Successful" } else { "Failed" };
                 self.set_job(job, json!({"jobStatus": outcome, "endTime": now}));
             }
-            // The handler raises and is tried again for ever: the job stays as it is.
+            // The handler raises and is tried again forever: the job stays as it is.
             ("Running" | "Succeeded" | "Failed", ..) => return,
             _ => {}
         }

@@ -37,7 +37,7 @@ pub fn run(run: &mut Run<'_>) {
             // The pod garbage collector: pods of vanished nodes go.
             None => run.delete_now(key("", "pods", pod)),
             Some(_) if is_finished(pod) => {}
-            // The taint eviction controller; tolerations for a time count as for ever.
+            // The taint eviction controller; tolerations for a time count as forever.
             Some(node) if untolerated(node, list(pod, "/spec/tolerations"), &["NoExecute"]).is_some() => {
                 run.delete(key("", "pods", pod));
             }

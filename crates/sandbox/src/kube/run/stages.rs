@@ -81,7 +81,7 @@ pub struct Stage {
     /// Real seconds from Running to Ready, on top of the probe's initial delay.
     #[serde(default)]
     pub ready: f64,
-    /// `None`: runs for ever.
+    /// `None`: runs forever.
     pub ends: Option<End>,
     /// A further condition of the end.
     pub needs: Option<Gate>,
@@ -108,7 +108,7 @@ impl Stages {
         self.pull.iter().find(|pull| glob(&pull.image, image)).map_or(0.0, |pull| pull.seconds)
     }
 
-    /// The timeline of a container of a pod; `None` runs at once and for ever.
+    /// The timeline of a container of a pod; `None` runs at once and forever.
     pub fn container(&self, pod: &Value, container: &Value, role: Role) -> Option<&Stage> {
         self.container.iter().find(|stage| stage.covers(pod, container, role))
     }
