@@ -391,7 +391,7 @@ fn doc_comments_name_the_thing() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Every code of the table is used, and every kind is documented in the architecture page.
+/// Every code of the table is used.
 #[test]
 fn every_code_is_used() {
     let all: String = sources()
