@@ -1,7 +1,7 @@
 //! Environments that are images, with the real podman, docker and SingularityCE, each with images and containers of its own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::hosts::agent_faults::tool;
@@ -273,9 +273,16 @@ fn what_no_container_can_run_says_why() {
         format!("{{ image = \"{whole}\", runtime = \"docker\" }}"),
         &["docker: Cannot connect to the Docker daemon", "start it or ask for the right to use it"],
     );
-    here.user.edit(&container, &format!("\"{whole}\""));
+    // Without the home.
+    here.user.edit(&container, &format!("{{ image = \"{whole}\", home = false }}"));
     here.apply().expect(0);
+    here.nothing_to_do();
     assert_eq!(runtime.containers().len(), 2);
+    let home = std::env::var("HOME").unwrap();
+    for name in runtime.containers() {
+        let mounts = runtime.says(&["inspect", "--format", "{{range .Mounts}}{{.Source}}\n{{end}}", &name]);
+        assert!(mounts.lines().all(|source| !Path::new(&home).starts_with(source)), "{mounts}");
+    }
     // GPUs are asked for that podman cannot give.
     tool(&tools, "nvidia-smi", "echo GPU-1");
     let job = "[dask_job.train]\ngpus = 1\nwait = true\nargs = [\"python\", \"-V\"]\n\n[dask_cluster.work]";

@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use crate::short_forms::text_or_table;
 
 /// An image: its name, or a table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// As the runtime names it, or the path of a file on the host.
     pub image: String,
     /// `None` means the first that answers on a host.
     pub runtime: Option<Runtime>,
+    /// True if processes see the user's home folder.
+    pub home: bool,
     /// Folders of the host beside the home.
     pub mounts: Vec<String>,
     /// More options of the runtime's command.
@@ -53,6 +55,10 @@ struct Table<'a> {
     /// and answers; with `[slurm]` the first of apptainer, singularity and podman.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     runtime: Option<Runtime>,
+    /// With `false` processes don't see the home folder of the user, for an image that you don't trust with it. They run in `/`
+    /// then, and see only `local_directory`, their certificates and `mounts` of the host's files.
+    #[serde(default = "sees_home", skip_serializing_if = "std::clone::Clone::clone")]
+    home: bool,
     /// Folders of the host that processes see beside the home, by whole paths: `"/data"`, `"/data:/mnt/data"`, `"/data:/data:ro"`.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     mounts: Cow<'a, [String]>,
@@ -61,15 +67,26 @@ struct Table<'a> {
     options: Cow<'a, [String]>,
 }
 
+fn sees_home() -> bool {
+    true
+}
+
 impl Container {
     fn table(&self) -> Table<'_> {
-        let Self { image, runtime, mounts, options } = self;
+        let Self { image, runtime, home, mounts, options } = self;
         Table {
             image: Cow::Borrowed(image),
             runtime: *runtime,
+            home: *home,
             mounts: Cow::Borrowed(mounts),
             options: Cow::Borrowed(options),
         }
+    }
+
+    /// Returns true if it is its image and nothing else, which a file says without a table.
+    pub fn is_short(&self) -> bool {
+        let Self { image: _, runtime, home, mounts, options } = self;
+        runtime.is_none() && *home && mounts.is_empty() && options.is_empty()
     }
 
     /// Returns true if the image is a file or folder of the host.
@@ -85,9 +102,8 @@ impl Container {
 
 impl Serialize for Container {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { image, runtime, mounts, options } = self;
-        if runtime.is_none() && mounts.is_empty() && options.is_empty() {
-            return serializer.serialize_str(image);
+        if self.is_short() {
+            return serializer.serialize_str(&self.image);
         }
         self.table().serialize(serializer)
     }
@@ -95,16 +111,23 @@ impl Serialize for Container {
 
 impl<'de> Deserialize<'de> for Container {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let short = |image: &str| Self { image: image.to_owned(), ..Self::default() };
+        let short = |image: &str| Self {
+            image: image.to_owned(),
+            runtime: None,
+            home: sees_home(),
+            mounts: Vec::new(),
+            options: Vec::new(),
+        };
         text_or_table(
             deserializer,
             "the name of an image or a table with `image`",
             short,
             |table: Table<'static>| {
-                let Table { image, runtime, mounts, options } = table;
+                let Table { image, runtime, home, mounts, options } = table;
                 Self {
                     image: image.into_owned(),
                     runtime,
+                    home,
                     mounts: mounts.into_owned(),
                     options: options.into_owned(),
                 }

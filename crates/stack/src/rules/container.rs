@@ -50,10 +50,8 @@ fn wrong(message: String, place: FieldPath, said: &'static str, help: &'static s
 
 /// The image by itself is the value of `container`, or of a key in its table.
 fn place_of(path: &FieldPath, container: &Container, key: &str) -> FieldPath {
-    let Container { image: _, runtime, mounts, options } = container;
-    let is_short = runtime.is_none() && mounts.is_empty() && options.is_empty();
     let place = path.key("container");
-    if is_short { place } else { place.key(key) }
+    if container.is_short() { place } else { place.key(key) }
 }
 
 fn of_image(path: &FieldPath, container: &Container, has_jobs: bool) -> Vec<Diagnostic> {

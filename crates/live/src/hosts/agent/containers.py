@@ -166,6 +166,8 @@ class Containers:
         asked = spec["container"]
         runtime, program = runtime_for(asked)
         container = {"runtime": runtime, "program": program, "mounts": asked.get("mounts", []), "options": asked.get("options", [])}
+        if not asked.get("home", True):
+            container["home"] = False
         for outside, _ in map(mount_of, container["mounts"]):
             if not asked.get("jobs") and not os.path.exists(outside):
                 message = "there is no %s on %s, which `mounts` names: make it, or take it out"
@@ -294,7 +296,7 @@ def client_variables(variables):
 def contained(container, command, variables, name=None, folders=(), gpus=False, job=False):
     """The command line that runs a command in a container, and the variables of the runtime's client. One without a name is for
     people to type."""
-    home = home_folder()
+    home = home_folder() if container.get("home", True) else "/"
     home = home if home != "/" else None
     mounts = ["%s:%s" % (folder, folder) for folder in folders if not (home and is_below(folder, home))]
     mounts += ["%s:%s" % mount_of(text) for text in container["mounts"]]
@@ -303,6 +305,8 @@ def contained(container, command, variables, name=None, folders=(), gpus=False, 
     image = container.get("shared", container["image"]) if job else container["image"]
     if container["runtime"] in OF_FILES:
         line = [container["program"], "exec", "--pwd", home or "/"] + (["--nv"] if gpus else [])
+        # It would mount the folder that it is started in as well, and that is the home.
+        line += [] if home else ["--no-mount", "home,cwd"]
         line += [word for mount in mounts for word in ("--bind", mount)]
         line += [] if name else ["--env", "PYTHONNOUSERSITE=1"]
         return line + container["options"] + [image] + command, variables
@@ -323,7 +327,7 @@ def contained(container, command, variables, name=None, folders=(), gpus=False, 
     # Values on a command line are everybody's to read, so the client has them; but for those that would change what it does.
     own = {key for key in variables if not name or key in PASSED_ON or key.startswith(OF_RUNTIMES)}
     passed = {key for key in os.environ if key in INTO_CONTAINERS or key.startswith("LC_")} | {MARK, KEEPS_MARK, "CUDA_VISIBLE_DEVICES"}
-    for key in sorted((passed if name else {"HOME"}) | set(variables)):
+    for key in sorted((passed if name else {"HOME"}) - (set() if home else {"HOME"}) | set(variables)):
         line += ["--env", "%s=%s" % (key, variables[key]) if key in own else key]
     kept = {key: value for key, value in variables.items() if key not in own}
     return line + container["options"] + ["--entrypoint", command[0], image] + command[1:], kept

@@ -7,14 +7,15 @@ mod batch;
 mod config;
 pub mod definition;
 mod event;
-mod misc;
 pub mod namespace;
 mod node;
+mod others;
 mod pod;
 mod pod_spec;
 mod rbac;
 mod review;
 pub mod service;
+mod storage;
 
 use super::strategy::Strategy;
 
@@ -26,11 +27,12 @@ const ALL: &[&[Strategy]] = &[
     event::STRATEGIES,
     namespace::STRATEGIES,
     node::STRATEGIES,
-    misc::STRATEGIES,
+    others::STRATEGIES,
     pod::STRATEGIES,
     rbac::STRATEGIES,
     review::STRATEGIES,
     service::STRATEGIES,
+    storage::STRATEGIES,
 ];
 
 /// The strategy of custom kinds and of built-in kinds without a row.

@@ -26,7 +26,7 @@ pub mod market;
 mod nodes;
 mod pods;
 pub mod provisioning;
-mod quantity;
+pub mod quantity;
 mod replicasets;
 mod round;
 mod scheduler;

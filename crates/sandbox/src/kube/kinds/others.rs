@@ -4,7 +4,6 @@
 
 use serde_json::{Value, json};
 
-use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, fill};
 use super::super::strategy::Cell::{Of, Text};
 use super::super::strategy::{AGE, Column, NAME, Selectable, Strategy, column, number, put};
 use super::pod_spec;
@@ -35,29 +34,6 @@ pub const STRATEGIES: &[Strategy] = &[
         ..Strategy::of("", "PodTemplate")
     },
     Strategy {
-        zero: || json!({"spec": {"resources": {}}, "status": {}}),
-        defaults: |claim| put(&mut claim["spec"], "volumeMode", json!("Filesystem")),
-        // The finalizer is that of the admission plugin `storageobjectinuseprotection`.
-        prepare_for_create: |_, claim| {
-            put(&mut claim["metadata"], "finalizers", json!([CLAIM_IN_USE]));
-            fill(&mut claim["status"], &json!({"phase": "Pending"}));
-        },
-        ..Strategy::of("", "PersistentVolumeClaim")
-    },
-    Strategy {
-        zero: || json!({"spec": {}, "status": {}}),
-        defaults: |volume| {
-            let spec = &mut volume["spec"];
-            put(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
-            put(spec, "volumeMode", json!("Filesystem"));
-        },
-        prepare_for_create: |_, volume| {
-            put(&mut volume["metadata"], "finalizers", json!([VOLUME_IN_USE]));
-            fill(&mut volume["status"], &json!({"phase": "Pending"}));
-        },
-        ..Strategy::of("", "PersistentVolume")
-    },
-    Strategy {
         defaults: |autoscaler| put(&mut autoscaler["spec"], "minReplicas", json!(1)),
         ..Strategy::of("autoscaling", "HorizontalPodAutoscaler")
     },
@@ -81,10 +57,6 @@ pub const STRATEGIES: &[Strategy] = &[
         defaults: |class| put(class, "preemptionPolicy", json!("PreemptLowerPriority")),
         immutable: &["/value", "/preemptionPolicy"],
         ..counting("scheduling.k8s.io", "PriorityClass")
-    },
-    Strategy {
-        immutable: &["/parameters", "/provisioner", "/reclaimPolicy", "/volumeBindingMode"],
-        ..Strategy::of("storage.k8s.io", "StorageClass")
     },
 ];
 
