@@ -98,7 +98,7 @@ pub enum Turn {
     DeathBefore,
     /// The request is done, and the program dies.
     DeathAfter,
-    /// The request is done, and its answer comes when the gate is opened. The program goes on with all else.
+    /// The request is sent when the gate is opened. The program goes on with all else.
     Held,
     /// There are no machines from then on, for two attempts: the operation fails, and GKE has some when it
     /// tries later.
@@ -227,7 +227,7 @@ impl Api {
                 let writes = asked.iter().filter(|other| other.writes());
                 let lock = |other: &&Request| !other.path.contains("/configmaps/dask-infra-");
                 let since = writes.skip_while(lock).count();
-                (request.writes() && since == *skip + 1).then_some(Turn::Held)
+                (request.writes() && !releases(request) && since == *skip + 1).then_some(Turn::Held)
             }
         };
         asked.push(request.clone());
@@ -238,6 +238,12 @@ impl Api {
     pub fn asked(&self) -> Vec<Request> {
         self.asked.lock().unwrap().clone()
     }
+}
+
+/// True for the write that gives the lock back. Nothing renews the lock any more then, so a second process may take it.
+fn releases(request: &Request) -> bool {
+    let without = |body: &Value| body["metadata"]["annotations"] == json!({}) && body["binaryData"].is_null();
+    request.path.contains("/configmaps/dask-infra-") && request.body.as_ref().is_some_and(without)
 }
 
 /// Lets the sandbox see the time that has passed, not in one leap: what is due leads to what is due next.
@@ -269,6 +275,10 @@ impl LiveApi for Api {
             let turn = self.turn(&request);
             tokio::time::sleep(LATENCY).await;
             self.follow();
+            if let (Some(Turn::Held), Some(Moment::UnderLock { gate, .. })) = (turn, &self.moment) {
+                gate.reached.notify_one();
+                gate.opens.notified().await;
+            }
             if turn == Some(Turn::StockOut) {
                 self.sandbox.add_stockout(Stockout::next("*", 2)).unwrap();
             }
@@ -278,10 +288,6 @@ impl LiveApi for Api {
                     self.written.lock().unwrap().push(request);
                 }
                 self.follow();
-                if let (Some(Turn::Held), Some(Moment::UnderLock { gate, .. })) = (turn, &self.moment) {
-                    gate.reached.notify_one();
-                    gate.opens.notified().await;
-                }
                 if turn != Some(Turn::DeathAfter) {
                     return result;
                 }

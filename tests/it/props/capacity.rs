@@ -104,7 +104,7 @@ impl Case {
         for (name, Job { parallelism, wait }) in JOBS.iter().zip(&self.jobs) {
             stack += &format!(
                 "\n[job.{name}]\nimage = \"demo:1\"\ncommand = [\"python\", \"{name}.py\"]\ngpus = 2\npool = \"a100\"\n\
-                 parallelism = {parallelism}\nwait = {wait}\n\n[provisioning_request.{name}]\njob = \"{name}\"\nmax_run_duration = \"12h\"\n"
+                 parallelism = {parallelism}\nwait = {wait}\n\n[provisioning_request.{name}]\njob = \"{name}\"\nmax_run_duration = \"7d\"\n"
             );
         }
         let with = |ways: &str| {
@@ -157,7 +157,7 @@ impl Case {
         let done = player.step(step).await;
         tally.step(step, &done);
         laws::honest(player, step, &done)?;
-        let locked = |why: &String| why.contains("Held(");
+        let locked = |why: &String| why.contains("HeldByOther(");
         if let Some(why) =
             done.within.iter().filter_map(|other| other.refused.as_ref()).find(|why| locked(why))
         {
@@ -197,6 +197,10 @@ fn an_apply_that_stays_is_killed_and_typed_again() {
             let (died, _) = case.judged(&mut killed, &case.command(Some(case.kill)), &tally).await?;
             if died {
                 case.judged(&mut killed, &case.command(None), &tally).await?;
+            }
+            // Booked nodes expire after ten minutes, and a killed command takes longer.
+            for player in [&mut calm, &mut killed] {
+                player.step(&Step::Wait(Wait { seconds: 660 })).await;
             }
             differ(&calm, &killed).await.map_err(|why| format!("undisturbed and after a kill: {why}"))?;
             // In the end there are machines for all.

@@ -168,7 +168,7 @@ fn what_others_unmark_goes_with_a_destroy() {
 #[test]
 fn what_carries_our_mark_is_found_and_a_destroy_leaves_nothing() {
     let tally = Tally::default();
-    check("nothing forgotten", 15, script().boxed(), |script| {
+    check("nothing forgotten", 6, script().boxed(), |script| {
         paused(async {
             let mut player = Player::new();
             for (number, step) in script.steps.iter().enumerate() {

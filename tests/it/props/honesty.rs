@@ -9,7 +9,7 @@ use super::player::play;
 use super::script::{Approvals, Command, Script, Step};
 use super::stacks::{self, Change, Deed, Spec};
 
-const CASES: u32 = 25;
+const CASES: u32 = 10;
 
 /// Flags of an apply.
 #[derive(Clone, Debug)]

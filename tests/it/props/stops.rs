@@ -480,7 +480,7 @@ impl Two {
         for (typed, process) in [(&self.second, 50), (&self.first, 0), (&self.second, 50)] {
             let (step, done) = self.types(&mut player, typed, process, None).await?;
             tally.step(&step, &done);
-            let locked = done.refused.as_deref().is_some_and(|why| why.contains("Held("));
+            let locked = done.refused.as_deref().is_some_and(|why| why.contains("HeldByOther("));
             if locked {
                 return Err(format!("{typed:?} is locked out by a process that died ({died})"));
             }
@@ -518,11 +518,12 @@ impl Two {
             return Ok(());
         }
         if let Some(tried) = done.within.last() {
-            let locked = tried.refused.as_deref().is_some_and(|why| why.contains("Held("));
+            let locked = tried.refused.as_deref().is_some_and(|why| why.contains("HeldByOther("));
             tally.count(if locked { "locked out" } else { "not begun" });
             if tried.is_begun() || !tried.written.is_empty() {
-                let written: Vec<String> = tried.written.iter().map(live::Request::title).collect();
-                return Err(format!("the second wrote under the lock of the first: {written:?}"));
+                let titles = |done: &Done| done.written.iter().map(live::Request::title).collect::<Vec<_>>();
+                let (one, two) = (titles(&done), titles(tried));
+                return Err(format!("the second wrote under the lock of the first: {two:?} within {one:?}"));
             }
         }
         self.types(&mut player, &self.second, 50, None).await?;
