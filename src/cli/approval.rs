@@ -119,7 +119,7 @@ fn ask(
         Mode::Apply => "Apply this plan",
         Mode::Destroy => "Destroy everything listed above",
     };
-    let mut question = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
+    let mut question = format!("\n{what} on {} — {}?\n", plan.target, plan.target.label());
     if *approval == PlanApproval::Ask {
         match by_address.as_slice() {
             [] => {}

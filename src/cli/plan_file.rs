@@ -11,7 +11,7 @@ use plan::{Plan, file};
 /// # Errors
 /// The plan cannot be written.
 pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
-    let text = file::text(plan).map_err(|why| write_failure(path, &why.to_string()))?;
+    let text = file::to_bytes(plan).map_err(|why| write_failure(path, &why.to_string()))?;
     write(path, &text).map_err(|why| write_failure(path, &why.to_string()))
 }
 

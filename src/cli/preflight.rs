@@ -8,7 +8,7 @@ use crate::cli::settings::Failure;
 use crate::report::Reporter;
 use live::credentials::adc;
 use live::denial::DenialCause;
-use live::environment::environment;
+use live::environment::env_var;
 use live::{ApiError, ErrorClass, LiveApi, read_queries};
 use model::diag::{Code, Diagnostic, Severity};
 use model::source::Sources;
@@ -92,7 +92,7 @@ pub async fn capacity_findings(
 fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
     let cause = DenialCause::from_error(error.body.as_ref(), &error.message)?;
     let DenialCause::ApiDisabled { service, .. } = &cause else { return None };
-    let charged = adc::quota_project(&environment, &adc::find(&environment));
+    let charged = adc::quota_project(&env_var, &adc::find(&env_var));
     let own = charged.is_none_or(|charged| charged == project);
     (own && service == "compute.googleapis.com")
         .then(|| Diagnostic::error(Code::ApiDisabled, cause.what(project)).help(cause.remedy(project)))

@@ -19,7 +19,7 @@ pub(crate) async fn read_readiness(
     if waits.is_empty() {
         return Vec::new();
     }
-    let objects = world.inside.live().into_iter().flatten();
+    let objects = world.objects.live().into_iter().flatten();
     let of_gke = waits.iter().filter_map(|(_, wait)| match &wait.identity {
         Identity::Cluster(name) => Some((format!("/v1/{}", name.path()), world.cluster.live()?)),
         Identity::NodePool { cluster, pool } => {

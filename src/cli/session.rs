@@ -19,7 +19,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, Severity};
 use model::resource::{Owner, Resource, Target, World};
 use model::secrets::Secrets;
-use model::secrets::env_values::{Given, VARIABLE};
+use model::secrets::env_values::{EnvValues, VARIABLE};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::ScaleRequest;
@@ -37,14 +37,14 @@ pub struct Session {
     warnings: Vec<Diagnostic>,
     lowered: Lowered,
     message_detail: MessageDetail,
-    given: Given,
+    env_values: EnvValues,
 }
 
 /// The request for a plan.
 pub struct PlanRequest<'a> {
     pub mode: Mode,
     /// Approvals given, as they were typed.
-    pub allowed: &'a [Approval],
+    pub approved: &'a [Approval],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
     /// True if pools with several capacity options begin with the first one again.
@@ -66,7 +66,7 @@ impl PlanRequest<'_> {
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,
-            allowed: &[],
+            approved: &[],
             replace: &[],
             retry_capacity: false,
             selection: Selection::default(),
@@ -110,7 +110,7 @@ impl Session {
         if problems.is_empty() {
             let message_detail =
                 if settings.is_verbose() { MessageDetail::Full } else { MessageDetail::Brief };
-            Ok(Self { stack, sources, warnings, lowered, message_detail, given })
+            Ok(Self { stack, sources, warnings, lowered, message_detail, env_values: given })
         } else {
             Err(Failure::new(problems, sources))
         }
@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// Returns the values from the environment that the stack's Secrets ask for.
-    pub fn given(&self) -> &Given {
-        &self.given
+    pub fn env_values(&self) -> &EnvValues {
+        &self.env_values
     }
 
     /// Where the stack's fields stand.
@@ -181,7 +181,7 @@ impl Session {
     /// The stack cannot be planned; the diagnostics say why.
     pub async fn plan(&self, link: &Link, request: &PlanRequest<'_>) -> Result<Plan, Failure> {
         let mut read = self.read(link, request.parallelism).await;
-        plan::drop_unused_fields(&mut read.world, request.mode, &self.lowered.external);
+        plan::drop_unused_managed_fields(&mut read.world, request.mode, &self.lowered.external);
         let read_failure = |failure| self.read_failure(failure, read.error.as_ref());
         let mut plan = self.plan_with(&read.world, request, Baseline::Live).map_err(read_failure)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
@@ -246,7 +246,7 @@ impl Session {
         let Lowered { owner, target, resources, external, .. } = &self.lowered;
         let mut read =
             read(&*link.connection, &plan::read_set(resources, external, target, owner), parallelism).await;
-        read.world.given = self.given.clone();
+        read.world.env_values = self.env_values.clone();
         read
     }
 
@@ -337,7 +337,7 @@ impl Session {
     ) -> Result<T, Failure> {
         let PlanRequest {
             mode,
-            allowed,
+            approved: allowed,
             replace,
             retry_capacity,
             selection,
@@ -359,8 +359,8 @@ impl Session {
             replace,
             retry_capacity: *retry_capacity,
             selection: selection.clone(),
-            retarget: *retarget,
-            when_idle: *when_idle,
+            allow_retarget: *retarget,
+            idle_wait_seconds: *when_idle,
             ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
         inputs.stop_state.request = stop_request.clone();
@@ -394,9 +394,9 @@ fn insecure_access(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
 }
 
 /// Returns the values from the environment that the stack's Secrets ask for, and hides them in all further output.
-pub fn read_env_secrets(resources: &[Resource], settings: &Settings) -> Given {
+pub fn read_env_secrets(resources: &[Resource], settings: &Settings) -> EnvValues {
     let bodies = resources.iter().map(|resource| &resource.body);
-    let given = Given::read(bodies, |name| settings.environment(name));
+    let given = EnvValues::read(bodies, |name| settings.environment(name));
     let mut secrets = Secrets::default();
     given.iter().for_each(|(name, value)| secrets.add(value, &format!("{VARIABLE}{name}")));
     settings.masks().add(&secrets);
@@ -417,14 +417,14 @@ enum Baseline {
 pub async fn plan_again(
     saved: &Plan,
     link: &Link,
-    given: &Given,
+    given: &EnvValues,
     parallelism: usize,
 ) -> Result<Plan, Failure> {
     let Plan { target, owner, mode, desired, external, .. } = saved;
     let wanted = plan::read_set(desired, external, target, owner);
     let mut read = read(&*link.connection, &wanted, parallelism).await;
-    plan::drop_unused_fields(&mut read.world, *mode, external);
-    read.world.given = given.clone();
+    plan::drop_unused_managed_fields(&mut read.world, *mode, external);
+    read.world.env_values = given.clone();
     let sources = Sources::default();
     let read_failure =
         read.error.as_ref().map(|error| access::diagnose(error, target, &sources, MessageDetail::Brief));
@@ -476,7 +476,7 @@ impl Link {
                 true => "omit `--sandbox` and unset DASK_INFRA_SANDBOX to apply it to the cloud",
                 false => "give the `--sandbox` it was made with",
             };
-            let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
+            let what = format!("the plan was made for {} ({})", plan.target, plan.target.label());
             return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
         }
         let Target { gke, endpoint: _, hosts, gone: _, context, kubeconfig, simulated: _ } =

@@ -15,7 +15,7 @@ use crate::report::{ColourChoice, Human, Json, Masks, Reporter, Screen, Stream};
 use model::diag::{Code, Diagnostic};
 use model::secrets::{HIDDEN, Secrets, has_secret_shape, is_secret};
 use model::source::{Sources, Span};
-use plan::SEE_FIRST;
+use plan::NEEDS_LIVE_STATE_HELP;
 use sandbox::SandboxError;
 use sandbox::faults::mistakes::{Mistakes, Problem};
 use stack::disk::Trust;
@@ -276,7 +276,7 @@ impl Failure {
             self.diagnostics.iter().find(|found| found.code == code).map(|found| found.help.clone());
         let Some(way) = replaced else { return self };
         // The way through that planning knows of is told with the cause.
-        if let Some(way) = way.filter(|way| way != SEE_FIRST) {
+        if let Some(way) = way.filter(|way| way != NEEDS_LIVE_STATE_HELP) {
             diagnostic.help = Some(diagnostic.help.map_or(way.clone(), |help| format!("{help}\n{way}")));
         }
         self.diagnostics.retain(|found| found.code != code);

@@ -170,9 +170,11 @@ pub struct PlanExtra {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
     /// Consents that are still to be given: `replace:dask_cluster.rapids`.
-    pub consents_needed: Vec<String>,
+    #[serde(rename = "consents_needed")]
+    pub approvals_needed: Vec<String>,
     /// Consents that are stored in the plan.
-    pub consents_given: Vec<String>,
+    #[serde(rename = "consents_given")]
+    pub approvals_given: Vec<String>,
     /// Warnings.
     pub notes: Vec<NoteText>,
 }
@@ -251,8 +253,8 @@ fn extra(plan: &Plan) -> PlanExtra {
         hourly_minimum: plan.cost().map(|cost| cost.least),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
         unpriced: plan.unpriced(),
-        consents_needed: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
-        consents_given: plan.approved.iter().map(approval_text).collect(),
+        approvals_needed: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
+        approvals_given: plan.approved.iter().map(approval_text).collect(),
         notes: plan.notes.iter().map(note).collect(),
     }
 }
@@ -339,7 +341,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
 /// The kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
 fn kind_of(identity: &Identity, kind: KindId) -> String {
     let Identity::Object(object) = identity else { return kind.to_string() };
-    if !kinds::of(kind).is_plain {
+    if !kinds::of(kind).uses_kubernetes_name {
         return kind.to_string();
     }
     let mut words = String::new();

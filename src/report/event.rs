@@ -96,8 +96,8 @@ pub enum Body {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,
         /// Consents that are still to be given: `replace:dask_cluster.rapids`.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        consents: Vec<String>,
+        #[serde(rename = "consents", skip_serializing_if = "Vec::is_empty")]
+        approvals: Vec<String>,
         /// How each change ended; only after an apply.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         outcomes: Vec<Ended>,

@@ -84,11 +84,11 @@ impl Reporter for Json {
         let place = || place_of(owner, target);
         for drift in &drifted.found {
             let change = drifted_change(drift);
-            let what = match drift.what {
+            let what = match drift.drift_kind {
                 DriftKind::Changed => "changed outside this stack",
                 DriftKind::Deleted => "gone",
                 DriftKind::Replaced(_) => "replaced outside this stack",
-                DriftKind::Unmarked => "this stack's field manager was removed outside this stack",
+                DriftKind::OwnershipRemoved => "this stack's field manager was removed outside this stack",
             };
             let message = format!("{}: {what}", drift.address);
             self.line(Level::Info, message, Body::ResourceDrift { place: place(), change });
@@ -104,7 +104,7 @@ impl Reporter for Json {
             hourly_minimum: None,
             usual_seconds: None,
             unpriced: Vec::new(),
-            consents: Vec::new(),
+            approvals: Vec::new(),
             outcomes: Vec::new(),
             elapsed_seconds: None,
             interrupted: None,
@@ -159,7 +159,7 @@ impl Reporter for Json {
             hourly_minimum: plan.cost().map(|cost| cost.least),
             usual_seconds: None,
             unpriced: plan.unpriced(),
-            consents: Vec::new(),
+            approvals: Vec::new(),
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
             interrupted: Some(*stopped == AbortCause::Interrupted),
@@ -249,9 +249,9 @@ fn planned(wanted: &ByIdentity<'_>, change: &Change, view: &View<'_>) -> Planned
 }
 
 fn drifted_change(drift: &Drifts) -> PlannedChange {
-    let Drifts { address, identity, kind, what, fields, external, location } = drift;
+    let Drifts { address, identity, kind, drift_kind: what, fields, external, location } = drift;
     let action = match what {
-        DriftKind::Changed | DriftKind::Unmarked => Action::Update,
+        DriftKind::Changed | DriftKind::OwnershipRemoved => Action::Update,
         DriftKind::Deleted => Action::Delete,
         DriftKind::Replaced(_) => Action::Replace,
     };
@@ -300,7 +300,7 @@ fn plan_summary(plan: &Plan) -> Body {
         hourly_minimum: plan.cost().map(|cost| cost.least),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
         unpriced: plan.unpriced(),
-        consents: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
+        approvals: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
         outcomes: Vec::new(),
         elapsed_seconds: None,
         interrupted: None,

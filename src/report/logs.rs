@@ -74,7 +74,7 @@ mod tests {
         Container {
             namespace: "n".into(),
             pod: pod.into(),
-            place: 0,
+            index: 0,
             name: "worker".into(),
             uid: String::new(),
             restarts: 0,

@@ -85,7 +85,7 @@ fn shows_unicode(env: impl Fn(&str) -> Option<String>) -> bool {
         && (locale.contains("utf-8") || locale.contains("utf8"))
 }
 
-/// The signs that the program writes itself, by what stands for them in ASCII.
+/// Replaces the program's own non-ASCII characters.
 fn in_ascii(text: &str) -> String {
     let signs = [("×", "x"), ("–", "-"), ("—", "-"), ("…", "..."), ("→", "->"), ("✓", "ok")];
     signs.iter().fold(text.to_owned(), |text, (sign, ascii)| text.replace(sign, ascii))

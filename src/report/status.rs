@@ -174,7 +174,7 @@ impl Status {
     /// For people. One line for a section, unless `every` object is asked for.
     pub fn text(&self, every: bool, width: usize) -> String {
         let Self { owner, target, rows } = self;
-        let mut text = wrap("", &format!("Stack {} on {target} — {}", owner.stack, target.mark()), width);
+        let mut text = wrap("", &format!("Stack {} on {target} — {}", owner.stack, target.label()), width);
         text.push('\n');
         let lines = lines(rows, every);
         let column =

@@ -12,7 +12,7 @@ use model::address::Address;
 pub struct Thing {
     /// Its name for people.
     pub address: Address,
-    /// How it is.
+    /// Its state.
     pub state: State,
     /// Its status line.
     pub line: String,

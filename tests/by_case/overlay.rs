@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::address::Address;
 use model::record::Stop;
-use model::resource::{ClusterName, Elsewhere, Identity, ObjectId, Seen, World};
+use model::resource::{ClusterName, Identity, ObjectId, OtherClusters, Seen, World};
 use serde_json::{Value, json};
 
 use crate::world::merge;
@@ -45,7 +45,7 @@ pub fn overlay(world: &mut World, patch: &Value) {
             let record = world.record.as_mut().unwrap();
             let known = record.inventory.iter().filter(|entry| addresses.contains(&entry.address));
             let known: Vec<Identity> = known.map(|entry| entry.identity.clone()).collect();
-            record.passes.retain(|identity, _| !known.contains(identity));
+            record.completed.retain(|identity, _| !known.contains(identity));
             record.inventory.retain(|entry| !known.contains(&entry.identity));
             continue;
         }
@@ -67,19 +67,19 @@ pub fn overlay(world: &mut World, patch: &Value) {
                 let [project, location, cluster] = parts[..] else { panic!("{name}") };
                 ClusterName { project: project.into(), location: location.into(), cluster: cluster.into() }
             };
-            world.elsewhere = match patch {
-                Value::String(why) => Elsewhere::Unknown(why.clone()),
-                places => Elsewhere::Found(places.as_array().unwrap().iter().map(place).collect()),
+            world.other_clusters = match patch {
+                Value::String(why) => OtherClusters::Unknown(why.clone()),
+                places => OtherClusters::Found(places.as_array().unwrap().iter().map(place).collect()),
             };
         } else if name == "took" {
             let took: BTreeMap<String, u32> = serde_json::from_value(patch.clone()).unwrap();
             let entries = world.record.iter_mut().flat_map(|record| &mut record.inventory);
             entries.for_each(|entry| entry.took = took.get(entry.address.as_str()).copied());
         } else if name == "unseen" {
-            world.unseen = serde_json::from_value(patch.clone()).unwrap();
+            world.unlisted_foreign = serde_json::from_value(patch.clone()).unwrap();
         } else if name == "unreadable" {
-            world.inside = Seen::Unreadable(patch.as_str().unwrap().to_owned());
-        } else if let Seen::Live(objects) = &mut world.inside {
+            world.objects = Seen::Unreadable(patch.as_str().unwrap().to_owned());
+        } else if let Seen::Live(objects) = &mut world.objects {
             let known = objects.keys().find(|object| object.to_string() == *name).cloned();
             let object = known.unwrap_or_else(|| made_by_others(name));
             if patch.is_null() {
@@ -118,8 +118,8 @@ pub fn stop(world: &mut World, address: &Address) {
         Identity::Object(_) if is_left => {}
         Identity::Object(object) => {
             record.inventory.retain(|other| other.identity != entry.identity);
-            record.passes.remove(&entry.identity);
-            let Seen::Live(objects) = &mut world.inside else { return };
+            record.completed.remove(&entry.identity);
+            let Seen::Live(objects) = &mut world.objects else { return };
             objects.remove(object);
         }
         Identity::Cluster(_) | Identity::Check(_) => {}
@@ -129,7 +129,7 @@ pub fn stop(world: &mut World, address: &Address) {
 /// Makes another manager apply what stacks share, too or instead.
 pub fn share(world: &mut World, manager: &str, instead: bool) {
     let record = world.record.clone().unwrap();
-    let Seen::Live(objects) = &mut world.inside else { return };
+    let Seen::Live(objects) = &mut world.objects else { return };
     for entry in record.inventory.iter().filter(|entry| kinds::of(entry.kind.id()).shared) {
         let Identity::Object(object) = &entry.identity else { continue };
         let entries = objects.get_mut(object).unwrap()["metadata"]["managedFields"].as_array_mut().unwrap();

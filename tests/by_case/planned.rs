@@ -12,7 +12,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{self, Look};
 use model::record::Stop;
 use model::resource::{Identity, Seen, World};
-use model::secrets::env_values::Given;
+use model::secrets::env_values::EnvValues;
 use model::source::{Sources, Span};
 use plan::{Approval, ApprovalVerb, Inputs, Mode, Plan, Selection, StopRequest, plan};
 use serde::Deserialize;
@@ -106,9 +106,9 @@ pub fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked
             targets: asked.stop.clone().unwrap_or_else(|| asked.target.clone()),
             excludes: asked.exclude.clone(),
         },
-        retarget: asked.retarget,
+        allow_retarget: asked.retarget,
         retry_capacity: asked.retry_capacity,
-        when_idle: asked.when_idle,
+        idle_wait_seconds: asked.when_idle,
         ..Inputs::of(wanted, mode, world, sources)
     };
     inputs.stop_state.request = match (&asked.stop, asked.start) {
@@ -148,9 +148,9 @@ impl Case {
         let (mut wanted, sources) = read(&folder.join("stack.toml")).unwrap();
         wanted.target.simulated = !asked.for_google;
         let bodies = wanted.resources.iter().map(|resource| &resource.body);
-        world.given = Given::read(bodies, |name| asked.environment.get(name).cloned());
-        if let Seen::Live(objects) = &mut world.inside {
-            objects.values_mut().for_each(|live| *live = world.given.filled(live));
+        world.env_values = EnvValues::read(bodies, |name| asked.environment.get(name).cloned());
+        if let Seen::Live(objects) = &mut world.objects {
+            objects.values_mut().for_each(|live| *live = world.env_values.filled(live));
         }
         if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
             overlay(&mut world, &serde_json::from_str(&text).unwrap());
@@ -171,10 +171,15 @@ impl Case {
         };
         let address = Address::new(address);
         let found = wanted.resources.iter().find(|resource| resource.address == address).unwrap();
-        let scaled = &(kinds::of(found.kind).scaled)(found, &wanted.resources).unwrap();
-        let (wanted, scaled_sources) = read_with(&folder.join("stack.toml"), &scaled.place, *number);
+        let scaled = &(kinds::of(found.kind).scale_target)(found, &wanted.resources).unwrap();
+        let (wanted, scaled_sources) = read_with(&folder.join("stack.toml"), &scaled.origin, *number);
         let asked = Asked { target: vec![address.to_string()], ..Asked::default() };
-        let wish = plan::scale::ScaleRequest { address: &address, scaled, number: *number, kept: *kept };
+        let wish = plan::scale::ScaleRequest {
+            address: &address,
+            target: scaled,
+            replicas: *number,
+            persist: *kept,
+        };
         (plan::scale::scale(inputs(wanted, &scaled_sources, &world, &asked), &wish), sources)
     }
 }

@@ -52,7 +52,7 @@ fn called(text: &mut String, steps: &[Step]) {
                 text.push_str(&format!("  read log of {pod}: {expect}\n"));
             }
             Step::ReadLog { pod, expect: None } => text.push_str(&format!("  read log of {pod}\n")),
-            Step::RecordPass { .. } => text.push_str("  record the pass\n"),
+            Step::RecordCompletion { .. } => text.push_str("  record the pass\n"),
         }
     }
 }

@@ -49,7 +49,7 @@ pub fn settled(lowered: &Lowered) -> World {
         ..Record::default()
     };
     for resource in resources.iter() {
-        let Resource { address, identity, kind, body, create_only, life, .. } = resource;
+        let Resource { address, identity, kind, body, create_only, recreation: life, .. } = resource;
         let set = match identity {
             Identity::Cluster(_) => {
                 let mut live = body.clone();
@@ -93,17 +93,17 @@ pub fn settled(lowered: &Lowered) -> World {
                 Value::Null
             }
             Identity::Check(_) => {
-                record.passes.insert(identity.clone(), check::digest(body));
+                record.completed.insert(identity.clone(), check::digest(body));
                 continue;
             }
         };
-        if !life.is_kept() {
-            record.passes.insert(identity.clone(), kinds::kubernetes::once_digest::digest(resource));
+        if !life.is_always() {
+            record.completed.insert(identity.clone(), kinds::kubernetes::once_digest::digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), (*kind).into());
         record.inventory.push(Entry { address, identity, kind, set, ready: Some(true), took: None });
     }
-    world.inside = Seen::Live(inside);
+    world.objects = Seen::Live(inside);
     world.record = Some(record);
     world
 }

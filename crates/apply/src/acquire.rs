@@ -66,7 +66,7 @@ pub async fn release(lock: &Lock, interrupt: &watch::Receiver<u8>) {
 
 async fn lock_for(plan: &Plan, api: &dyn LiveApi, lock: &Lock) -> Result<(), LockError> {
     // Where nobody can look there is nowhere to lock; GKE runs one deletion of a cluster.
-    if plan.deletes_unseen() {
+    if plan.deletes_unread_cluster() {
         return Ok(());
     }
     if let Some(name) = &plan.target.gke {

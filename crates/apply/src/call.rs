@@ -1,4 +1,4 @@
-//! One call: late holes filled, sent until it is done or will not be, and the GKE operation that it answers
+//! One call: deferred values filled in, sent until it is done or will not be, and the GKE operation that it answers
 //! followed to its end.
 
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::operations::{self, OPERATION, OperationPath, running_operation};
 use crate::watch_events::Reply;
 use crate::{AbortCause, Outcome};
 use kinds::json::is_terminating;
-use kinds::kubernetes::marks;
-use kinds::kubernetes::requests::ABSENT;
+use kinds::kubernetes::calls::ABSENT;
+use kinds::kubernetes::ownership;
 use live::admission::{self, Admission};
 use live::denial::project_of;
 use live::list::list;
@@ -23,7 +23,7 @@ use live::retry::{RetryDecision, RetryPolicy, RetryReason, RetryState};
 use live::{ApiError, ErrorClass, Request, served_kinds};
 use model::address::{FieldPath, Segment};
 use model::diag::Code;
-use model::resource::{Action, Api, Call, Identity, JsonText, LABEL_ID, Late, Method};
+use model::resource::{Action, Api, Call, Deferred, Identity, JsonText, LABEL_ID, Method};
 use plan::observe::recheck::{Recheck, recheck};
 
 /// How often an object that has changed is read again before one change of it.
@@ -41,7 +41,7 @@ struct CallState {
     made_by_us: Option<String>,
     /// The version of an object that has changed since it was read.
     newer: Option<Value>,
-    /// How often the object was read again for that.
+    /// The number of reads of the object after a conflict.
     rereads: usize,
     blocked: Stopwatch,
 }
@@ -94,8 +94,8 @@ impl ChangeRun<'_> {
             };
             state.lost |= error.class == ErrorClass::Lost;
             state.tried = true;
-            let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
-            let verdict = tries.after(&request, &error, remade, start.elapsed());
+            let rebuilt = call.deferred.iter().any(|(_, deferred)| *deferred == Deferred::LabelFingerprint);
+            let verdict = tries.after(&request, &error, rebuilt, start.elapsed());
             if verdict == RetryDecision::GiveUp
                 && self.wait_for_gke(&request, &error, &mut state.blocked).await?
             {
@@ -152,7 +152,7 @@ impl ChangeRun<'_> {
                     state.newer = Some(live["metadata"]["resourceVersion"].clone());
                     Ok(Recovery::Resend)
                 }
-                Recheck::Moved => Err(request_failure(&error)),
+                Recheck::Changed => Err(request_failure(&error)),
             };
         }
         Ok(Recovery::Failed(error))
@@ -214,7 +214,7 @@ impl ChangeRun<'_> {
             (Some(wanted), Identity::Object(object)) if same && object.path() == object_path(request) => {
                 recheck(self.change, wanted, self.shared.owner, self.shared.given, live)
             }
-            _ => Recheck::Moved,
+            _ => Recheck::Changed,
         }
     }
 
@@ -263,7 +263,7 @@ impl ChangeRun<'_> {
 
     /// Fills the holes of a call with what is live now.
     async fn fill(&self, call: &Call) -> Result<Request, Outcome> {
-        let Call { api, method, path, body, late } = call;
+        let Call { api, method, path, body, deferred } = call;
         let mut request = Request {
             api: *api,
             method: *method,
@@ -271,16 +271,16 @@ impl ChangeRun<'_> {
             body: body.as_ref().map(JsonText::value),
         };
         let mut object = None;
-        for (place, late) in late {
-            if let (Late::Marks { .. } | Late::Version, None) = (late, &object) {
+        for (path_in_body, deferred) in deferred {
+            if let (Deferred::ManagedFields { .. } | Deferred::Version, None) = (deferred, &object) {
                 let read = Request::get(request.api, object_path(&request));
                 object = Some(self.read_live(read).await.map_err(|error| request_failure(&error))?);
             }
             let live = object.as_ref().unwrap_or(&Value::Null);
-            let value = match late {
-                Late::Marks { without } => marks::without(live, without),
-                Late::Version => live["metadata"]["resourceVersion"].clone(),
-                Late::LabelFingerprint => {
+            let value = match deferred {
+                Deferred::ManagedFields { without } => ownership::without(live, without),
+                Deferred::Version => live["metadata"]["resourceVersion"].clone(),
+                Deferred::LabelFingerprint => {
                     let cluster = cluster_of(path);
                     let cluster = self
                         .read_live(Request::get(Api::Gke, cluster))
@@ -290,10 +290,10 @@ impl ChangeRun<'_> {
                     let missing = "the cluster has no label fingerprint";
                     print.ok_or_else(|| failed(Code::Missing, missing, Some("plan again, then apply")))?
                 }
-                Late::Environment { variable, digest } => {
-                    let given = self.shared.given;
-                    let same = given.digest(variable, path).is_some_and(|now| now == *digest);
-                    given.encoded(variable).filter(|_| same).ok_or_else(|| {
+                Deferred::Environment { variable, digest } => {
+                    let env_values = self.shared.given;
+                    let same = env_values.digest(variable, path).is_some_and(|now| now == *digest);
+                    env_values.encoded(variable).filter(|_| same).ok_or_else(|| {
                         let what = format!(
                             "the environment variable `{variable}` has changed since the plan was made"
                         );
@@ -301,7 +301,7 @@ impl ChangeRun<'_> {
                     })?
                 }
             };
-            put(request.body.get_or_insert_with(|| json!({})), place, value);
+            put(request.body.get_or_insert_with(|| json!({})), path_in_body, value);
         }
         Ok(request)
     }

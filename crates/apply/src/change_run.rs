@@ -13,9 +13,9 @@ use crate::record::RecordWriter;
 use crate::watch_events::Reply;
 use crate::write_guard::WriteGuard;
 use crate::{AbortCause, Event, Kinds, Outcome};
+use kinds::kubernetes::calls::ABSENT;
 use kinds::kubernetes::job;
 use kinds::kubernetes::object::gvk;
-use kinds::kubernetes::requests::ABSENT;
 use live::retry::{self, RetryPolicy};
 use live::watch::Watches;
 use live::{ApiError, ErrorClass, LiveApi, Request};
@@ -23,7 +23,7 @@ use model::diag::Code;
 use model::resource::{
     Api, Call, ClusterName, Identity, JsonText, Method, ObjectId, Owner, Resource, Step, Until,
 };
-use model::secrets::env_values::Given;
+use model::secrets::env_values::EnvValues;
 use plan::{Action, Change};
 
 /// How often a wait is reported again while its message stays the same.
@@ -52,7 +52,7 @@ pub struct Shared<'a> {
     /// Writes the record.
     pub writer: &'a RecordWriter<'a>,
     /// The values that the environment has for Secrets.
-    pub given: &'a Given,
+    pub given: &'a EnvValues,
     /// The watches that report changes of objects.
     pub watches: &'a Watches<'a>,
     /// How long a change waits for capacity.
@@ -87,9 +87,9 @@ pub struct ChangeRun<'a> {
 
 /// How a change ended.
 pub struct ChangeEnd {
-    /// How.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// Digest of the check that passed, or of what was made once.
+    /// The digest to record: of the check that passed or of the run-once resource that was created.
     pub pass: Option<String>,
 }
 
@@ -172,7 +172,7 @@ impl<'a> ChangeRun<'a> {
             Step::Await(wait) => self.wait(wait).await,
             Step::ReadLog { pod, expect: Some(expect) } => self.check_log(pod, expect).await,
             Step::ReadLog { pod, expect: None } => self.show_log(pod).await,
-            Step::RecordPass { digest } => self.record_pass(digest, pass).await,
+            Step::RecordCompletion { digest } => self.record_pass(digest, pass).await,
         }
     }
 
@@ -216,7 +216,7 @@ impl<'a> ChangeRun<'a> {
 
     /// Returns true if a call creates what is created once.
     fn creates_once(&self, call: &Call) -> bool {
-        let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
+        let noted = |step: &Step| matches!(step, Step::RecordCompletion { .. });
         let makes = |body: &JsonText| body.value()["metadata"]["resourceVersion"] == ABSENT;
         let is_noted = self.change.action != Action::Run && self.change.steps.iter().any(noted);
         is_noted && call.body.as_ref().is_some_and(makes)
@@ -239,7 +239,7 @@ impl<'a> ChangeRun<'a> {
 
     /// Returns the outcome of a step that is not started, after Ctrl-C or without the lock.
     fn abort_outcome(&self, step: &Step) -> Option<Outcome> {
-        if self.abort_cause() == AbortCause::None || matches!(step, Step::RecordPass { .. }) {
+        if self.abort_cause() == AbortCause::None || matches!(step, Step::RecordCompletion { .. }) {
             return None;
         }
         if !self.wrote {
@@ -247,7 +247,7 @@ impl<'a> ChangeRun<'a> {
         }
         let message = match step {
             Step::Await(wait) => unfinished(self.change.action, wait.until)?.to_owned(),
-            Step::RecordPass { .. } => return None,
+            Step::RecordCompletion { .. } => return None,
             Step::Call(call) => format!("{} {} was not sent", call.method.as_str(), call.path),
             Step::ReadLog { pod, .. } => format!("the log of {pod} was not read"),
         };
@@ -263,7 +263,7 @@ impl<'a> ChangeRun<'a> {
         let rest = steps.get(at..).unwrap_or_default();
         let log = rest.iter().skip(1).find_map(|step| match step {
             Step::ReadLog { pod, .. } => Some(pod),
-            Step::Call(_) | Step::Await(_) | Step::RecordPass { .. } => None,
+            Step::Call(_) | Step::Await(_) | Step::RecordCompletion { .. } => None,
         });
         let outcome = match log {
             Some(pod) => self.with_tail(outcome, pod).await,
@@ -277,7 +277,9 @@ impl<'a> ChangeRun<'a> {
             let cleaned = match step {
                 Step::Call(call) if call.method == Method::Delete => self.delete_once(call).await,
                 Step::Await(wait) if wait.until == Until::Gone && !interrupted => self.wait(wait).await,
-                Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => Ok(()),
+                Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => {
+                    Ok(())
+                }
             };
             if cleaned.is_err() {
                 // The next apply finds it; this outcome has its own cause to tell.
@@ -288,7 +290,7 @@ impl<'a> ChangeRun<'a> {
     }
 
     async fn delete_once(&mut self, call: &Call) -> Result<(), Outcome> {
-        let Call { api, method, path, body, late: _ } = call;
+        let Call { api, method, path, body, deferred: _ } = call;
         let request = Request {
             api: *api,
             method: *method,
@@ -375,7 +377,7 @@ impl<'a> ChangeRun<'a> {
                 let request = Request::get(query.api, query.path);
                 let pods = retry::send(self.shared.api, request.clone(), RetryPolicy::Read).await?;
                 let none = || request.failed(ErrorClass::NotFound, format!("{pod} has no pod"));
-                let name = job::telling(&pods).ok_or_else(none)?;
+                let name = job::most_relevant_pod(&pods).ok_or_else(none)?;
                 let namespace = pod.namespace.as_deref();
                 format!("{}/{name}", gvk("", "v1", "Pod", "pods").collection(namespace))
             }

@@ -32,7 +32,7 @@ pub struct GkeWork {
 pub struct Stopwatch(Option<Instant>);
 
 impl Stopwatch {
-    /// How long, counted from the first time that this is asked.
+    /// Returns the time since this was called first.
     pub fn elapsed(&mut self) -> Duration {
         self.0.get_or_insert_with(Instant::now).elapsed()
     }

@@ -20,9 +20,9 @@ use live::LiveApi;
 use live::watch::Watches;
 use model::address::Address;
 use model::diag::Code;
-use model::record::Passes;
+use model::record::Completions;
 use model::resource::KindId;
-use model::secrets::env_values::Given;
+use model::secrets::env_values::EnvValues;
 use plan::Plan;
 
 mod acquire;
@@ -178,7 +178,7 @@ pub struct ApplyOptions {
     /// Keeps other applies of the stack away; without it nothing does. Held already where [`acquire`] took it.
     pub lock: Option<Arc<Lock>>,
     /// The values that the environment has for Secrets of the stack.
-    pub given: Given,
+    pub given: EnvValues,
     /// How long a change waits for capacity before the apply goes on without it.
     pub capacity: Duration,
 }
@@ -197,7 +197,7 @@ impl ApplyOptions {
             interrupt,
             kinds: kinds::of,
             lock: None,
-            given: Given::default(),
+            given: EnvValues::default(),
             capacity: Self::CAPACITY,
         }
     }
@@ -228,7 +228,7 @@ pub async fn apply(
         given: &given,
         watches: &watches,
         capacity,
-        flex: plan.flex_pools(),
+        flex: plan.flex_start_pools(),
     };
     let mut state = ApplyState::new(plan, parallelism);
     let (abort, stop) = watch::channel(AbortCause::None);
@@ -355,7 +355,7 @@ struct ApplyState<'a> {
     began: Instant,
     started: BTreeMap<usize, Instant>,
     outcomes: BTreeMap<usize, (Outcome, Duration)>,
-    passes: Passes,
+    passes: Completions,
     interrupts: u8,
     stopped: AbortCause,
 }
@@ -368,7 +368,7 @@ impl<'a> ApplyState<'a> {
             began: Instant::now(),
             started: BTreeMap::new(),
             outcomes: BTreeMap::new(),
-            passes: Passes::new(),
+            passes: Completions::new(),
             interrupts: 0,
             stopped: AbortCause::None,
         }

@@ -256,7 +256,7 @@ impl Lock {
         self.held().is_some()
     }
 
-    /// To whom it was lost, when it was.
+    /// Returns who has taken the lock, if it was lost.
     pub fn lost(&self) -> Option<String> {
         match &*self.state.borrow() {
             LockState::Lost(who) => Some(who.clone()),

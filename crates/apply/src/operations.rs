@@ -81,7 +81,7 @@ pub fn describe(operation: &Value) -> String {
     known.to_owned()
 }
 
-/// How far GKE is with an operation: what it is about stands beside it.
+/// Returns how far GKE is with an operation: what it is about is printed beside it.
 pub fn stage(status: &str) -> String {
     match status {
         "PENDING" => "GKE has not started it yet".to_owned(),

@@ -21,11 +21,11 @@ use live::retry::{self, RetryPolicy};
 use live::{ApiError, ErrorClass, LiveApi, MANAGER, Request};
 use model::address::Address;
 use model::diag::Code;
-use model::record::{CapacityUsed, Entry, NAMESPACE, Passes, Record, Tried};
-use model::resource::{Api, Host, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
-use plan::{Action, Change, Plan, disturbs};
+use model::record::{CapacityUsed, Completions, Entry, NAMESPACE, Record, Tried};
+use model::resource::{Api, Host, Identity, KindId, Method, ObjectId, Recreation, Resource, by_identity};
+use plan::{Action, Change, Plan, invalidates_check};
 
-/// How the changes of an apply ended, by their places in the plan, and how long each took.
+/// How the changes of an apply ended, by their index in the plan, and how long each took.
 pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
 
 /// The shortest creation time that is worth a note.
@@ -61,7 +61,7 @@ pub struct RecordWriter<'a> {
     now: fn() -> jiff::Timestamp,
     intent: OnceCell<Result<Option<Record>, IntentError>>,
     /// Checks that passed in this apply, and what it made that is made once.
-    passed: Mutex<Passes>,
+    passed: Mutex<Completions>,
     /// Things that are created once, and whose request is under way or was lost.
     creating: Mutex<BTreeSet<Identity>>,
     /// Things that did not get their machines by their first way in this apply.
@@ -130,7 +130,7 @@ impl<'a> RecordWriter<'a> {
             if old.is_some() && !self.planned_under_lock {
                 return Err(broken(IntentFailure::Stale));
             }
-            let mut record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
+            let mut record = self.record(old.as_ref(), Phase::Intent { completed: &Completions::new() });
             self.add_capacity_used(&mut record, old.as_ref(), None).await;
             self.write(&record, RetryPolicy::Write).await.map_err(|why| match why {
                 RecordWriteError::LockLost(who) => unlocked(LockError::HeldByOther(who)),
@@ -170,22 +170,22 @@ impl<'a> RecordWriter<'a> {
     /// # Errors
     /// In words for the user; the pass still counts for this apply.
     pub async fn note_pass(&self, thing: &Identity, digest: &str) -> Result<(), String> {
-        // Held while writing, so that the last write holds all passes.
-        let mut passes = self.passed.lock().await;
-        passes.insert(thing.clone(), digest.to_owned());
+        // Held while writing, so that the last write has all completions.
+        let mut completed = self.passed.lock().await;
+        completed.insert(thing.clone(), digest.to_owned());
         self.creating.lock().await.remove(thing);
-        self.update_intent(&passes).await
+        self.update_intent(&completed).await
     }
 
-    /// Notes that a thing that is made once is about to be made: when this process dies now, nobody knows whether it
+    /// Records that a run-once resource is about to be created: if this process dies now, nobody knows whether it
     /// was.
     ///
     /// # Errors
     /// In words for the user; then it must not be made.
     pub async fn note_creation(&self, thing: &Identity) -> Result<(), String> {
-        let passes = self.passed.lock().await;
+        let completed = self.passed.lock().await;
         if self.creating.lock().await.insert(thing.clone()) {
-            self.update_intent(&passes).await
+            self.update_intent(&completed).await
         } else {
             Ok(())
         }
@@ -221,9 +221,9 @@ impl<'a> RecordWriter<'a> {
         }
         let is_recreated = |thing: &Identity| {
             let changes = self.plan.changes.iter().enumerate();
-            let mut made = changes.filter(|(_, change)| &change.identity == thing && change.action.makes());
-            made.any(|(place, _)| {
-                outcomes.is_some_and(|outcomes| progress(outcomes, place) == Progress::Done)
+            let mut made = changes.filter(|(_, change)| &change.identity == thing && change.action.creates());
+            made.any(|(index, _)| {
+                outcomes.is_some_and(|outcomes| progress(outcomes, index) == Progress::Done)
             })
         };
         let holds = |used: &&CapacityUsed| {
@@ -236,11 +236,11 @@ impl<'a> RecordWriter<'a> {
         record.capacity_used = old.iter().filter(holds).chain(&new).cloned().collect();
     }
 
-    async fn update_intent(&self, passes: &Passes) -> Result<(), String> {
+    async fn update_intent(&self, completed: &Completions) -> Result<(), String> {
         let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
-        let begun = self.creating.lock().await.clone();
-        let mut record = self.record(old.as_ref(), Phase::Intent { passes });
-        record.begun.extend(begun);
+        let create_once_pending = self.creating.lock().await.clone();
+        let mut record = self.record(old.as_ref(), Phase::Intent { completed });
+        record.create_once_pending.extend(create_once_pending);
         self.add_capacity_used(&mut record, old.as_ref(), None).await;
         let written = self.write(&record, RetryPolicy::Read).await;
         written.map_err(|why| RecordError::from(why).to_string())
@@ -250,7 +250,7 @@ impl<'a> RecordWriter<'a> {
     ///
     /// # Errors
     /// The intent stays, which names all that may be there.
-    pub async fn outcome(&self, outcomes: &Outcomes, passes: &Passes) -> Result<(), RecordError> {
+    pub async fn outcome(&self, outcomes: &Outcomes, completed: &Completions) -> Result<(), RecordError> {
         if !keeps_record(self.plan) {
             return Ok(());
         }
@@ -266,10 +266,10 @@ impl<'a> RecordWriter<'a> {
             }
             None => return Ok(()),
         };
-        let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, passes });
-        record.begun.extend(self.creating.lock().await.clone());
+        let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, completed });
+        record.create_once_pending.extend(self.creating.lock().await.clone());
         self.add_capacity_used(&mut record, old.as_ref(), Some(outcomes)).await;
-        if record.inventory.is_empty() && record.passes.is_empty() && record.stopped.is_empty() {
+        if record.inventory.is_empty() && record.completed.is_empty() && record.stopped.is_empty() {
             self.remove().await
         } else {
             Ok(self.write(&record, RetryPolicy::Read).await?)
@@ -278,31 +278,33 @@ impl<'a> RecordWriter<'a> {
 
     fn record(&self, old: Option<&Record>, phase: Phase<'_>) -> Record {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
-        let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
+        let old_completed = old.map(|record| record.completed.clone()).unwrap_or_default();
         let changes: BTreeMap<&Identity, &Change> =
             self.plan.changes.iter().rev().map(|change| (&change.identity, change)).collect();
-        let begun = self.creation_begun(old, &changes);
+        let create_once_pending = self.creation_begun(old, &changes);
         let done = match &phase {
             Phase::Intent { .. } => false,
             Phase::Outcome { outcomes, .. } => {
-                let mut places = 0..self.plan.changes.len();
-                self.plan.partial.is_none() && places.all(|place| progress(outcomes, place) == Progress::Done)
+                let mut indices = 0..self.plan.changes.len();
+                self.plan.partial.is_none()
+                    && indices.all(|index| progress(outcomes, index) == Progress::Done)
             }
         };
         let starting = self.starting(&phase);
-        let (intent, inventory, passes) = match phase {
-            Phase::Intent { passes } => {
-                let known = remaining_passes(self.plan, old_passes, passes, |_| Progress::Open);
+        let (intent, inventory, completed) = match phase {
+            Phase::Intent { completed } => {
+                let known = remaining_completions(self.plan, old_completed, completed, |_| Progress::Open);
                 let left = inventory(self.plan, before, |_| Progress::Open);
                 (true, with_durations(left, before, &BTreeMap::new()), known)
             }
-            Phase::Outcome { outcomes, passes } => {
+            Phase::Outcome { outcomes, completed } => {
                 let left = self.remaining(before, outcomes, &changes);
-                let passes =
-                    remaining_passes(self.plan, old_passes, passes, |change| progress(outcomes, change));
+                let completed = remaining_completions(self.plan, old_completed, completed, |change| {
+                    progress(outcomes, change)
+                });
                 // A stack of which nothing is left, and that is made again, is another one.
                 let over = self.plan.partial.is_none() && left.is_empty();
-                (false, left, if over { Passes::new() } else { passes })
+                (false, left, if over { Completions::new() } else { completed })
             }
         };
         let revision = old.map_or(0, |record| record.revision);
@@ -316,11 +318,11 @@ impl<'a> RecordWriter<'a> {
             intent,
             written: (self.now)().to_string(),
             inventory,
-            passes,
+            completed,
             stopped: self.plan.stop_state.stopped.clone(),
             starting,
             incomplete: self.plan.incomplete,
-            begun,
+            create_once_pending,
             capacity_used: Vec::new(),
             hosts: hosts(self.plan, old.filter(|_| !done)),
         }
@@ -329,13 +331,13 @@ impl<'a> RecordWriter<'a> {
     /// Returns the things that are being started and have not been seen there: an apply that is repeated goes on with them.
     fn starting(&self, phase: &Phase<'_>) -> BTreeSet<Identity> {
         let is_there = |thing: &Identity| match phase {
-            Phase::Intent { passes } => passes.contains_key(thing),
+            Phase::Intent { completed } => completed.contains_key(thing),
             Phase::Outcome { outcomes, .. } => {
                 let changes = self.plan.changes.iter().enumerate();
                 let mut own = changes.filter(|(_, change)| change.identity == *thing).peekable();
-                let is_done = |(place, change): (usize, &Change)| {
+                let is_done = |(index, change): (usize, &Change)| {
                     change.action == Action::Keep && !change.is_waited_for()
-                        || progress(outcomes, place) == Progress::Done
+                        || progress(outcomes, index) == Progress::Done
                 };
                 own.peek().is_some() && own.all(is_done)
             }
@@ -354,12 +356,12 @@ impl<'a> RecordWriter<'a> {
             let change = changes.get(*thing);
             change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
         };
-        let mut begun: BTreeSet<Identity> =
-            old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
+        let mut create_once_pending: BTreeSet<Identity> =
+            old.iter().flat_map(|record| &record.create_once_pending).filter(settled).cloned().collect();
         if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
-            begun.extend(left_out_once(self.plan));
+            create_once_pending.extend(left_out_once(self.plan));
         }
-        begun
+        create_once_pending
     }
 
     /// Returns what exists after the apply. A thing that the plan read and that is neither live nor desired was not deleted by
@@ -384,17 +386,18 @@ impl<'a> RecordWriter<'a> {
 
     /// Reads the record as it was before this apply.
     async fn read_record(&self, patience: RetryPolicy) -> Result<Option<Record>, String> {
-        let place = Record::object(&self.plan.owner.stack);
-        let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.with_remedy())?;
+        let record_id = Record::object(&self.plan.owner.stack);
+        let found =
+            record::fetch(self.api, &record_id, patience).await.map_err(|error| error.with_remedy())?;
         let StoredRecord::Record(stored) = found else { return Ok(None) };
         let RecordContent { record, parts } = *stored;
         *self.parts.lock().await = parts;
-        let record = record.map_err(|why| format!("{place}: {why}"))?;
+        let record = record.map_err(|why| format!("{record_id}: {why}"))?;
         let record = record.named_as(self.plan.target.gke.as_ref());
         if record.id != self.plan.owner.id {
             let Record { id, stack, .. } = record;
             return Err(format!(
-                "{place} belongs to another stack named {stack} (id {id}); give this stack another name"
+                "{record_id} belongs to another stack named {stack} (id {id}); give this stack another name"
             ));
         }
         Ok(Some(record))
@@ -406,32 +409,32 @@ impl<'a> RecordWriter<'a> {
         let mut held = self.parts.lock().await;
         let packed = record::pack(record);
         let count = packed.len();
-        for (number, (place, config_map)) in (1..).zip(&packed) {
+        for (number, (record_id, config_map)) in (1..).zip(&packed) {
             match &self.lock {
                 Some(lock) if number == count => lock.write(config_map, patience).await?,
                 Some(_) | None => {
-                    let written = self.write_one(place, config_map, patience).await;
+                    let written = self.write_one(record_id, config_map, patience).await;
                     written.map_err(RecordWriteError::Failed)?;
                 }
             }
         }
-        let old = held.iter().filter(|old| !packed.iter().any(|(place, _)| place == *old));
+        let old = held.iter().filter(|old| !packed.iter().any(|(record_id, _)| record_id == *old));
         for part in old {
             // What stays lies about unused until the record goes.
             let _ = self.delete(part.path(), None).await;
         }
-        let places = packed.into_iter().map(|(place, _)| place);
-        *held = places.filter(|place| record::is_part(&record.stack, &place.name)).collect();
+        let ids = packed.into_iter().map(|(record_id, _)| record_id);
+        *held = ids.filter(|record_id| record::is_part(&record.stack, &record_id.name)).collect();
         Ok(())
     }
 
     async fn write_one(
         &self,
-        place: &ObjectId,
+        record_id: &ObjectId,
         config_map: &Value,
         patience: RetryPolicy,
     ) -> Result<(), ApiError> {
-        let write = || applied_by(place.path(), config_map.clone(), MANAGER);
+        let write = || applied_by(record_id.path(), config_map.clone(), MANAGER);
         match retry::send(self.api, write(), patience).await {
             Ok(_) => Ok(()),
             Err(error) if error.class == ErrorClass::NotFound && !error.is_unknown_path() => {
@@ -447,17 +450,17 @@ impl<'a> RecordWriter<'a> {
     /// lock is held: from then on nothing is made in it, so that no other apply's lock can go along. Everything goes by its
     /// uid, as an answer may be lost and another apply may have made its own record before the request is sent again.
     async fn remove(&self) -> Result<(), RecordError> {
-        let place = Record::object(&self.plan.owner.stack);
-        let parts = self.parts_by_uid(&place).await?;
+        let record_id = Record::object(&self.plan.owner.stack);
+        let parts = self.parts_by_uid(&record_id).await?;
         if let Some(lock) = &self.lock {
             lock.expect_deletion();
         }
-        if let Some(uid) = self.removable_namespace(&place).await? {
+        if let Some(uid) = self.removable_namespace(&record_id).await? {
             self.delete(namespace_path(), Some(uid)).await?;
         }
         match &self.lock {
             Some(lock) => lock.remove().await?,
-            None => self.delete(place.path(), None).await?,
+            None => self.delete(record_id.path(), None).await?,
         }
         for (part, uid) in parts {
             self.delete(part.path(), Some(uid)).await?;
@@ -466,8 +469,8 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// The further ConfigMaps of the record, those of earlier ones too, with their uids.
-    async fn parts_by_uid(&self, place: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
-        let collection = Request::get(Api::Kubernetes, place.gvk.collection(Some(NAMESPACE)));
+    async fn parts_by_uid(&self, record_id: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
+        let collection = Request::get(Api::Kubernetes, record_id.gvk.collection(Some(NAMESPACE)));
         let left = match retry::send(self.api, collection, RetryPolicy::Read).await {
             Err(error) if error.class == ErrorClass::NotFound => return Ok(Vec::new()),
             result => result?,
@@ -478,14 +481,14 @@ impl<'a> RecordWriter<'a> {
             Some((metadata["name"].as_str()?.to_owned(), metadata["uid"].as_str()?.to_owned()))
         });
         let parts = named.filter(|(name, _)| record::is_part(&self.plan.owner.stack, name));
-        Ok(parts.map(|(name, uid)| (ObjectId { name, ..place.clone() }, uid)).collect())
+        Ok(parts.map(|(name, uid)| (ObjectId { name, ..record_id.clone() }, uid)).collect())
     }
 
     /// Returns the uid of the namespace of records if this program created it and it holds this record alone.
-    async fn removable_namespace(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
+    async fn removable_namespace(&self, record_id: &ObjectId) -> Result<Option<String>, ApiError> {
         let stack = &self.plan.owner.stack;
         let own = |object: &ObjectId| {
-            object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
+            object == record_id || (object.gvk == record_id.gvk && record::is_part(stack, &object.name))
         };
         record::removable_namespace(self.api, own, RetryPolicy::Read, PARALLELISM).await
     }
@@ -502,8 +505,8 @@ impl<'a> RecordWriter<'a> {
 }
 
 enum Phase<'a> {
-    Intent { passes: &'a Passes },
-    Outcome { outcomes: &'a Outcomes, passes: &'a Passes },
+    Intent { completed: &'a Completions },
+    Outcome { outcomes: &'a Outcomes, completed: &'a Completions },
 }
 
 pub(crate) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
@@ -524,8 +527,8 @@ pub(crate) fn keeps_record(plan: &Plan) -> bool {
 /// Returns true if there is a cluster to write the outcome into.
 fn has_cluster(plan: &Plan, outcomes: &Outcomes) -> bool {
     match cluster_change(plan) {
-        Some((place, Change { action: Action::Create | Action::Replace, .. })) => {
-            progress(outcomes, place) == Progress::Done
+        Some((index, Change { action: Action::Create | Action::Replace, .. })) => {
+            progress(outcomes, index) == Progress::Done
         }
         _ => true,
     }
@@ -537,13 +540,12 @@ fn progress(outcomes: &Outcomes, change: usize) -> Progress {
 
 /// Returns how long things took to be created, if that is long enough to be noted.
 fn durations<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
-    let made = plan
-        .changes
-        .iter()
-        .enumerate()
-        .filter(|(place, change)| change.action.makes() && progress(outcomes, *place) == Progress::Done);
-    let took = made.filter_map(|(place, change)| {
-        let (_, took) = outcomes.get(&place).filter(|(_, took)| *took >= SHORTEST_NOTED)?;
+    let made =
+        plan.changes.iter().enumerate().filter(|(index, change)| {
+            change.action.creates() && progress(outcomes, *index) == Progress::Done
+        });
+    let took = made.filter_map(|(index, change)| {
+        let (_, took) = outcomes.get(&index).filter(|(_, took)| *took >= SHORTEST_NOTED)?;
         Some((&change.identity, u32::try_from(took.as_secs()).ok()?))
     });
     took.collect()
@@ -565,21 +567,21 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
     }
     let desired = by_identity(&plan.desired);
     let pods = pods(plan);
-    for (place, change) in plan.changes.iter().enumerate() {
+    for (index, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
-        let (progress, ready) = match (*action, progress(place)) {
+        let (progress, ready) = match (*action, progress(index)) {
             (Action::Keep, progress) if change.is_waited_for() => {
                 (Progress::Done, progress == Progress::Done)
             }
             (Action::Keep, _) => (Progress::Done, true),
             (_, progress) => (progress, progress == Progress::Done),
         };
-        let new = match pods.get(&place) {
+        let new = match pods.get(&index) {
             Some(pod) => Some(pod.clone()),
             None if matches!(identity, Identity::Check(_)) => continue,
             None => desired.get(identity).map(|resource| {
                 let old = before.iter().find(|entry| entry.identity == *identity);
-                let is_stopped = plan.stop_state.stopped.contains_key(identity) && !action.makes();
+                let is_stopped = plan.stop_state.stopped.contains_key(identity) && !action.creates();
                 let set = old.filter(|_| is_stopped).and_then(|old| stopped_fields(resource, &old.set));
                 let entry = entry(resource);
                 Entry { ready: Some(ready), set: set.unwrap_or(entry.set), ..entry }
@@ -636,15 +638,15 @@ fn update_entries(
     }
 }
 
-/// The pods of the checks that a plan runs, by the place of the change.
+/// The pods of the checks that a plan runs, by the index of the change.
 fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
     let desired = by_identity(&plan.desired);
-    let pods = runs.filter_map(|(place, change)| {
+    let pods = runs.filter_map(|(index, change)| {
         let resource = desired.get(&change.identity)?;
         let pod = Some(kinds::kubernetes::check::pod(&resource.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::kubernetes::check::address_of(&change.address, &pod);
-        Some((place, entry_without_fields(&address, &Identity::Object(pod), KindId::Object)))
+        Some((index, entry_without_fields(&address, &Identity::Object(pod), KindId::Object)))
     });
     pods.collect()
 }
@@ -721,31 +723,36 @@ fn merged(old: &Value, new: Value) -> Value {
 fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     let left_out =
         move |resource: &&Resource| !plan.changes.iter().any(|change| change.identity == resource.identity);
-    let once = plan.desired.iter().filter(|resource| matches!(resource.life, Life::Once { .. }));
+    let once = plan.desired.iter().filter(|resource| matches!(resource.recreation, Recreation::Once { .. }));
     once.filter(left_out).map(|resource| resource.identity.clone())
 }
 
-/// Returns passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
+/// Returns completions that still hold, and the new ones. A completion belongs to its thing: what does not touch the thing keeps it, be it left
 /// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
-fn remaining_passes(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> Progress) -> Passes {
+fn remaining_completions(
+    plan: &Plan,
+    old: Completions,
+    new: &Completions,
+    progress: impl Fn(usize) -> Progress,
+) -> Completions {
     let is_recreated = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
-    let mut passes = if is_recreated { Passes::new() } else { old };
+    let mut completed = if is_recreated { Completions::new() } else { old };
     let desired = by_identity(&plan.desired);
     let is_check = |resource: &&Resource| matches!(resource.identity, Identity::Check(_));
     let checks: Vec<&Resource> = plan.desired.iter().filter(is_check).collect();
-    for (place, change) in plan.changes.iter().enumerate() {
+    for (index, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
-        match (action, progress(place)) {
+        match (action, progress(index)) {
             // A check that is about to run again has not passed until it has.
             (Action::Run, Progress::Open | Progress::Done)
             | (Action::Delete | Action::Forget, Progress::Done) => {
-                passes.remove(identity);
+                completed.remove(identity);
             }
             (Action::Keep, _) if change.fingerprint.is_some() => {
                 let resource = desired.get(identity).copied();
-                let once = resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
+                let once = resource.filter(|resource| matches!(resource.recreation, Recreation::Once { .. }));
                 if let Some(resource) = once {
-                    passes
+                    completed
                         .entry(identity.clone())
                         .or_insert_with(|| kinds::kubernetes::once_digest::digest(resource));
                 }
@@ -753,12 +760,12 @@ fn remaining_passes(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(us
             _ => {}
         }
         // Also those that this plan leaves out: they have not passed on what is there now.
-        if (kinds::of(change.kind).disturbs)(*action) && progress(place) != Progress::Untouched {
-            let checks = checks.iter().filter(|check| disturbs(change, check));
-            checks.for_each(|check| drop(passes.remove(&check.identity)));
+        if (kinds::of(change.kind).invalidates_checks)(*action) && progress(index) != Progress::Untouched {
+            let checks = checks.iter().filter(|check| invalidates_check(change, check));
+            checks.for_each(|check| drop(completed.remove(&check.identity)));
         }
     }
-    kinds::kubernetes::once_digest::renew(&mut passes, &plan.desired);
-    passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
-    passes
+    kinds::kubernetes::once_digest::renew(&mut completed, &plan.desired);
+    completed.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
+    completed
 }

@@ -24,7 +24,7 @@ enum State {
     Done,
     /// It did not succeed.
     Failed,
-    /// It was not started because another (the place in the list) did not succeed.
+    /// It was not started because another (its index) did not succeed.
     Skipped,
     /// It was interrupted.
     Interrupted,

@@ -21,7 +21,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
         };
         let depends_on = words.map(|word| word.parse().unwrap()).collect();
         let identity = Identity::Check(address.clone());
-        Change { lane, depends_on, ..Change::of(address, identity, KindId::Object, action) }
+        Change { lane, depends_on, ..Change::new(address, identity, KindId::Object, action) }
     };
     rows.iter().map(change).collect()
 }
@@ -30,10 +30,10 @@ fn changes(rows: &[&str]) -> Vec<Change> {
 fn a_chain_runs_in_order_and_what_is_kept_is_done() {
     let changes = changes(&["cluster C", "pool P:a 0", "kept -K", "object K 1 2"]);
     let mut scheduler = ChangeScheduler::new(&changes, &[], 64);
-    for place in [0, 1, 3] {
-        assert_eq!(scheduler.start(), [place]);
+    for index in [0, 1, 3] {
+        assert_eq!(scheduler.start(), [index]);
         assert_eq!(scheduler.start(), Vec::<usize>::new());
-        scheduler.done(place);
+        scheduler.done(index);
     }
     assert!(scheduler.start().is_empty() && scheduler.waiting().is_empty());
 }
@@ -71,7 +71,7 @@ fn the_longest_chain_goes_first() {
         if started.is_empty() {
             break;
         }
-        started.iter().for_each(|place| scheduler.done(*place));
+        started.iter().for_each(|index| scheduler.done(*index));
         order.extend(started);
     }
     assert_eq!(order, [1, 2, 3, 4, 0, 5]);
@@ -137,26 +137,26 @@ impl<'a> Plain<'a> {
         let states =
             changes.iter().map(|one| if has_work(one) { State::Waiting } else { State::Done }).collect();
         let mut plain = Self { changes, depends_on, states, weights: Vec::new(), parallelism };
-        plain.weights = (0..changes.len()).map(|place| plain.weight(place)).collect();
+        plain.weights = (0..changes.len()).map(|index| plain.weight(index)).collect();
         plain
     }
 
     /// Followers stand later in the list.
-    fn weight(&self, place: usize) -> u32 {
-        let followers = (0..self.changes.len()).filter(|other| self.depends_on[*other].contains(&place));
-        weight(&self.changes[place]) + followers.map(|other| self.weight(other)).max().unwrap_or(0)
+    fn weight(&self, index: usize) -> u32 {
+        let followers = (0..self.changes.len()).filter(|other| self.depends_on[*other].contains(&index));
+        weight(&self.changes[index]) + followers.map(|other| self.weight(other)).max().unwrap_or(0)
     }
 
     fn start(&mut self) -> Vec<usize> {
         let done = |before: &usize| self.states[*before] == State::Done;
         let is_ready =
-            |place: &usize| self.states[*place] == State::Waiting && self.depends_on[*place].iter().all(done);
+            |index: &usize| self.states[*index] == State::Waiting && self.depends_on[*index].iter().all(done);
         let mut ready: Vec<usize> = (0..self.changes.len()).filter(is_ready).collect();
-        ready.sort_by_key(|place| (Reverse(self.weights[*place]), *place));
-        ready.retain(|place| {
-            let fits = self.fits(&self.changes[*place]);
+        ready.sort_by_key(|index| (Reverse(self.weights[*index]), *index));
+        ready.retain(|index| {
+            let fits = self.fits(&self.changes[*index]);
             if fits {
-                self.states[*place] = State::Running;
+                self.states[*index] = State::Running;
             }
             fits
         });
@@ -164,7 +164,7 @@ impl<'a> Plain<'a> {
     }
 
     fn fits(&self, change: &Change) -> bool {
-        let running = || self.all(State::Running).into_iter().map(|place| &self.changes[place]);
+        let running = || self.all(State::Running).into_iter().map(|index| &self.changes[index]);
         let of_gke = || running().filter(|other| other.lane != Lane::Kubernetes);
         let busy = running().filter(|other| other.lane == Lane::Kubernetes && !waits_for_idle(other)).count();
         match &change.lane {
@@ -177,8 +177,8 @@ impl<'a> Plain<'a> {
         }
     }
 
-    fn failed(&mut self, place: usize) -> Vec<usize> {
-        self.states[place] = State::Failed;
+    fn failed(&mut self, index: usize) -> Vec<usize> {
+        self.states[index] = State::Failed;
         let mut skipped = Vec::new();
         loop {
             let is_lost = |before: &usize| matches!(self.states[*before], State::Failed | State::Skipped);
@@ -194,7 +194,7 @@ impl<'a> Plain<'a> {
     }
 
     fn all(&self, state: State) -> Vec<usize> {
-        (0..self.changes.len()).filter(|place| self.states[*place] == state).collect()
+        (0..self.changes.len()).filter(|index| self.states[*index] == state).collect()
     }
 }
 
@@ -214,19 +214,19 @@ fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<Vec<prop::sample::Index>>)>
 fn plan_of(rows: &[Drawn], barriers: &[Vec<prop::sample::Index>]) -> (Vec<Change>, Vec<Barrier>) {
     let barriers: Vec<Barrier> = barriers
         .iter()
-        .map(|places| Barrier { depends_on: places.iter().map(|place| place.index(rows.len())).collect() })
+        .map(|indices| Barrier { depends_on: indices.iter().map(|index| index.index(rows.len())).collect() })
         .collect();
     let names = ["K", "K", "K", "K", "P:a", "P:b", "P:c", "C", "K"];
     let texts: Vec<String> = rows
         .iter()
         .enumerate()
-        .map(|(place, (lane, does, depends_on, passes))| {
+        .map(|(index, (lane, does, depends_on, passes))| {
             let kept = if *does == 0 { "-" } else { "" };
-            let mut text = format!("x{place} {kept}{}", names[usize::from(*lane)]);
-            for before in depends_on.iter().filter(|_| place > 0) {
-                text += &format!(" {}", before.index(place));
+            let mut text = format!("x{index} {kept}{}", names[usize::from(*lane)]);
+            for before in depends_on.iter().filter(|_| index > 0) {
+                text += &format!(" {}", before.index(index));
             }
-            let open = |barrier: &&usize| barriers[**barrier].depends_on.iter().all(|before| *before < place);
+            let open = |barrier: &&usize| barriers[**barrier].depends_on.iter().all(|before| *before < index);
             let numbers: Vec<usize> =
                 passes.iter().filter(|_| !barriers.is_empty()).map(|one| one.index(barriers.len())).collect();
             for barrier in numbers.iter().filter(open) {
@@ -277,16 +277,16 @@ proptest! {
                 break;
             }
             let Some((which, how)) = ends.next() else { break };
-            let place = running[which.index(running.len())];
+            let index = running[which.index(running.len())];
             match how {
-                0 => prop_assert_eq!(scheduler.failed(place), plain.failed(place)),
+                0 => prop_assert_eq!(scheduler.failed(index), plain.failed(index)),
                 1 => {
-                    scheduler.interrupted(place);
-                    plain.states[place] = State::Interrupted;
+                    scheduler.interrupted(index);
+                    plain.states[index] = State::Interrupted;
                 }
                 _ => {
-                    scheduler.done(place);
-                    plain.states[place] = State::Done;
+                    scheduler.done(index);
+                    plain.states[index] = State::Done;
                 }
             }
         }
@@ -303,8 +303,8 @@ proptest! {
 fn visits(count: usize) -> usize {
     let half = count / 2;
     let rows: Vec<String> = std::iter::once("namespace K".to_owned())
-        .chain((1..=half).map(|place| format!("object{place} K 0")))
-        .chain((1..=half).map(|place| format!("old{place} K {}", 2 * half + 1)))
+        .chain((1..=half).map(|index| format!("object{index} K 0")))
+        .chain((1..=half).map(|index| format!("old{index} K {}", 2 * half + 1)))
         .collect();
     let changes = changes(&rows.iter().map(String::as_str).collect::<Vec<&str>>());
     let barriers = [Barrier { depends_on: (1..=half).collect() }];
@@ -313,8 +313,8 @@ fn visits(count: usize) -> usize {
     let mut ended = 0;
     loop {
         running.extend(scheduler.start());
-        let Some(place) = running.pop_front() else { break };
-        scheduler.done(place);
+        let Some(index) = running.pop_front() else { break };
+        scheduler.done(index);
         ended += 1;
     }
     assert_eq!(ended, changes.len());

@@ -15,8 +15,8 @@ use live::{ApiError, ErrorClass, Request};
 use model::address::FieldPath;
 use model::record::Record;
 use model::resource::{
-    Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Life,
-    Lowered, Method, ObjectId, Owner, Queued, Readiness, Resource, Step, Target, Until, World,
+    Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lowered,
+    Method, ObjectId, Owner, Queued, Readiness, Recreation, Resource, Step, Target, Until, World,
 };
 use plan::{Action, Change, Inputs, Mode};
 
@@ -135,7 +135,7 @@ fn object(kind: &str, plural: &str, name: &str) -> ObjectId {
 }
 
 fn call(api: Api, method: Method, path: &str, body: Value) -> Step {
-    Step::Call(Call { api, method, path: path.into(), body: Some(body.into()), late: Vec::new() })
+    Step::Call(Call { api, method, path: path.into(), body: Some(body.into()), deferred: Vec::new() })
 }
 
 fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
@@ -144,7 +144,7 @@ fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
 }
 
 fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, depends_on: &[usize]) -> Change {
-    let change = Change::of(Address::new(name), identity, KindId::Object, action);
+    let change = Change::new(Address::new(name), identity, KindId::Object, action);
     Change { steps, depends_on: depends_on.to_vec(), ..change }
 }
 
@@ -175,7 +175,7 @@ fn check(name: &str) -> Change {
         Step::ReadLog { pod: pod.clone(), expect: Some("Test PASSED".into()) },
         call(Api::Kubernetes, Method::Delete, &pod.path(), json!({})),
         wait(&identity, Until::Gone, 60),
-        Step::RecordPass { digest: "d".into() },
+        Step::RecordCompletion { digest: "d".into() },
     ];
     change(name, Identity::Check(Address::new(name)), Action::Run, steps, &[])
 }
@@ -190,7 +190,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         provenance: Vec::new(),
         depends_on: Vec::new(),
         protect: false,
-        life: Life::Kept,
+        recreation: Recreation::Always,
         create_only: Value::Null,
     });
     let lowered = Lowered {
@@ -516,7 +516,7 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
         method: Method::Delete,
         path: again.path(),
         body: Some(json!({"preconditions": {"uid": "old"}}).into()),
-        late: Vec::new(),
+        deferred: Vec::new(),
     };
     let deletes = |object: &ObjectId, call: Step| {
         let identity = Identity::Object(object.clone());

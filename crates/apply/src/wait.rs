@@ -13,7 +13,7 @@ use crate::{Event, Outcome};
 use kinds::dask;
 use kinds::dask::idle_wait::IdleQuery;
 use kinds::kind::{Part, Queries, QueryResults};
-use kinds::kubernetes::machines;
+use kinds::kubernetes::flex_start;
 use live::{ApiError, ErrorClass, Request, probe, served_kinds};
 use model::diag::Code;
 use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
@@ -114,7 +114,7 @@ impl<'a> ChangeRun<'a> {
 
     /// Returns the next step for the user after a failed wait. A check runs again with the next apply, a job does not.
     fn next_step(&self, wait: &Await) -> String {
-        let is_job = (self.shared.kinds)(wait.kind).ends && self.change.action != Action::Run;
+        let is_job = (self.shared.kinds)(wait.kind).runs_to_completion && self.change.action != Action::Run;
         if wait.until == Until::Gone {
             "fix the cause, then run the command again".to_owned()
         } else if is_job {
@@ -217,7 +217,7 @@ impl<'a> ChangeRun<'a> {
             }),
             Known::Present(live) => {
                 let found = QueryResults::of([(Part::Itself, &*live)]);
-                Ok(machines::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
+                Ok(flex_start::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
             Known::Unknown if wait.until == Until::Gone => {
@@ -226,7 +226,7 @@ impl<'a> ChangeRun<'a> {
             Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| tracker.record(live));
                 let answers = QueryResults::answers(&queries, &found);
-                machines::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
+                flex_start::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };
         let refused = result.as_ref().err().filter(|error| error.class == ErrorClass::Unauthenticated);
@@ -243,7 +243,7 @@ impl<'a> ChangeRun<'a> {
 
     /// Returns ready once a thing to delete has been idle for a while: between two cells of a notebook nothing computes.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
-        let readiness = match dask::idle_wait::asked(wait) {
+        let readiness = match dask::idle_wait::idle_query(wait) {
             Some(IdleQuery::Job(job)) => match self.read_once(job.api, &job.path).await {
                 Ok(job) => return Ok(dask::idle_wait::judge_job(&job)),
                 Err(error) => unreadable(&error, "the state of the job")?,
@@ -404,7 +404,7 @@ impl Clock {
         self.stalled.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// In the queue while it is in one, else all the time outside of it.
+    /// Returns the time in the queue while it is in one, else all the time outside of it.
     fn waited(&self) -> Duration {
         match self.queued {
             Some(since) => self.in_queue + since.elapsed(),
@@ -452,7 +452,7 @@ fn is_temporary(error: &ApiError) -> bool {
 
 /// Returns the readiness of a thing that is terminating.
 fn terminating(live: &Value) -> Readiness {
-    if let Some(why) = kinds::hosts::environment::stuck(live) {
+    if let Some(why) = kinds::hosts::environment::deletion_error(live) {
         return Readiness::Failed(why.to_owned());
     }
     Readiness::progressing(deletion_blocker(live))

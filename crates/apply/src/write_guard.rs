@@ -20,7 +20,7 @@ pub struct WriteGuard {
 }
 
 impl WriteGuard {
-    /// Without a lock all writes are sent.
+    /// Creates a guard; without a lock all writes are sent.
     pub fn new(api: Arc<dyn LiveApi>, lock: Option<Arc<Lock>>) -> Self {
         Self { api, lock }
     }

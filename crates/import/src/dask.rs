@@ -77,7 +77,7 @@ fn owner<'v>(live: &'v Value, kind: &str) -> Option<&'v str> {
     owners.find(|owner| owner["kind"] == kind).and_then(|owner| owner["name"].as_str())
 }
 
-/// Why a live name cannot be one of a stack.
+/// Returns why a live name is not valid in a stack file.
 fn unnamable(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.chars().all(plain) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{Draft, Found, Place, stack_of, text};
-use kinds::gke::field::{self, texts};
+use kinds::gke::field::{self, strings};
 use kinds::gke::node_pool::BlueGreen;
 use kinds::gke::{cluster, node_pool};
 use kinds::section::{Lifecycle, Manage};
@@ -20,7 +20,7 @@ pub(crate) fn import(found: &Found, draft: &mut Draft) {
     let version = text(&live["currentMasterVersion"]);
     draft.above("cluster", format!("The GKE cluster, {} at version {version}.", text(&live["status"])));
     owned("cluster", live, draft);
-    let locations = texts(live["locations"].as_array().into_iter().flatten());
+    let locations = strings(live["locations"].as_array().into_iter().flatten());
     // A zonal cluster has its own zone, which is no wish.
     let zones = if locations == [name.location.clone()] { Vec::new() } else { locations.clone() };
     let project = name.project.clone();
@@ -127,7 +127,7 @@ fn pool(
     draft.above(&section, format!("Node pool {name}, {}, {count}.", text(&live["status"])));
     owned(&section, live, draft);
     let config = &live["config"];
-    let zones = texts(live["locations"].as_array().into_iter().flatten());
+    let zones = strings(live["locations"].as_array().into_iter().flatten());
     let places = u32::try_from(zones.len().max(1)).unwrap_or(1);
     let mut pool = NodePool {
         nodes: size(&section, live, nodes, places, draft),
@@ -220,7 +220,7 @@ fn accelerator(live: &Value, machine_type: &str) -> Option<Accelerator> {
     Some(Accelerator { r#type: kind.to_owned(), count, sharing, partition })
 }
 
-/// Older names of settings that have another name. Source: published exchanges, where both are always the same.
+/// Deprecated API fields that repeat another field. Source: published exchanges, where both are always the same.
 const TWINS: [&[&str]; 7] = [
     &["masterAuthorizedNetworksConfig"],
     &["privateClusterConfig", "enablePrivateNodes"],
@@ -269,7 +269,7 @@ fn account(config: &Value, pool: &mut NodePool) {
         return;
     }
     pool.service_account = Some(account.to_owned());
-    let scopes = texts(config["oauthScopes"].as_array().into_iter().flatten());
+    let scopes = strings(config["oauthScopes"].as_array().into_iter().flatten());
     if scopes != [node_pool::SCOPE] {
         pool.scopes = scopes;
     }

@@ -363,7 +363,7 @@ impl<'a> Reader<'a> {
         ));
     }
 
-    /// Variables but for those that look like secrets.
+    /// Imports environment variables, except those that look like secrets.
     fn variables(&mut self, live: &Value, header: &str, section: &mut Map<String, Value>) {
         let mut env = Map::new();
         for (name, value) in live.as_object().into_iter().flatten() {

@@ -82,8 +82,8 @@ pub struct Imported {
     pub left_out: Vec<String>,
 }
 
-/// A file that an environment is made of. Its path holds nothing that a host chose freely: the folder is a bare key, the name one of
-/// those that environments know.
+/// A file that an environment is made of. Its path is safe to write: the folder is a section key, and the name comes
+/// from a fixed list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentFile {
     environment: String,

@@ -12,7 +12,7 @@ use model::resource::ObjectId;
 use model::schema::DASK_GROUP;
 use stack::{DaskOperator, Namespace};
 
-/// Where the operator's image comes from when its section does not say.
+/// The default repository of the operator's image.
 const IMAGE: &str = "ghcr.io/dask/dask-kubernetes-operator:";
 
 pub(crate) fn import(found: &Found, draft: &mut Draft) {

@@ -9,11 +9,11 @@ use crate::text;
 use kinds::dask;
 use kinds::dask::pods::PodSpecKeys;
 use kinds::dask::process::ProcessKeys;
-use kinds::machines::Machines;
+use kinds::node_selection::Machines;
 use kinds::pod::{self, DIRECTIVE, Pod};
-use kinds::pod_security;
 use kinds::scope::{POOL_LABEL, PoolFacts, Scope};
 use kinds::section::{PodKeys, Role};
+use kinds::security_defaults;
 use model::address::FieldPath;
 use model::schema::{self, Schema};
 use model::secrets::{has_secret_shape, is_literal};
@@ -68,7 +68,8 @@ impl Part {
     }
 }
 
-/// The keys that make this very pod. `image` is the one that the section has anyway, from its cluster.
+/// Returns the short-form keys that reproduce this pod. `image` is the default that the section inherits from its
+/// cluster.
 pub(crate) fn short(part: Part, live: &Value, image: Option<&str>, scope: &Scope) -> Short {
     for gpus in [true, false] {
         for pool in [true, false] {
@@ -116,7 +117,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
             short.keys.machines = Machines::of(&live["nodeSelector"]);
         }
     }
-    if !pod_security::is_restricted(live, &own) {
+    if !security_defaults::is_applied(live, &own) {
         short.keys.confined = Some(false);
     }
     if tried.env {
@@ -131,8 +132,8 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let mut laid = base;
     let root = FieldPath::root();
     pod::merge_pod(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
-    if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.is_restricted()) {
-        pod_security::relax_restrictions(&mut laid, given);
+    if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.has_security_defaults()) {
+        security_defaults::remove_conflicts(&mut laid, given);
     }
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()

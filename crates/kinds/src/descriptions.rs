@@ -14,7 +14,7 @@ pub fn workers(worker: &Value, create_only: &Value) -> String {
     format!("{workers}{gpus}{each}")
 }
 
-/// How many pods of which image: the number where it is not the one that everybody expects.
+/// Returns the replica count, unless it is 1, and the image.
 pub fn replicas(spec: &Value) -> Vec<String> {
     let more = number(&spec["replicas"]).filter(|number| *number != 1);
     vec![more.map(|number| counted(number, "pod")).unwrap_or_default(), image(&spec["template"]["spec"])]

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::scope::Scope;
 use crate::short_forms::text_or_table;
 use model::address::{Address, FieldPath};
-use model::resource::{Identity, KindId, Life, ObjectId, Owner, Resource, gvk};
+use model::resource::{Identity, KindId, ObjectId, Owner, Recreation, Resource, gvk};
 use model::secrets::env_values::VARIABLE;
 
 /// A key of a Kubernetes Secret, or an environment variable; never the value itself.
@@ -32,7 +32,7 @@ impl SecretKey {
         self.secret.strip_prefix(VARIABLE)
     }
 
-    /// As a container asks for it. `own` is the stack's own Secret.
+    /// Returns the reference in a container. `own` is the stack's own Secret.
     pub fn reference(&self, own: &str) -> Value {
         let (name, key) = match self.variable() {
             Some(variable) => (own, variable),
@@ -72,7 +72,7 @@ impl Variable {
     }
 }
 
-/// As a container lists them. `own` is the stack's own Secret.
+/// Returns the list in a container. `own` is the stack's own Secret.
 pub fn list(env: &Env, own: &str) -> Value {
     let item = |(name, value): (&String, &Variable)| match value {
         Variable::Text(text) => json!({ "name": name, "value": text }),
@@ -108,7 +108,7 @@ pub struct Needed<'a> {
     pub namespace: &'a str,
     /// The variable of the environment.
     pub variable: &'a str,
-    /// Where the stack asks for it.
+    /// The path in the stack file that asks for it.
     pub origin: FieldPath,
 }
 
@@ -156,7 +156,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
             provenance: here.iter().rev().map(place).collect(),
             depends_on: scope.in_namespace(namespace),
             protect: false,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         }
     };
     namespaces.into_iter().map(of).collect()

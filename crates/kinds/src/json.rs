@@ -24,7 +24,7 @@ pub fn is_terminating(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
 
-/// For `skip_serializing_if` of switches.
+/// Returns true for a switch that is off, which `skip_serializing_if` leaves out.
 pub fn is_false(value: &bool) -> bool {
     !value
 }

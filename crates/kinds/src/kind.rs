@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::scale::Scaled;
+use crate::scale::ScaleTarget;
 use crate::scope::{DASK_OPERATOR, OPERATOR_NAME};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -18,7 +18,7 @@ use model::resource::{
     Action, Api, Await, DurationEstimate, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query,
     Readiness, Resource, Step,
 };
-use model::schema::{CallOf, Message};
+use model::schema::{GkeCall, Message};
 
 /// The static description of a kind.
 pub struct Kind {
@@ -29,7 +29,7 @@ pub struct Kind {
     pub change_steps: fn(&ChangeContext) -> Vec<Step>,
     /// Finds a defect of a live one that no field shows. One that would be kept is then updated.
     pub find_defect: fn(&ChangeContext) -> Option<Defect>,
-    /// Workers that the program of a change chooses to go, with what is live of them.
+    /// Workers to delete by name when a group shrinks, with their live objects.
     pub deleted_workers: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
     /// Reads that readiness is judged by.
     pub queries: fn(&Await) -> Queries,
@@ -39,74 +39,75 @@ pub struct Kind {
     pub deletion_blocker: DeletionBlocker,
     /// The capacity that one frees when it is deleted.
     pub freed_capacity: FreedCapacity,
-    /// True if its workers hand over what they hold to others of their Dask cluster when they stop.
-    pub hands_over: bool,
+    /// True if its workers are retired before they stop, so that others of their Dask cluster get their data.
+    pub retires_gracefully: bool,
     /// Returns the other kinds that are read in its namespace.
-    pub reads_also: fn() -> Vec<Gvk>,
+    pub also_read: fn() -> Vec<Gvk>,
     /// True if several stacks of one cluster may have the same object.
     pub shared: bool,
-    /// For `status`: what the queries found, as words.
+    /// Returns the line of `status`, from what the queries found.
     pub status_line: fn(&Await, &QueryResults) -> Result<StatusLine, MissingQuery>,
     /// Returns the address of one that the stack owns and that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
-    /// A desired one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
-    /// the address and the kind say already is not said again. Parts may be empty.
-    pub about: fn(&Resource) -> Vec<String>,
+    /// Summarizes a desired one for a row of a plan: number, machine and GPUs first, images last. The address and the
+    /// kind are not repeated. Parts may be empty.
+    pub plan_summary: fn(&Resource) -> Vec<String>,
     /// Returns the values that the server is expected to choose for a new one that does not give them.
-    pub filled_in: fn(&Resource) -> Vec<(FieldPath, Value)>,
+    pub server_defaults: fn(&Resource) -> Vec<(FieldPath, Value)>,
     pub pods: fn(&Resource) -> PodSource,
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
-    /// How long it takes to be made, where something is known about that.
+    /// Returns how long creating it takes, if something is known about that.
     pub estimate: fn(&ChangeContext) -> Option<DurationEstimate>,
     /// The effect of `stop` on one.
     pub stop_effect: StopEffect,
-    /// The effect on what runs in it when a change rolls over it.
-    pub rolling: &'static str,
-    /// True if it runs to an end, so that `run` can run it again.
-    pub ends: bool,
+    /// The effect of a rolling change on what runs in it.
+    pub rolling_effect: &'static str,
+    /// True if it runs to completion, so that `run` can run it again.
+    pub runs_to_completion: bool,
     /// True if it has workers that nodes can be requested for.
     pub has_workers: bool,
-    /// Returns true if this action invalidates a pass of the checks that follow it.
-    pub disturbs: fn(Action) -> bool,
-    /// True if it is called by its Kubernetes kind, as it is nothing special here.
-    pub is_plain: bool,
-    /// How it is scaled, among all things of the stack; `None` for what has no number.
-    pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
+    /// Returns true if this action invalidates the checks that depend on it.
+    pub invalidates_checks: fn(Action) -> bool,
+    /// True if it has no name of its own here, but that of its Kubernetes kind.
+    pub uses_kubernetes_name: bool,
+    /// Returns how it is scaled, among all resources of the stack; `None` if it has no replica count.
+    pub scale_target: fn(&Resource, &[Resource]) -> Option<ScaleTarget>,
 }
 
 impl Kind {
-    /// Defaults of a kind: it is looked at alone, and has nothing beside itself.
+    /// Defaults: its readiness reads only its own object.
     pub const DEFAULT: Self = Self {
         rank: 0,
         compare: Compare::Action,
         change_steps: |_| Vec::new(),
         find_defect: |_| None,
         deleted_workers: |_| Vec::new(),
-        queries: itself,
+        queries: own_object_query,
         readiness: |_, _| Ok(Readiness::Ready),
         deletion_blocker: DeletionBlocker::Nothing,
         freed_capacity: FreedCapacity::Nothing,
-        hands_over: false,
-        reads_also: Vec::new,
+        retires_gracefully: false,
+        also_read: Vec::new,
         shared: false,
         status_line: |_, _| Ok(StatusLine::default()),
-        about: |_| Vec::new(),
-        filled_in: |_| Vec::new(),
+        plan_summary: |_| Vec::new(),
+        server_defaults: |_| Vec::new(),
         address: unnamed,
         pods: |_| PodSource::None,
         endpoint: |_| None,
         estimate: |_| None,
         stop_effect: StopEffect::Nothing,
-        rolling: "nodes or pods are recreated",
-        ends: false,
+        rolling_effect: "nodes or pods are recreated",
+        runs_to_completion: false,
         has_workers: false,
-        disturbs: |_| false,
-        is_plain: false,
-        scaled: |_, _| None,
+        invalidates_checks: |_| false,
+        uses_kubernetes_name: false,
+        scale_target: |_, _| None,
     };
 
-    /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
+    /// Returns how ready a thing is. A readiness function that reads an undeclared query fails at once instead of
+    /// waiting.
     pub fn readiness(&self, wait: &Await, found: &QueryResults) -> Readiness {
         (self.readiness)(wait, found).unwrap_or_else(|MissingQuery(read)| {
             Readiness::Failed(format!(
@@ -115,8 +116,8 @@ impl Kind {
         })
     }
 
-    /// Returns the wait of an apply that keeps a thing.
-    pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
+    /// Returns the wait of an apply that keeps the resource.
+    pub fn keep_wait(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         let steps = (self.change_steps)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
@@ -124,7 +125,7 @@ impl Kind {
         });
         steps.into_iter().find_map(|step| match step {
             Step::Await(wait) => Some(wait),
-            Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+            Step::Call(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,
         })
     }
 }
@@ -164,14 +165,14 @@ pub enum Neighbor {
     /// The DaskAutoscalers of its namespace.
     Autoscalers,
     Nodes,
-    /// The thing that nodes are requested for.
-    User,
+    /// The resource whose pods consume the requested nodes.
+    Consumer,
     /// All pods in its namespace.
     AllPods,
     /// All of Kueue's Workloads in its namespace.
     Workloads,
-    /// All requests for nodes in its namespace.
-    Requests,
+    /// All ProvisioningRequests in its namespace.
+    ProvisioningRequests,
 }
 
 /// Something that a look at a thing reads.
@@ -226,17 +227,17 @@ impl Queries {
 /// Results of a look, by read; `null` is a thing that does not exist.
 pub struct QueryResults<'a>(BTreeMap<QueryKey, &'a Value>);
 
-/// A read that a judge needs and its kind does not ask for.
+/// A query that a readiness function needs and its kind does not declare.
 #[derive(Debug, PartialEq)]
 pub struct MissingQuery(pub QueryKey);
 
 impl<'a> QueryResults<'a> {
-    /// Of these reads.
+    /// Creates the results from pairs of query and value.
     pub fn of<R: Into<QueryKey>>(reads: impl IntoIterator<Item = (R, &'a Value)>) -> Self {
         Self(reads.into_iter().map(|(read, value)| (read.into(), value)).collect())
     }
 
-    /// With one more.
+    /// Adds a result.
     #[must_use]
     pub fn with(mut self, read: impl Into<QueryKey>, value: &'a Value) -> Self {
         self.0.insert(read.into(), value);
@@ -248,27 +249,27 @@ impl<'a> QueryResults<'a> {
         Self::of(queries.all().map(|(read, _)| read).zip(answers))
     }
 
-    /// A read that is asked for in any case.
+    /// Returns the result of a query that is always declared.
     ///
     /// # Errors
-    /// It was not.
+    /// The query was not declared.
     pub fn get(&self, read: impl Into<QueryKey>) -> Result<&'a Value, MissingQuery> {
         let read = read.into();
         self.find(read).ok_or(MissingQuery(read))
     }
 
-    /// A read that is not asked for in every case.
+    /// Returns the result of a query that is not always declared.
     pub fn find(&self, read: impl Into<QueryKey>) -> Option<&'a Value> {
         self.0.get(&read.into()).copied()
     }
 
-    /// Everything that was found.
+    /// Returns all results.
     pub fn all(&self) -> impl Iterator<Item = &'a Value> + '_ {
         self.0.values().copied()
     }
 
-    /// The thing; `null` for what has no place in an API.
-    pub fn itself(&self) -> &'a Value {
+    /// Returns the object itself; `null` for actions.
+    pub fn own_object(&self) -> &'a Value {
         self.find(Part::Itself).unwrap_or(&Value::Null)
     }
 }
@@ -278,7 +279,7 @@ impl<'a> QueryResults<'a> {
 pub enum DeletionBlocker {
     /// Nothing.
     Nothing,
-    /// The Dask operator takes a finalizer away, of the thing or of its cluster.
+    /// The Dask operator removes a finalizer, of the thing or of its cluster.
     Operator,
     /// Things in it, of its kind or beside it are deleted first, and may wait for the operator.
     Contents,
@@ -316,7 +317,7 @@ impl StopEffect {
     }
 }
 
-/// Where the pods of a thing are.
+/// Where to find the pods of a thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodSource {
     /// A LIST of them, or the one.
@@ -360,7 +361,8 @@ pub fn unnamed(object: &ObjectId) -> Address {
 pub enum Compare {
     /// Field by field under rules; fields without a rule are refused.
     Gke(Message, &'static [&'static Rule]),
-    /// By our field manager's entries and the live values; the function tells what changing a field does.
+    /// Compares by the stack's field manager and the live values; the function returns the effect of changing a
+    /// field.
     Kubernetes(fn(&FieldPath) -> (Effect, Option<&'static str>)),
     /// Not at all: an action.
     Action,
@@ -390,28 +392,29 @@ impl Rule {
 /// How a field of the GKE API is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// By no call.
+    /// No call changes it.
     Never,
-    /// By this field of the thing's update request, together with others that change only metadata.
+    /// A field of the update request, sent together with others that change only metadata.
     Together(&'static str),
-    /// By this field of the update request, together with others that roll the nodes, so that they roll once.
+    /// A field of the update request, sent together with others that recreate the nodes, so that they are recreated
+    /// once.
     Rolling(&'static str),
-    /// By this field of the update request, alone.
+    /// A field of the update request, sent alone.
     Alone(&'static str),
-    /// By a method of its own, `setManagement`, which takes the part of the body that the field is in.
+    /// A method of its own, `setManagement`, which takes the part of the body that the field is in.
     Method(&'static str),
-    /// By the request that the list of the API's fields has.
-    Listed(CallOf),
+    /// The request that `schemas/gke-fields.tsv` has for the field.
+    FromSchema(GkeCall),
 }
 
 /// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),
 /// and so are an absent field and its zero value (the API leaves zero values out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldComparison {
-    /// As it stands.
+    /// Compares the values as they are.
     Exact,
-    /// In upper or lower case.
-    Caseless,
+    /// Ignores case.
+    CaseInsensitive,
     /// A list in any order.
     Set,
     /// A list in any order, of which what we put in goes when it is no longer said.
@@ -423,19 +426,19 @@ pub enum FieldComparison {
     /// Taints that we put in, by key and effect.
     OwnTaints,
     /// The last part of a path: `default` is `projects/P/global/networks/default`.
-    LastPart,
+    LastSegment,
     /// GPUs: type, count and partition are fixed, driver and sharing are not.
     Accelerators,
     /// A version that is reached or passed: `1.33` is any patch of it and everything newer. Of words like `latest` nothing
     /// is known.
-    Floor,
-    /// A range of addresses, or the size of one that GKE chooses: `/20`.
-    Range,
-    /// Said when the thing is made, not compared later.
+    MinVersion,
+    /// A range of addresses, or the prefix length of one that GKE chooses: `/20`.
+    CidrOrPrefixLength,
+    /// Set at creation, not compared later.
     AtCreation,
 }
 
-/// The facts from which a kind's file writes the steps of a change.
+/// The input of a kind for the steps of a change.
 pub struct ChangeContext<'a> {
     /// The action of the change.
     pub action: Action,
@@ -444,26 +447,27 @@ pub struct ChangeContext<'a> {
     pub resource: Option<&'a Resource>,
     pub live: Option<&'a Value>,
     /// The objects in the cluster, where they were read.
-    pub inside: Option<&'a BTreeMap<ObjectId, Value>>,
+    pub objects: Option<&'a BTreeMap<ObjectId, Value>>,
     /// The fields that differ.
     pub fields: &'a [FieldChange],
     pub owner: &'a Owner,
-    /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
+    /// The node pool that is created with the cluster; for that pool its own body.
     pub inline_pool: Option<&'a Value>,
-    /// In how many zones the nodes of a pool lie when their number is set; 0 where only GKE will know.
+    /// The number of zones that a pool's nodes are in when their count is set; 0 if only GKE knows.
     pub zones: usize,
-    /// How many nodes a live pool has over all zones, where that is known.
+    /// The nodes of a live pool over all zones, where that is known.
     pub nodes: Option<u32>,
     /// True if something of the same name is being deleted, or is deleted with its owner, and must be gone first.
     pub terminating: bool,
     /// True if it, or a field of it, is adopted from another tool, with approval.
     pub adopting: bool,
-    /// Field managers whose hold on the object ends: other stacks' when it is taken from them, ours when it is handed over.
+    /// Field managers whose ownership ends: other stacks' when the object is adopted from them, the stack's own when
+    /// it is released.
     pub released: &'a [String],
     /// The defect that the change mends.
     pub defect: Option<&'a Defect>,
-    /// Seconds that what takes workers away waits at most until they have no work.
-    pub when_idle: Option<u32>,
+    /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
+    pub idle_wait_seconds: Option<u32>,
 }
 
 /// A problem of a thing that is as the file says: what others made for it is lost, or too much.
@@ -471,30 +475,30 @@ pub struct ChangeContext<'a> {
 pub struct Defect {
     /// In words.
     pub why: String,
-    /// The steps that mend it, before all else.
+    /// The steps that repair it, before all others.
     pub steps: Vec<Step>,
-    /// True if nothing else of the thing differs, so that it is not written itself.
-    pub alone: bool,
-    /// True if only a replacement mends it, with the approval that a replacement needs.
-    pub replaces: bool,
+    /// True if nothing else of the thing differs, so that the thing itself is not written.
+    pub repair_only: bool,
+    /// True if only a replacement repairs it, with the approval that a replacement needs.
+    pub needs_replace: bool,
 }
 
 impl Defect {
-    /// A state that writing the thing mends, or what its kind does when it is written.
+    /// Creates a defect that an update of the thing, or its steps, repairs.
     pub fn of(context: &ChangeContext, why: String) -> Self {
-        Self { why, steps: Vec::new(), alone: context.action == Action::Keep, replaces: false }
+        Self { why, steps: Vec::new(), repair_only: context.action == Action::Keep, needs_replace: false }
     }
 }
 
 impl<'a> ChangeContext<'a> {
-    /// Where nothing is desired and nothing live.
+    /// Creates a context in which nothing is desired and nothing is live.
     pub fn of(action: Action, identity: &'a Identity, owner: &'a Owner) -> Self {
         Self {
             action,
             identity,
             resource: None,
             live: None,
-            inside: None,
+            objects: None,
             fields: &[],
             owner,
             inline_pool: None,
@@ -504,7 +508,7 @@ impl<'a> ChangeContext<'a> {
             adopting: false,
             released: &[],
             defect: None,
-            when_idle: None,
+            idle_wait_seconds: None,
         }
     }
 
@@ -520,7 +524,7 @@ impl<'a> ChangeContext<'a> {
 }
 
 /// The query that reads the object itself.
-pub(crate) fn itself(wait: &Await) -> Queries {
+pub(crate) fn own_object_query(wait: &Await) -> Queries {
     let mut queries = Queries::default();
     let (api, path) = match &wait.identity {
         Identity::Object(object) => (Api::Kubernetes, object.path()),

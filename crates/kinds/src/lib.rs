@@ -5,8 +5,8 @@
 //! `scale` sets. [`of`] is the one list of kinds, and `KindId` in `model` has their names. A kind learns about its neighbors
 //! through [`scope::Scope`] alone.
 //!
-//! The files here are what all share. `kubernetes` stands on them, `gke` and `dask` on both, and `hosts` (processes instead of
-//! Pods) on `kubernetes` and `dask`. This list stands on all. `tests/it/pure/tidy.rs` checks it.
+//! Layers: the files here, which all share, then `kubernetes`, then `gke` and `dask`, then `hosts` (processes instead
+//! of Pods). Each uses only those before it; [`of`] uses all. `tests/it/pure/tidy.rs` checks it.
 
 use kind::Kind;
 
@@ -20,12 +20,12 @@ pub mod hosts;
 pub mod json;
 pub mod kind;
 pub mod kubernetes;
-pub mod machines;
+pub mod node_selection;
 pub mod pod;
-pub mod pod_security;
 pub mod scale;
 pub mod scope;
 pub mod section;
+pub mod security_defaults;
 pub mod short_forms;
 pub mod slurm;
 pub mod status;
@@ -36,8 +36,8 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::Cluster => &gke::cluster::KIND,
         KindId::NodePool => &gke::node_pool::KIND,
         KindId::Namespace => &kubernetes::namespace::KIND,
-        KindId::Definition => &kubernetes::conditioned_object::DEFINITION,
-        KindId::Object => &kubernetes::conditioned_object::PLAIN,
+        KindId::Crd => &kubernetes::conditioned_object::CRD,
+        KindId::Object => &kubernetes::conditioned_object::GENERIC,
         KindId::Queue => &kubernetes::kueue::queue::KIND,
         KindId::Binding => &kubernetes::conditioned_object::BINDING,
         KindId::Service => &kubernetes::conditioned_object::SERVICE,
@@ -106,7 +106,7 @@ mod tests {
             Facts::Workers { replicas: Some(1), cluster: Some("mine".to_owned()), gang: gang() },
             Facts::Job { to_the_end: true, gang: gang() },
             Facts::Cluster("mine".to_owned()),
-            Facts::Request { pool: Some("pool".to_owned()), user: Some("/apis/x/y".to_owned()) },
+            Facts::Request { pool: Some("pool".to_owned()), consumer: Some("/apis/x/y".to_owned()) },
             Facts::InQueue,
         ];
         for (kind, facts) in KindId::ALL.iter().flat_map(|kind| told.iter().map(|facts| (*kind, facts))) {

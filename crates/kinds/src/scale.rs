@@ -1,29 +1,29 @@
-//! Things that can be scaled: where the number stands in the body and in the stack file, and who writes it.
+//! Resources that can be scaled: the path of the replica count in the body and in the stack file, and who sets it.
 
 use model::address::FieldPath;
 
-/// How a thing is scaled.
+/// How a resource is scaled.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scaled {
-    /// The number in its body.
+pub struct ScaleTarget {
+    /// The path of the replica count in its body.
     pub path: FieldPath,
-    /// The value in the stack file, or in a file that it names, that says the number.
-    pub place: FieldPath,
-    /// The unit of the number: `workers`, `nodes`, `pods`.
+    /// The path of the replica count in the stack file, or in a file that this names.
+    pub origin: FieldPath,
+    /// The unit of the replica count: `workers`, `nodes`, `pods`.
     pub unit: &'static str,
-    /// The writer of the number, and its value.
-    pub number: Number,
+    /// The owner of the replica count, and its value.
+    pub replica_owner: ReplicaOwner,
 }
 
-/// Writers of a number, and its value.
+/// Owners of a replica count, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Number {
-    /// The file, this one.
+pub enum ReplicaOwner {
+    /// The stack file, with this count.
     File(u64),
-    /// Notebooks, after this one at the beginning.
+    /// Notebooks, beginning with this count.
     Notebooks(u64),
-    /// Nobody says it.
-    Unsaid,
+    /// Nobody sets it.
+    Unmanaged,
     /// An autoscaler between bounds; who that is.
     Autoscaler {
         /// At least.
@@ -32,7 +32,7 @@ pub enum Number {
         max: u64,
         /// "GKE's autoscaler", "DaskAutoscaler default/rapids".
         whose: String,
-        /// The place of the bounds.
-        place: FieldPath,
+        /// The path of the bounds in the stack file.
+        origin: FieldPath,
     },
 }

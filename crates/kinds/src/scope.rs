@@ -76,16 +76,16 @@ pub struct DaskFacts {
     /// The live name.
     pub name: String,
     pub image: String,
-    /// Tells whether only those that it works with may connect to its pods.
-    pub closed: bool,
+    /// True if a NetworkPolicy restricts its clients.
+    pub is_network_restricted: bool,
     /// Other namespaces with notebooks and checks of it.
-    pub visited_from: BTreeSet<String>,
-    /// Where its scheduler listens, as its workers and its checks reach it.
+    pub client_namespaces: BTreeSet<String>,
+    /// The address of its scheduler, as its workers and its checks reach it.
     pub scheduler: String,
     /// The environment that its section names.
     pub environment: Option<String>,
-    /// Of several hosts the one of its scheduler.
-    pub on: Option<String>,
+    /// The host of its scheduler, if there are several hosts.
+    pub scheduler_host: Option<String>,
 }
 
 /// An environment as its neighbors see it.
@@ -156,7 +156,7 @@ impl QueueFacts {
 
 impl Scope {
     /// The class of the priority of work in a queue.
-    pub fn urgency(&self, queue: Option<&str>, priority: Option<&str>) -> Option<String> {
+    pub fn priority_class(&self, queue: Option<&str>, priority: Option<&str>) -> Option<String> {
         Some(self.queue(queue?)?.priority_class(priority?))
     }
 
@@ -197,7 +197,7 @@ impl Scope {
     }
 
     /// Returns the addresses that everything inside the cluster follows.
-    pub fn inside(&self) -> Vec<Address> {
+    pub fn cluster_dependency(&self) -> Vec<Address> {
         self.section("cluster").into_iter().collect()
     }
 
@@ -216,7 +216,7 @@ impl Scope {
 
     /// Returns the addresses that things in a namespace follow: the cluster, and the namespace's section if there is one.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Address> {
-        let mut depends_on = self.inside();
+        let mut depends_on = self.cluster_dependency();
         depends_on.extend(self.namespace(namespace));
         depends_on
     }

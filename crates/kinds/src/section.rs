@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::env::{self, Env, Needed};
 use crate::json::is_false;
-use crate::machines::Machines;
+use crate::node_selection::Machines;
 use crate::pod::{self, Pod};
-use crate::pod_security;
+use crate::security_defaults;
 use model::address::FieldPath;
 
 /// The manager of what a section describes: `true` for the stack, which creates and changes it, `false` for somebody else.
@@ -30,7 +30,7 @@ impl Manage {
     /// `manage = false`: it exists and others own it.
     pub const EXTERNAL: Self = Self(false);
 
-    /// For `skip_serializing_if`: what is managed does not say so.
+    /// Returns true for the default, which `skip_serializing_if` leaves out.
     pub fn is_managed(&self) -> bool {
         self.0
     }
@@ -96,9 +96,9 @@ pub struct PodKeys {
 }
 
 impl PodKeys {
-    /// Puts the labels and annotations of the pods into the `metadata` of `part`; a part without any gets none. Entries
-    /// that are there already stay.
-    pub fn mark(&self, part: &mut Value) {
+    /// Adds the labels and annotations of the pods to the `metadata` of `part`; a part without any gets none. Entries
+    /// that exist are kept.
+    pub fn add_metadata(&self, part: &mut Value) {
         for (key, entries) in [("labels", &self.labels), ("annotations", &self.annotations)] {
             for (name, value) in entries {
                 let there = part["metadata"][key].get(name).is_some();
@@ -109,31 +109,33 @@ impl PodKeys {
         }
     }
 
-    /// Where they come from: `part` is the place in the body whose `metadata` has them.
-    pub fn marks(part: &FieldPath, section: &FieldPath) -> [(FieldPath, FieldPath); 2] {
+    /// Returns the provenance of the labels and annotations: `part` is the path in the body whose `metadata` has
+    /// them.
+    pub fn metadata_provenance(part: &FieldPath, section: &FieldPath) -> [(FieldPath, FieldPath); 2] {
         ["labels", "annotations"].map(|key| (part.key("metadata").key(key), section.key(key)))
     }
 
-    /// Lays labels, annotations and the table `pod` over a part of a body, which has `metadata` and `spec`. `place` is where the
-    /// part is in the body, `section` where the keys are in the stack; `provenance` learns which fields come from there.
-    pub fn overlay(
+    /// Merges labels, annotations and the table `pod` into a part of a body, which has `metadata` and `spec`. `place`
+    /// is the path of the part in the body, `section` that of the keys in the stack file. The paths of the merged
+    /// fields are added to `provenance`.
+    pub fn merge_into(
         &self,
         part: &mut Value,
         place: &FieldPath,
         section: &FieldPath,
         provenance: &mut Vec<(FieldPath, FieldPath)>,
     ) {
-        self.mark(part);
-        provenance.extend(Self::marks(place, section));
+        self.add_metadata(part);
+        provenance.extend(Self::metadata_provenance(place, section));
         let (pod, from) = (&mut part["spec"], section.key("pod"));
         pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
-        if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.is_restricted()) {
-            pod_security::relax_restrictions(pod, given);
+        if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.has_security_defaults()) {
+            security_defaults::remove_conflicts(pod, given);
         }
     }
 
-    /// Tells whether the pods have bounds of their own.
-    pub fn is_restricted(&self) -> bool {
+    /// Returns true if the pods have the security defaults.
+    pub fn has_security_defaults(&self) -> bool {
         self.confined != Some(false)
     }
 
@@ -366,7 +368,7 @@ pub fn managed<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item
     sections.iter().filter(|(_, section)| section.is_managed())
 }
 
-/// Those that others own.
+/// Returns the external sections.
 pub fn external_sections<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
     sections.iter().filter(|(_, section)| !section.is_managed())
 }

@@ -80,7 +80,7 @@ fn service(text: &str) -> Option<(String, String)> {
     (parts.next() == Some("svc")).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
-/// The kinds that say which webhooks there are.
+/// Returns the kinds of webhook configurations.
 pub fn configurations() -> [Gvk; 2] {
     ["Validating", "Mutating"].map(|sort| Gvk {
         group: "admissionregistration.k8s.io".into(),

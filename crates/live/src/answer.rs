@@ -12,7 +12,7 @@ use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
 /// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
-pub const LARGEST: usize = 64 * 1024 * 1024;
+pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// An answer as it came over the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +61,10 @@ impl Request {
         ApiError { status: Some(status), ..self.failed(class, format!("the answer is not a {noun}: {why}")) }
     }
 
-    /// The answer is larger than [`LARGEST`].
+    /// The answer is larger than [`MAX_RESPONSE_BYTES`].
     pub fn too_large(&self) -> ApiError {
         let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::TooLarge };
-        self.failed(class, format!("the answer is larger than {} MiB", LARGEST / 1024 / 1024))
+        self.failed(class, format!("the answer is larger than {} MiB", MAX_RESPONSE_BYTES / 1024 / 1024))
     }
 
     /// The answer as a value, or as an error with its class.
@@ -180,10 +180,10 @@ impl Refusal<'_> {
             // What a program behind a Service says of its own pages.
             Shape::Proxied => true,
             Shape::Object(asked) if !self.request.writes() => {
-                text("/kind") == Some("Status") && names(text("/details/name"), asked.name.as_deref())
+                text("/kind") == Some("Status") && matches_name(text("/details/name"), asked.name.as_deref())
             }
             Shape::Deleted { name } => {
-                text("/kind") == Some("Status") && names(text("/details/name"), name.as_deref())
+                text("/kind") == Some("Status") && matches_name(text("/details/name"), name.as_deref())
             }
             _ => text("/kind") == Some("Status"),
         }
@@ -217,7 +217,7 @@ const UNKNOWN_RESOURCE: &str = "could not find the requested resource";
 const UNKNOWN_PATH: &str = "404 page not found";
 
 /// Returns true unless a refusal names something else than what was asked for.
-fn names(told: Option<&str>, asked: Option<&str>) -> bool {
+fn matches_name(told: Option<&str>, asked: Option<&str>) -> bool {
     told.zip(asked).is_none_or(|(told, asked)| told == asked)
 }
 

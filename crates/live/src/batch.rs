@@ -1,4 +1,4 @@
-//! Many reads at once, each with its own end: what one of them meets keeps no other from being answered.
+//! Parallel reads with independent results.
 
 use futures::StreamExt as _;
 use futures::stream;

@@ -12,39 +12,39 @@ use crate::retry::get;
 use crate::served_kinds::{Served, Version, groups};
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{
-    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
-    forget_fields,
+    Api, ClusterName, DeletionScope, Gvk, LABEL_ID, LABEL_STACK, ObjectId, OtherClusters, Owner, Seen, World,
+    drop_managed_fields,
 };
 
-/// Adds all objects within reach to what was read. Collections that the same reading has listed are not listed again: the
-/// plan compares with these. Collections that cannot be listed are named in [`World::unseen`].
+/// Adds all objects in the scope to what was read. Collections that the same reading has listed are not listed again:
+/// the plan compares with these. Collections that cannot be listed are named in [`World::unlisted_foreign`].
 pub async fn read_scope(
     api: &dyn LiveApi,
     (world, listed): (&mut World, &Collections),
     scope: &DeletionScope,
     parallelism: usize,
 ) {
-    if !matches!(world.inside, Seen::Live(_)) {
+    if !matches!(world.objects, Seen::Live(_)) {
         return;
     }
-    let (found, unseen) = objects_in_scope(api, scope, listed, parallelism).await;
-    world.unseen = unseen;
-    if let Seen::Live(inside) = &mut world.inside {
+    let (found, unlisted) = objects_in_scope(api, scope, listed, parallelism).await;
+    world.unlisted_foreign = unlisted;
+    if let Seen::Live(inside) = &mut world.objects {
         let mut objects = UniqueObjects::new(std::mem::take(inside));
         objects.extend(found.into_iter().collect());
         *inside = objects.by_id;
     }
 }
 
-/// All objects within reach that were not listed before, of every kind that the cluster serves, and in words what could not
-/// be listed. The content of Secrets and ConfigMaps is left out, and who wrote which field.
+/// Lists all objects in the scope that were not listed before, of every kind that the cluster serves, and describes
+/// what could not be listed. The content of Secrets and ConfigMaps is left out, and who wrote which field.
 async fn objects_in_scope(
     api: &dyn LiveApi,
     scope: &DeletionScope,
     listed: &Collections,
     parallelism: usize,
 ) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
-    let DeletionScope { cluster, namespaces, definitions, nodes, excluded_kinds } = scope;
+    let DeletionScope { cluster, namespaces, crds: definitions, nodes, excluded_kinds } = scope;
     // In whatever version: it is the same objects.
     let listed: BTreeSet<(&str, &str, Option<&str>)> = listed
         .iter()
@@ -105,9 +105,8 @@ async fn objects_in_scope(
     (found, unseen.into_iter().collect())
 }
 
-/// Collections of what stands between the Pods found and what they were made for: without it, a worker's Pod is not known to be
-/// of its Dask cluster, nor that of a look of `ttl` to be of its CronJob. A collection that cannot be listed is no gap: its Pods
-/// count as somebody else's, and more is named.
+/// Returns the collections of the Pods' intermediate owners (ReplicaSets, Jobs), to find their root owner: the Dask
+/// cluster of a worker, the CronJob of `ttl`. One that cannot be listed only adds foreign Pods.
 fn owner_collections(found: &BTreeMap<ObjectId, Value>) -> Collections {
     let kinds = [("apps", "ReplicaSet", "replicasets"), ("batch", "Job", "jobs")];
     let pods = found.iter().filter(|(object, _)| object.gvk.kind == "Pod" && object.gvk.group.is_empty());
@@ -190,7 +189,7 @@ fn without_content(mut live: Value) -> Value {
             fields.remove(content);
         }
     }
-    forget_fields(&mut live);
+    drop_managed_fields(&mut live);
     live
 }
 
@@ -228,7 +227,7 @@ pub(crate) async fn listable_kinds(api: &dyn LiveApi, parallelism: usize) -> Lis
     while let Some((rank, group, served)) = asked.next().await {
         match served {
             Ok(served) => {
-                for kind in served.into_iter().filter(|kind| kind.listed) {
+                for kind in served.into_iter().filter(|kind| kind.listable) {
                     let name = (kind.gvk.group.clone(), kind.gvk.plural.clone());
                     if kinds.get(&name).is_none_or(|(best, _)| rank < *best) {
                         kinds.insert(name, (rank, kind));
@@ -254,21 +253,25 @@ fn missing_zones(clusters: &Value) -> Option<String> {
     (!zones.is_empty()).then(|| zones.join(", "))
 }
 
-/// Where else in its project the stack has a cluster.
+/// Finds the stack's clusters at other locations of its project.
 ///
 /// # Errors
 /// The project itself is not found: then nothing is known of the cluster either.
-pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> Result<Elsewhere, ApiError> {
+pub async fn find_other_clusters(
+    api: &dyn LiveApi,
+    name: &ClusterName,
+    owner: &Owner,
+) -> Result<OtherClusters, ApiError> {
     let path = format!("/v1/projects/{}/locations/-/clusters", name.project);
     let clusters = match get(api, Request::get(Api::Gke, path)).await {
         Ok(clusters) => match missing_zones(&clusters) {
             None => clusters,
             Some(zones) => {
-                return Ok(Elsewhere::Unknown(format!("GKE cannot list the clusters in {zones} now")));
+                return Ok(OtherClusters::Unknown(format!("GKE cannot list the clusters in {zones} now")));
             }
         },
         Err(error) if error.class == ErrorClass::NotFound => return Err(error),
-        Err(error) => return Ok(Elsewhere::Unknown(error.to_string())),
+        Err(error) => return Ok(OtherClusters::Unknown(error.to_string())),
     };
     let ours = |cluster: &&Value| {
         let labels = &cluster["resourceLabels"];
@@ -283,5 +286,5 @@ pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> 
         };
         (place != *name).then_some(place)
     });
-    Ok(Elsewhere::Found(places.collect()))
+    Ok(OtherClusters::Found(places.collect()))
 }

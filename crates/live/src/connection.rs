@@ -29,7 +29,7 @@ pub struct Options {
     pub cluster: Option<ClusterName>,
     /// The endpoint of its control plane to use.
     pub endpoint: Endpoint,
-    /// The cluster of a stack of `[kubernetes]`.
+    /// The kubeconfig context, for a stack with `[kubernetes]`.
     pub kubernetes: Option<KubeconfigAccess>,
     /// The hosts of a stack without Kubernetes.
     pub hosts: Vec<Host>,

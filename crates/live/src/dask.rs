@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// More than any answer to what is asked here.
-const LARGEST: u64 = 64 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// `{"compression": None, "python": (3, 11, 0), "pickle-protocol": 5}`.
 const HELLO: &[u8] = b"\x83\xabcompression\xc0\xa6python\x93\x03\x0b\x00\xafpickle-protocol\x05";
@@ -67,7 +67,7 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> Option
 }
 
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
-    let length = stream.read_u64_le().await.ok().filter(|length| *length <= LARGEST)?;
+    let length = stream.read_u64_le().await.ok().filter(|length| *length <= MAX_RESPONSE_BYTES)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     stream.read_exact(&mut bytes).await.ok()?;
     Some(bytes)

@@ -4,6 +4,6 @@
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The environment of this process. An empty variable is one that is not set.
-pub fn environment(name: &str) -> Option<String> {
+pub fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

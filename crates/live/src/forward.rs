@@ -93,7 +93,7 @@ impl LocalPort {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     ///
     /// # Errors
     /// The operating system does not say.
@@ -102,7 +102,7 @@ impl LocalPort {
     }
 }
 
-/// Where connections lead to now. Those of an earlier era are cut.
+/// The pod that connections lead to now. Those of an earlier generation are cut.
 #[derive(Clone, Debug)]
 struct State {
     pod: Result<TargetPod, String>,

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::answer::Answer;
 use crate::credentials::Credentials;
-use crate::environment::environment;
+use crate::environment::env_var;
 use crate::proxy::{self, UsedProxy};
 use crate::shape::Media;
 use crate::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
@@ -90,7 +90,7 @@ impl Gke {
         Self { access, credentials, http: OnceCell::new() }
     }
 
-    /// How it is reached.
+    /// Returns the access to it.
     pub fn access(&self) -> &GkeAccess {
         &self.access
     }
@@ -189,7 +189,7 @@ fn timed_out(request: &Request) -> ApiError {
 /// The proxy between here and a server.
 fn used_proxy(base: &str) -> Option<UsedProxy> {
     let server = base.parse::<http::Uri>().ok()?;
-    proxy::proxy_for(&environment, &server).map(|proxy| UsedProxy::new(&proxy, "HTTPS_PROXY"))
+    proxy::proxy_for(&env_var, &server).map(|proxy| UsedProxy::new(&proxy, "HTTPS_PROXY"))
 }
 
 fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiError {

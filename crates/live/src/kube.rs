@@ -25,7 +25,7 @@ use tower::{BoxError, ServiceBuilder};
 
 use crate::answer::Answer;
 use crate::credentials::Credentials;
-use crate::environment::environment;
+use crate::environment::env_var;
 use crate::proxy::{self, UsedProxy};
 use crate::shape::Media;
 use crate::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
@@ -314,7 +314,7 @@ impl Kubernetes {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
             .map_err(|_| format!("the cluster's endpoint {endpoint:?} is not an address"))?;
-        let proxy = proxy::proxy_for(&environment, &url);
+        let proxy = proxy::proxy_for(&env_var, &url);
         Self::through(url, authority, bearer, proxy)
     }
 
@@ -353,7 +353,7 @@ impl Kubernetes {
             Some(own) => {
                 Some(own.parse().map_err(|_| format!("cannot use {what}: its `proxy-url` is not a URL"))?)
             }
-            None => proxy::proxy_for(&environment, &config.cluster_url),
+            None => proxy::proxy_for(&env_var, &config.cluster_url),
         };
         let named_by = if own.is_some() { KUBECONFIG_SETTING } else { ENVIRONMENT_SETTING };
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
@@ -503,9 +503,10 @@ impl Kubernetes {
 
 /// The client that kube makes of a configuration, over sockets that send at once where no proxy is between.
 ///
-/// On a new connection a client writes twice in a row: the end of the TLS handshake and its first request. Nagle's algorithm holds
-/// the second one back until the first is acknowledged, and Linux delays that by 40 ms (seen with kube-apiserver 1.36). Go's
-/// clients, kubectl among them, turn it off; kube leaves it on.
+/// Creates a client without Nagle's algorithm. On a new connection a client writes twice in a row: the end of the TLS
+/// handshake and its first request. Nagle's algorithm holds the second one back until the first is acknowledged, and
+/// Linux delays that by 40 ms (seen with kube-apiserver 1.36). Go's clients, kubectl among them, turn it off; kube
+/// leaves it on.
 fn client(config: Config) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         return Client::try_from(config);

@@ -38,7 +38,7 @@ pub(crate) async fn read_owned(
         let own = group.as_deref().is_none_or(is_built_in);
         owned.note_unlisted(group.unwrap_or_default(), own, error)?;
     }
-    let lists = kinds.iter().filter(|kind| kind.applied).map(|kind| list_of(api, kind, namespaces));
+    let lists = kinds.iter().filter(|kind| kind.appliable).map(|kind| list_of(api, kind, namespaces));
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
     while let Some((Served { gvk, .. }, found, refused)) = lists.next().await {
         let ours = found.into_iter().filter(|(_, live)| is_applied_by(live, manager));

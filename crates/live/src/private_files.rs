@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::environment::environment;
+use crate::environment::env_var;
 use model::shell::quoted;
 
 /// Modes that let other users enter a folder, and that let them write into it.
@@ -14,11 +14,11 @@ const WRITABLE: u32 = 0o022;
 
 /// The path that a variable of the environment names; a relative one counts for nothing.
 pub fn path_from_env(variable: &str) -> Option<PathBuf> {
-    environment(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+    env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// The folder with the state of this user's programs. Source: XDG Base Directory Specification.
-pub fn state() -> Option<PathBuf> {
+pub fn state_dir() -> Option<PathBuf> {
     path_from_env("XDG_STATE_HOME").or_else(|| Some(path_from_env("HOME")?.join(".local/state")))
 }
 
@@ -27,7 +27,7 @@ pub fn state() -> Option<PathBuf> {
 ///
 /// # Errors
 /// Why there is none.
-pub fn folder(path: &Path) -> Result<PathBuf, String> {
+pub fn create_private_dir(path: &Path) -> Result<PathBuf, String> {
     checked(path, ENTERABLE, "other users can enter it; run `chmod 700 ")
 }
 
@@ -35,7 +35,7 @@ pub fn folder(path: &Path) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// Why there is none.
-pub fn parent(path: &Path) -> Result<PathBuf, String> {
+pub fn create_dir(path: &Path) -> Result<PathBuf, String> {
     checked(path, WRITABLE, "other users can write into it; run `chmod go-w ")
 }
 
@@ -50,7 +50,7 @@ fn checked(path: &Path, denied: u32, why: &str) -> Result<PathBuf, String> {
     if !found.is_dir() {
         return Err(cannot(&"it is not a folder"));
     }
-    if found.uid() != user() {
+    if found.uid() != uid() {
         return Err(cannot(&"it belongs to another user"));
     }
     if found.mode() & denied != 0 {
@@ -60,7 +60,7 @@ fn checked(path: &Path, denied: u32, why: &str) -> Result<PathBuf, String> {
 }
 
 /// The number of the user that this process acts as.
-pub fn user() -> u32 {
+pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -74,21 +74,21 @@ mod tests {
     fn only_a_folder_of_the_user_alone_is_taken() {
         let top = tempfile::tempdir().unwrap();
         let made = top.path().join("a/b");
-        assert_eq!(folder(&made), Ok(made.clone()));
+        assert_eq!(create_private_dir(&made), Ok(made.clone()));
         assert_eq!(fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(folder(&made), Ok(made.clone()), "again");
+        assert_eq!(create_private_dir(&made), Ok(made.clone()), "again");
         fs::set_permissions(&made, fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(folder(&made).unwrap_err().contains("other users can enter it"));
-        assert_eq!(parent(&made), Ok(made.clone()));
+        assert!(create_private_dir(&made).unwrap_err().contains("other users can enter it"));
+        assert_eq!(create_dir(&made), Ok(made.clone()));
         fs::set_permissions(&made, fs::Permissions::from_mode(0o720)).unwrap();
-        assert!(parent(&made).unwrap_err().contains("other users can write into it"));
+        assert!(create_dir(&made).unwrap_err().contains("other users can write into it"));
         let link = top.path().join("link");
         symlink(top.path().join("a"), &link).unwrap();
-        assert!(folder(&link).unwrap_err().contains("not a folder"));
+        assert!(create_private_dir(&link).unwrap_err().contains("not a folder"));
         fs::write(top.path().join("file"), "").unwrap();
-        assert!(folder(&top.path().join("file")).is_err());
-        if user() != 0 {
-            assert!(folder(Path::new("/")).unwrap_err().contains("another user"));
+        assert!(create_private_dir(&top.path().join("file")).is_err());
+        if uid() != 0 {
+            assert!(create_private_dir(Path::new("/")).unwrap_err().contains("another user"));
         }
     }
 }

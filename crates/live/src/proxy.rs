@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use serde_json::json;
 
-use crate::environment::{Env, environment};
+use crate::environment::{Env, env_var};
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::encoded;
 
@@ -32,7 +32,7 @@ pub fn proxy_for(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
     format!("{scheme}://{}{place}/", user.unwrap_or_default()).parse().ok()
 }
 
-/// Where a SOCKS proxy listens when its URL does not say. Source: RFC 1928.
+/// The default port of a SOCKS proxy. Source: RFC 1928.
 const SOCKS_PORT: u16 = 1080;
 
 fn is_socks5(proxy: &http::Uri) -> bool {
@@ -62,7 +62,7 @@ pub fn for_kube(proxy: http::Uri) -> Result<http::Uri, String> {
 /// clusters.
 pub fn with_environment_proxy(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     let found = |url: &reqwest::Url| {
-        let proxy = proxy_for(&environment, &url.as_str().parse().ok()?)?;
+        let proxy = proxy_for(&env_var, &url.as_str().parse().ok()?)?;
         Some(for_reqwest(&proxy))
     };
     builder.no_proxy().proxy(reqwest::Proxy::custom(found))

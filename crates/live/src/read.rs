@@ -34,8 +34,8 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     if let Some(name) = &read_set.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
-                match crate::cascade_scope::elsewhere(api, name, &read_set.owner).await {
-                    Ok(elsewhere) => reading.world.elsewhere = elsewhere,
+                match crate::cascade_scope::find_other_clusters(api, name, &read_set.owner).await {
+                    Ok(elsewhere) => reading.world.other_clusters = elsewhere,
                     Err(error) => reading.set_unreadable(error),
                 }
                 return reading;
@@ -63,7 +63,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     reading.world.sizes = sizes;
     match inside {
         Ok(ClusterContents { objects, listed, kept, unlisted, record_namespace_left }) => {
-            reading.world.inside = Seen::Live(objects);
+            reading.world.objects = Seen::Live(objects);
             reading.listed = listed;
             match kept {
                 StoredRecord::Absent => {}
@@ -76,15 +76,15 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
                     Ok(record) => {
                         reading.world.record = Some(record.named_as(read_set.cluster.as_ref()));
                     }
-                    Err(why) => reading.world.unusable = Some(why),
+                    Err(why) => reading.world.record_error = Some(why),
                 },
             }
-            reading.world.unlisted = unlisted;
+            reading.world.unlisted_owned = unlisted;
             reading.world.record_namespace_left = record_namespace_left;
             count_missing_nodes(api, &mut reading.world).await;
         }
         Err(error) => {
-            reading.world.inside = Seen::Unreadable(unreadable(&reading.world, &error));
+            reading.world.objects = Seen::Unreadable(unreadable(&reading.world, &error));
             reading.error = Some(error);
         }
     }
@@ -96,7 +96,7 @@ impl Reading {
     fn set_unreadable(&mut self, error: ApiError) {
         let why = error.to_string();
         self.world.cluster = Seen::Unreadable(why.clone());
-        self.world.inside = Seen::Unreadable(why);
+        self.world.objects = Seen::Unreadable(why);
         self.error = Some(error);
     }
 }
@@ -162,10 +162,10 @@ async fn read_contents(
     read_set: &ReadSet,
     parallelism: usize,
 ) -> Result<ClusterContents, ApiError> {
-    let place = read_set.record.as_ref();
+    let record_id = read_set.record.as_ref();
     let found = async {
-        match place {
-            Some(place) => record::fetch(api, place, RetryPolicy::Read).await,
+        match record_id {
+            Some(record_id) => record::fetch(api, record_id, RetryPolicy::Read).await,
             None => Ok(StoredRecord::Absent),
         }
     };
@@ -184,14 +184,14 @@ async fn read_contents(
     known.extend(more);
     let manager = read_set.owner.field_manager();
     let mut unlisted = BTreeSet::new();
-    if place.is_some() && record.is_none_or(|record| record.incomplete) {
+    if record_id.is_some() && record.is_none_or(|record| record.incomplete) {
         let namespaces = known.iter().filter_map(|(_, namespace)| namespace.as_deref()).collect();
         let found = read_owned(api, &manager, &namespaces, parallelism).await?;
         objects.extend(found.objects);
         unlisted = found.unlisted;
     }
     let record_namespace_left = match kept {
-        StoredRecord::Absent if place.is_some() => {
+        StoredRecord::Absent if record_id.is_some() => {
             record::removable_namespace(api, |_| false, RetryPolicy::Read, parallelism).await?.is_some()
         }
         StoredRecord::Absent | StoredRecord::OnlyLock | StoredRecord::Record(_) => false,
@@ -350,8 +350,8 @@ mod tests {
             (CLUSTERS, Ok(json!({}))),
         ]));
         let reading = read(&api, &read_set(), 4).await;
-        let elsewhere = model::resource::Elsewhere::Found(Vec::new());
-        assert_eq!(reading.world, World { elsewhere, ..World::empty() });
+        let elsewhere = model::resource::OtherClusters::Found(Vec::new());
+        assert_eq!(reading.world, World { other_clusters: elsewhere, ..World::empty() });
     }
 
     /// `missingZones`: zones that GKE could not ask. Source: the reference of `projects.locations.clusters.list`.
@@ -363,8 +363,8 @@ mod tests {
         ] {
             let absent = Err((ErrorClass::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
             let api = Fixed(BTreeMap::from([(CLUSTER, absent), (CLUSTERS, clusters)]));
-            let elsewhere = read(&api, &read_set(), 4).await.world.elsewhere;
-            let model::resource::Elsewhere::Unknown(said) = &elsewhere else { panic!("{elsewhere:?}") };
+            let elsewhere = read(&api, &read_set(), 4).await.world.other_clusters;
+            let model::resource::OtherClusters::Unknown(said) = &elsewhere else { panic!("{elsewhere:?}") };
             assert!(said.contains(why), "{said}");
         }
     }
@@ -374,7 +374,7 @@ mod tests {
         let api = Fixed(BTreeMap::from([(CLUSTER, Err((ErrorClass::Denied, 403, "no")))]));
         let world = read(&api, &read_set(), 4).await.world;
         assert!(matches!(world.cluster, Seen::Unreadable(_)));
-        assert!(matches!(world.inside, Seen::Unreadable(_)));
+        assert!(matches!(world.objects, Seen::Unreadable(_)));
     }
 
     #[tokio::test]
@@ -398,7 +398,7 @@ mod tests {
         let api = Fixed(BTreeMap::from([(CLUSTER, Ok(json!({"status": "PROVISIONING"})))]));
         let world = read(&api, &read_set(), 4).await.world;
         assert!(world.cluster.live().is_some());
-        assert_eq!(world.inside, Seen::Absent);
+        assert_eq!(world.objects, Seen::Absent);
     }
 
     #[tokio::test]
@@ -436,11 +436,11 @@ mod tests {
             ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
         ]));
         let Reading { world, .. } = read(&api, &with_record(), 4).await;
-        assert_eq!((world.record, world.unusable), (Some(record), None));
+        assert_eq!((world.record, world.record_error), (Some(record), None));
         assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);
         assert_eq!(world.pools.keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(world.sizes, BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 2)]));
-        let objects = world.inside.live().unwrap();
+        let objects = world.objects.live().unwrap();
         let names: Vec<String> = objects.keys().map(ToString::to_string).collect();
         assert_eq!(names, ["Pod n/one", "Pod n/two", "Service n/left"]);
         assert!(objects.values().all(|object| object["apiVersion"] == "v1"));
@@ -464,7 +464,7 @@ mod tests {
     /// The versions in which a world has what it has.
     async fn versions(api: &Fixed, read_set: &ReadSet) -> Vec<String> {
         let world = read(api, read_set, 4).await.world;
-        let objects = world.inside.live().unwrap();
+        let objects = world.objects.live().unwrap();
         let shown = |(id, live): (&ObjectId, &Value)| {
             assert_eq!(
                 live["apiVersion"],
@@ -596,7 +596,7 @@ mod tests {
             let mut read_set = read_set();
             read_set.collections.insert((gvk.clone(), None));
             let world = read(&api, &read_set, 4).await.world;
-            assert_eq!(world.inside.live().is_some(), readable, "{why}: {:?}", world.inside);
+            assert_eq!(world.objects.live().is_some(), readable, "{why}: {:?}", world.objects);
         }
     }
 
@@ -604,12 +604,12 @@ mod tests {
     async fn a_list_that_is_refused_is_unreadable_and_a_large_one_is_read_in_small_pages() {
         let refused =
             Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, Err((ErrorClass::Denied, 403, "no")))]));
-        assert_eq!(read(&refused, &read_set(), 4).await.world.inside.live(), None);
+        assert_eq!(read(&refused, &read_set(), 4).await.world.objects.live(), None);
         let large = Fixed(BTreeMap::from([
             (CLUSTER, Ok(cluster())),
             (PODS, Err((ErrorClass::TooLarge, 200, "too large"))),
             ("/api/v1/namespaces/n/pods?limit=40", Ok(list_of(&["one"]))),
         ]));
-        assert_eq!(read(&large, &read_set(), 4).await.world.inside.live().map(BTreeMap::len), Some(1));
+        assert_eq!(read(&large, &read_set(), 4).await.world.objects.live().map(BTreeMap::len), Some(1));
     }
 }

@@ -15,11 +15,12 @@ use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 /// The most bytes of a record in one ConfigMap. Kubernetes takes 1 MiB of content; base64 makes this as long.
 /// Source: <https://kubernetes.io/docs/concepts/configuration/configmap/>.
-const PART: usize = 768 * 1024;
-/// The most that a record may unpack to; larger ones were not written by this program.
-const LARGEST: usize = 256 * 1024 * 1024;
-/// The most parts that are read: more than [`LARGEST`] fills, as compressed content is not larger than what it unpacks to.
-const PARTS: usize = 1000;
+const MAX_PART_BYTES: usize = 768 * 1024;
+/// The most bytes that a record may unpack to; larger ones were not written by this program.
+const MAX_UNPACKED_BYTES: usize = 256 * 1024 * 1024;
+/// The most parts that are read: more than [`MAX_UNPACKED_BYTES`] fills, as compressed content is not larger than
+/// what it unpacks to.
+const MAX_PARTS: usize = 1000;
 /// miniz's own default between speed and size.
 const LEVEL: u8 = 6;
 
@@ -51,22 +52,22 @@ impl StoredRecord {
     }
 }
 
-/// Reads the record of a place.
+/// Reads the record from its ConfigMaps.
 ///
 /// # Errors
 /// The cluster cannot be read.
 pub async fn fetch(
     api: &dyn LiveApi,
-    place: &ObjectId,
+    record_id: &ObjectId,
     patience: RetryPolicy,
 ) -> Result<StoredRecord, ApiError> {
     let mut again = true;
     loop {
-        let Some(first) = get(api, place, patience).await? else { return Ok(StoredRecord::Absent) };
+        let Some(first) = get(api, record_id, patience).await? else { return Ok(StoredRecord::Absent) };
         if !holds_record(&first) {
             return Ok(StoredRecord::OnlyLock);
         }
-        let parts = match parts_of(place, &first) {
+        let parts = match parts_of(record_id, &first) {
             Ok(parts) => parts,
             Err(why) => {
                 return Ok(StoredRecord::Record(Box::new(RecordContent {
@@ -123,8 +124,12 @@ pub async fn removable_namespace(
     Ok(alone.then(|| uid.to_owned()))
 }
 
-async fn get(api: &dyn LiveApi, place: &ObjectId, patience: RetryPolicy) -> Result<Option<Value>, ApiError> {
-    match retry::send(api, Request::get(Api::Kubernetes, place.path()), patience).await {
+async fn get(
+    api: &dyn LiveApi,
+    record_id: &ObjectId,
+    patience: RetryPolicy,
+) -> Result<Option<Value>, ApiError> {
+    match retry::send(api, Request::get(Api::Kubernetes, record_id.path()), patience).await {
         Err(error) if error.class == ErrorClass::NotFound => Ok(None),
         result => result.map(Some),
     }
@@ -137,29 +142,29 @@ pub fn holds_record(config_map: &Value) -> bool {
 
 /// The further ConfigMaps that the first one names. They are deleted when the record is written anew, so nothing else may be
 /// among them.
-fn parts_of(place: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> {
+fn parts_of(record_id: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> {
     let names = first["data"]["parts"].as_str().unwrap_or_default();
     let mut parts = Vec::new();
     for name in names.split_whitespace() {
-        if !is_part_of(place, name) {
+        if !is_part_of(record_id, name) {
             return Err(Unusable::Damaged(format!("it names {name:?}, which is not a part of it")));
         }
-        if parts.len() == PARTS {
-            return Err(Unusable::Damaged(format!("it names more than {PARTS} parts")));
+        if parts.len() == MAX_PARTS {
+            return Err(Unusable::Damaged(format!("it names more than {MAX_PARTS} parts")));
         }
-        parts.push(ObjectId { name: name.to_owned(), ..place.clone() });
+        parts.push(ObjectId { name: name.to_owned(), ..record_id.clone() });
     }
     Ok(parts)
 }
 
 /// The ConfigMaps that hold a record: further parts, then the first one, in the order of writing.
 pub fn pack(record: &Record) -> Vec<(ObjectId, Value)> {
-    pack_in(record, PART)
+    pack_in(record, MAX_PART_BYTES)
 }
 
 /// Packs a record as [`pack`] does, with parts of another size.
 pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
-    let place = Record::object(&record.stack);
+    let record_id = Record::object(&record.stack);
     let text = serde_json::to_vec(record).unwrap_or_default();
     let packed = miniz_oxide::deflate::compress_to_vec_zlib(&text, LEVEL);
     let digest = blake3::hash(&packed).to_hex();
@@ -179,17 +184,17 @@ pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     let first = chunks.next().unwrap_or_default();
     let mut parts: Vec<(ObjectId, Value)> = Vec::new();
     for (number, chunk) in chunks.enumerate() {
-        let name = format!("{}.{digest}-{}", place.name, number + 2);
+        let name = format!("{}.{digest}-{}", record_id.name, number + 2);
         let body = config_map(&name, chunk, json!({ "digest": digest }));
-        parts.push((ObjectId { name, ..place.clone() }, body));
+        parts.push((ObjectId { name, ..record_id.clone() }, body));
     }
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let mut data = json!({ "digest": digest });
     if !names.is_empty() {
         data["parts"] = json!(names.join(" "));
     }
-    let body = config_map(&place.name, first, data);
-    parts.push((place, body));
+    let body = config_map(&record_id.name, first, data);
+    parts.push((record_id, body));
     parts
 }
 
@@ -210,7 +215,7 @@ fn unpack(first: &Value, parts: &[Value]) -> Result<Record, Unusable> {
     if first["data"]["digest"].as_str() != blake3::hash(&packed).to_hex().as_str().get(..DIGEST) {
         return Err(damaged("it does not match its digest: it was changed or is incomplete"));
     }
-    let text = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, LARGEST);
+    let text = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, MAX_UNPACKED_BYTES);
     parse(&text.map_err(|error| damaged(format!("it cannot be decompressed ({error})")))?)
 }
 
@@ -315,11 +320,11 @@ mod tests {
         let record = record(500);
         let packed = pack_in(&record, 1000);
         assert!(packed.len() > 2, "{}", packed.len());
-        let (place, first) = packed.last().unwrap();
-        let named: Vec<ObjectId> = parts_of(place, first).unwrap();
+        let (record_id, first) = packed.last().unwrap();
+        let named: Vec<ObjectId> = parts_of(record_id, first).unwrap();
         assert!(named.iter().eq(packed.iter().rev().skip(1).rev().map(|(part, _)| part)));
         assert!(named.iter().all(|part| is_part("s", &part.name) && !is_part("another", &part.name)));
-        assert!(!is_part("s", &place.name));
+        assert!(!is_part("s", &record_id.name));
         assert_eq!(read(&packed), Ok(record));
         let mut mixed = packed.clone();
         mixed[0].1 = pack_in(&self::record(400), 1000)[0].1.clone();
@@ -329,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_part_of_the_largest_size_fits_into_a_config_map() {
-        assert!(BASE64_STANDARD.encode(vec![0_u8; PART]).len() <= 1024 * 1024);
+        assert!(BASE64_STANDARD.encode(vec![0_u8; MAX_PART_BYTES]).len() <= 1024 * 1024);
     }
 
     #[test]
@@ -346,7 +351,7 @@ mod tests {
         let read = parse(old.to_string().as_bytes()).unwrap();
         let check = Identity::Check(Address::new("check.gpu"));
         let thing: Identity = serde_json::from_value(thing).unwrap();
-        assert_eq!(read.passes, [(thing, "a".to_owned()), (check, "b".to_owned())].into());
+        assert_eq!(read.completed, [(thing, "a".to_owned()), (check, "b".to_owned())].into());
         assert_eq!(parse(&serde_json::to_vec(&read).unwrap()), Ok(read));
     }
 

@@ -1,5 +1,5 @@
-//! Which failures are tried again, how often and for how long: the one place, by class. Waiting times are
-//! the same in every run; the server's own limits spread the load, and a run can be told from its log.
+//! Retries, by class of failure: which, how often and for how long. There is no jitter, so that runs are
+//! reproducible; the server's own limits spread the load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum RetryReason {
     /// The stack's lock could not be renewed in time, which is still tried.
     LockUnsure,
     /// The server failed with an error of its own.
-    Broken,
+    ServerError,
     /// No answer to a write: sent again, as every write of a plan may be sent twice.
     Lost,
     /// An admission webhook is not up yet.
@@ -56,20 +56,20 @@ const fn backoff(first_ms: u64, factor: f64, longest_s: u64, total_s: u64) -> Ba
 
 impl RetryReason {
     /// Returns the reason to try again after an error; `None` if waiting does not help.
-    pub fn from_error(request: &Request, error: &ApiError, remade: bool) -> Option<Self> {
+    pub fn from_error(request: &Request, error: &ApiError, rebuilt: bool) -> Option<Self> {
         match error.class {
             _ if error.is_webhook() => Some(Self::Webhook),
             ErrorClass::Busy => Some(Self::Busy),
             ErrorClass::Throttled => Some(Self::Throttled),
             // The server broke on this request: often for good, as on a body that it cannot handle.
-            ErrorClass::Unavailable if error.status == Some(500) => Some(Self::Broken),
+            ErrorClass::Unavailable if error.status == Some(500) => Some(Self::ServerError),
             ErrorClass::LockUnsure => Some(Self::LockUnsure),
             ErrorClass::Unavailable | ErrorClass::Unreadable => Some(Self::Unavailable),
             ErrorClass::Lost => Some(Self::Lost),
             ErrorClass::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
                 Some(Self::UnknownPath)
             }
-            ErrorClass::Conflict if remade && error.conflicts().is_empty() => Some(Self::Stale),
+            ErrorClass::Conflict if rebuilt && error.conflicts().is_empty() => Some(Self::Stale),
             ErrorClass::NotFound
             | ErrorClass::Conflict
             | ErrorClass::AlreadyExists
@@ -91,11 +91,13 @@ impl RetryReason {
             (Self::Unavailable | Self::LockUnsure | Self::Lost, RetryPolicy::Write) => {
                 backoff(250, 2.0, 8, 120)
             }
-            (Self::Broken, RetryPolicy::Write) => backoff(250, 2.0, 8, 30),
+            (Self::ServerError, RetryPolicy::Write) => backoff(250, 2.0, 8, 30),
             (Self::Webhook, RetryPolicy::Write) => backoff(500, 1.5, 5, 60),
             (Self::UnknownPath, RetryPolicy::Write) => backoff(200, 1.5, 2, 20),
             (Self::Throttled, RetryPolicy::Read) => backoff(1000, 2.0, 8, 30),
-            (Self::Unavailable | Self::Broken | Self::Lost, RetryPolicy::Read) => backoff(250, 2.0, 2, 5),
+            (Self::Unavailable | Self::ServerError | Self::Lost, RetryPolicy::Read) => {
+                backoff(250, 2.0, 2, 5)
+            }
             // One renewal may take as long as a lock holds.
             (Self::LockUnsure, RetryPolicy::Read) => backoff(250, 2.0, 2, 15),
             (Self::Stale, _) => backoff(0, 1.0, 0, 0),
@@ -107,7 +109,7 @@ impl RetryReason {
 /// How often one request has failed for each reason, and since when.
 #[derive(Clone, Debug)]
 pub struct RetryState {
-    patience: RetryPolicy,
+    policy: RetryPolicy,
     counts: BTreeMap<RetryReason, (u32, Duration)>,
 }
 
@@ -131,7 +133,7 @@ pub enum RetryDecision {
 impl RetryState {
     /// No failure yet.
     pub fn new(patience: RetryPolicy) -> Self {
-        Self { patience, counts: BTreeMap::new() }
+        Self { policy: patience, counts: BTreeMap::new() }
     }
 
     /// Decides what to do about an error, `now` after the first try. `remade` is true if the request is made again
@@ -146,7 +148,7 @@ impl RetryState {
         let Some(reason) = RetryReason::from_error(request, error, remade) else {
             return RetryDecision::GiveUp;
         };
-        let Backoff { first, factor, longest, total } = reason.backoff(self.patience);
+        let Backoff { first, factor, longest, total } = reason.backoff(self.policy);
         let (count, since) = self.counts.entry(reason).or_insert((0, now));
         let lasted = now.saturating_sub(*since);
         if lasted > total || (*count > 0 && total.is_zero()) {

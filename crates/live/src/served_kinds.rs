@@ -1,5 +1,5 @@
-//! Which kinds a cluster serves, by its own word: the only one that makes a path that is not there mean that nothing of its
-//! kind is there. A 404 for a path alone may come from anything between here and the API.
+//! API discovery: only it proves that a 404 means "kind not served". A 404 for a path alone may come from anything
+//! between here and the API.
 //!
 //! A server that knows aggregated discovery (Kubernetes 1.30 and later) says all of it in its answer to `/apis`; of others each
 //! group is asked for. Source: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
@@ -34,9 +34,9 @@ pub(crate) struct Served {
     pub gvk: Gvk,
     pub namespaced: bool,
     /// True if objects of it can be listed.
-    pub listed: bool,
+    pub listable: bool,
     /// True if objects of it can be applied.
-    pub applied: bool,
+    pub appliable: bool,
 }
 
 impl Version {
@@ -78,7 +78,7 @@ impl Version {
             plural: plural.to_owned(),
         };
         let listed = can("list") && !gvk.kind.is_empty();
-        Served { gvk, namespaced, listed, applied: can("patch") }
+        Served { gvk, namespaced, listable: listed, appliable: can("patch") }
     }
 
     /// Returns a version of an `APIGroupDiscoveryList`. Kinds of another server that are not current are read later.

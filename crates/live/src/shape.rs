@@ -17,7 +17,7 @@ pub enum Media {
 }
 
 impl Media {
-    /// Of the headers of an answer.
+    /// Returns the kind of body that the headers of a response name.
     pub fn from_headers(headers: &http::HeaderMap) -> Self {
         let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         match value {
@@ -245,7 +245,7 @@ pub struct ApiPath<'p> {
     pub api_version: String,
     /// `deployments`.
     pub plural: &'p str,
-    /// Of an object.
+    /// The name of an object.
     pub name: Option<&'p str>,
     /// `status`, `log`.
     pub subresource: Option<&'p str>,
@@ -375,11 +375,11 @@ fn cluster(fields: &Map<String, Value>) -> Result<(), String> {
     }
     match fields.get("nodePools") {
         None => Ok(()),
-        Some(pools) => names(pools, "nodePools"),
+        Some(pools) => check_names(pools, "nodePools"),
     }
 }
 
-fn names(items: &Value, field: &str) -> Result<(), String> {
+fn check_names(items: &Value, field: &str) -> Result<(), String> {
     let items = items.as_array().ok_or_else(|| format!("its `{field}` is {}", json_kind(items)))?;
     let nameless = |item: &Value| item["name"].as_str().is_none_or(str::is_empty);
     if items.iter().any(nameless) { Err(format!("one of its `{field}` has no name")) } else { Ok(()) }
@@ -391,7 +391,7 @@ fn listed(fields: &Map<String, Value>, field: &str) -> Result<(), String> {
         return Err("its `missingZones` is not an array".into());
     }
     match fields.get(field) {
-        Some(items) => names(items, field),
+        Some(items) => check_names(items, field),
         None if fields.is_empty() || fields.contains_key("missingZones") => Ok(()),
         None => Err(format!("it has no `{field}`")),
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tower::ServiceExt as _;
 
-use crate::answer::{Answer, LARGEST};
+use crate::answer::{Answer, MAX_RESPONSE_BYTES};
 use crate::shape::Media;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
@@ -38,7 +38,7 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let read = Limited::new(body, LARGEST).collect().await;
+    let read = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
     read.map(|body| body.to_bytes().to_vec()).map_err(|error| {
         if error.is::<LengthLimitError>() { request.too_large() } else { request.unanswered(causes(&*error)) }
     })

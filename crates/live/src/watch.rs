@@ -1,5 +1,5 @@
-//! Watches of objects, without polling: one watch for each kind and namespace, shared by all who wait. Where watching is not
-//! possible this says so, and whoever waits asks as before.
+//! Watches of objects, without polling: one watch for each kind and namespace, shared by all who wait. Where watching
+//! is not possible, callers poll.
 //!
 //! A watch begins at the version of a reply. Not kube's `watcher`: it begins with a LIST of everything that is there, which nobody
 //! here needs, and it knows its own client only: no write guard, no router of this process, no fakes.
@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::answer::LARGEST;
+use crate::answer::MAX_RESPONSE_BYTES;
 use crate::kube::ByteStream;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Api;
@@ -34,7 +34,7 @@ const BATCH_DELAY: Duration = Duration::from_millis(25);
 /// The pause before a watch is started again; twice as long after each break.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// A watch that ends sooner, without an event, is not one that the server ended for its age.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_WATCH: Duration = Duration::from_secs(1);
 
 /// Watches open at once: each is a connection.
 const MAX_WATCHES: usize = 100;
@@ -241,7 +241,7 @@ impl<'a> Watches<'a> {
             };
             breaks = match end {
                 End::Closed { has_events: true } => 0,
-                End::Closed { has_events: false } if began.elapsed() >= SHORTEST => breaks,
+                End::Closed { has_events: false } if began.elapsed() >= MIN_WATCH => breaks,
                 End::Closed { has_events: false } | End::TooOld => breaks + 1,
                 End::Refused => MAX_BREAKS,
             };
@@ -322,7 +322,7 @@ async fn read_events(collection: &Collection, mut bytes: ByteStream, has_events:
             (done, from) = (end + 1, end + 1);
         }
         rest.drain(..done);
-        if rest.len() > LARGEST {
+        if rest.len() > MAX_RESPONSE_BYTES {
             return End::Refused;
         }
     }

@@ -98,7 +98,7 @@ impl FieldPath {
         self.and(Segment::Key(key.to_owned()))
     }
 
-    /// This path and one index more.
+    /// Returns this path with an index appended.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.and(Segment::Index(index))

@@ -308,7 +308,7 @@ pub fn region_of(zone: &str) -> Option<&str> {
     (lettered && numbered).then_some(region)
 }
 
-/// How a GPU may be shared.
+/// Returns how a GPU may be shared.
 pub fn gpu_sharing() -> Option<&'static GpuSharing> {
     CATALOG.as_ref().map(|catalog| &catalog.gpu_sharing)
 }

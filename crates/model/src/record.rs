@@ -21,8 +21,8 @@ pub fn is_part(stack: &str, name: &str) -> bool {
 }
 
 /// `dask-infra-STACK.0123456789abcdef-2`: a digest and a number.
-pub fn is_part_of(place: &ObjectId, name: &str) -> bool {
-    let rest = name.strip_prefix(&place.name).and_then(|rest| rest.strip_prefix('.'));
+pub fn is_part_of(record_id: &ObjectId, name: &str) -> bool {
+    let rest = name.strip_prefix(&record_id.name).and_then(|rest| rest.strip_prefix('.'));
     rest.and_then(|rest| rest.split_once('-')).is_some_and(|(digest, number)| {
         let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         digest.len() == DIGEST && hex(digest) && number.parse::<u32>().is_ok_and(|number| number > 1)
@@ -48,9 +48,9 @@ pub struct Record {
     pub written: String,
     /// Things that exist, or may exist after an interrupted apply.
     pub inventory: Vec<Entry>,
-    /// Checks that passed and things that are made once and were: the digest of the text that was.
-    #[serde(default, with = "as_list")]
-    pub passes: Passes,
+    /// Checks that passed and run-once resources that were created, each with the digest of its text.
+    #[serde(rename = "passes", default, with = "as_list")]
+    pub completed: Completions,
     /// Things that are stopped for now, although the file has them.
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
@@ -61,9 +61,9 @@ pub struct Record {
     /// True if it was recreated after an earlier one was lost, and not all things of the stack could be looked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
-    /// Things that are created once and were about to be created: the result is not known.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub begun: BTreeSet<Identity>,
+    /// Run-once resources that were about to be created: the result is not known.
+    #[serde(rename = "begun", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub create_once_pending: BTreeSet<Identity>,
     /// Pools with several capacity options that were not created by the first one.
     #[serde(rename = "bought", default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_used: Vec<CapacityUsed>,
@@ -92,8 +92,8 @@ pub struct Tried {
     pub why: String,
 }
 
-/// Digests by the thing. An address may be another one tomorrow, the thing is the same.
-pub type Passes = BTreeMap<Identity, String>;
+/// Digests by identity: an address may change, the identity does not.
+pub type Completions = BTreeMap<Identity, String>;
 
 /// The stopped things, by identity.
 pub type Stopped = BTreeMap<Identity, Stop>;
@@ -225,11 +225,11 @@ impl Record {
         for used in &mut self.capacity_used {
             used.identity = renamed(used.identity.clone());
         }
-        let Self { passes, stopped, begun, .. } = &mut self;
-        *passes =
-            std::mem::take(passes).into_iter().map(|(thing, digest)| (renamed(thing), digest)).collect();
+        let Self { completed, stopped, create_once_pending, .. } = &mut self;
+        *completed =
+            std::mem::take(completed).into_iter().map(|(thing, digest)| (renamed(thing), digest)).collect();
         *stopped = std::mem::take(stopped).into_iter().map(|(thing, stop)| (renamed(thing), stop)).collect();
-        *begun = std::mem::take(begun).into_iter().map(renamed).collect();
+        *create_once_pending = std::mem::take(create_once_pending).into_iter().map(renamed).collect();
         self
     }
 

@@ -27,8 +27,8 @@ pub use json_text::JsonText;
 pub use kind::{KindId, RecordedKind};
 pub use lowering::Lowered;
 pub use readiness::{Progress, Queued, Readiness};
-pub use target::{Host, Reach, Target};
-pub use world::{DeletionScope, Elsewhere, World, forget_fields};
+pub use target::{Host, HostConnection, Target};
+pub use world::{DeletionScope, OtherClusters, World, drop_managed_fields};
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -224,13 +224,14 @@ pub struct Resource {
     pub kind: KindId,
     /// The desired state: JSON with the API's own field names.
     pub body: Value,
-    /// Fields that are set when it is made and belong to others from then on: a tree like `body`, `null` when there
-    /// are none.
+    /// Fields that are set at creation and belong to others from then on: a tree like `body`, `null` when there are
+    /// none.
     #[serde(rename = "initial", default, skip_serializing_if = "Value::is_null")]
     pub create_only: Value,
-    /// The place in the TOML file that asks for it.
+    /// The path in the stack file that asks for it.
     pub origin: FieldPath,
-    /// Places in `body` and the TOML values that they come from; the longest matching prefix counts.
+    /// Paths in `body`, each with the path in the stack file that its value comes from; the longest matching prefix
+    /// counts.
     #[serde(rename = "origins", default, skip_serializing_if = "Vec::is_empty")]
     pub provenance: Vec<(FieldPath, FieldPath)>,
     /// Addresses or sections that must be done before.
@@ -240,18 +241,19 @@ pub struct Resource {
     #[serde(default)]
     pub protect: bool,
     /// How long it is meant to be there.
-    #[serde(default, skip_serializing_if = "Life::is_kept")]
-    pub life: Life,
+    #[serde(rename = "life", default, skip_serializing_if = "Recreation::is_always")]
+    pub recreation: Recreation,
 }
 
 /// How long a thing is meant to be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
-    /// Until the file no longer asks for it: when it is gone, it is made again.
+pub enum Recreation {
+    /// Whenever it is gone, as long as the file has it.
     #[default]
-    Kept,
-    /// It is made once: when it was made and is gone, it stays gone until its text changes or it is asked for.
+    #[serde(rename = "kept")]
+    Always,
+    /// Never, once it was created, until its section changes or `--replace` names it.
     Once {
         /// Seconds that an apply follows it to its end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -259,15 +261,15 @@ pub enum Life {
     },
 }
 
-impl Life {
-    pub fn is_kept(&self) -> bool {
-        *self == Self::Kept
+impl Recreation {
+    pub fn is_always(&self) -> bool {
+        *self == Self::Always
     }
 }
 
 impl Resource {
-    /// The place in the user's texts of a field of `body`. A field below a known place is looked for below its
-    /// origin; where the texts do not have it, [`crate::source::Sources`] finds the nearest that they have.
+    /// Returns the path in the stack file of a field of `body`. A field below a known path is looked for below its
+    /// origin; where the files do not have it, [`crate::source::Sources`] finds the nearest that they have.
     pub fn origin_of(&self, path: &FieldPath) -> FieldPath {
         let known = self
             .provenance
@@ -313,7 +315,7 @@ pub struct DurationEstimate {
 }
 
 impl DurationEstimate {
-    /// As long as the last time.
+    /// Estimates the same duration as the last time.
     pub fn again(seconds: u32) -> Self {
         Self { least: seconds, most: seconds }
     }
@@ -434,7 +436,7 @@ pub enum Action {
 
 impl Action {
     /// Returns true if the action creates a new object.
-    pub fn makes(self) -> bool {
+    pub fn creates(self) -> bool {
         matches!(self, Self::Create | Self::Replace)
     }
 }
@@ -484,10 +486,10 @@ impl Method {
     }
 }
 
-/// A value that only apply knows, put into a call right before it is sent.
+/// A value that only apply knows: it is put into a call right before the call is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Late {
+pub enum Deferred {
     /// `labelFingerprint` of the GKE cluster.
     LabelFingerprint,
     /// The value of an environment variable, as a Secret's data.
@@ -498,11 +500,12 @@ pub enum Late {
         digest: String,
     },
     /// The object's managedFields without the `Apply` entries of these field managers.
-    Marks {
+    #[serde(rename = "marks")]
+    ManagedFields {
         /// The field managers.
         without: Vec<String>,
     },
-    /// The object's resourceVersion, read together with [`Late::Marks`].
+    /// The object's resourceVersion, read together with [`Deferred::ManagedFields`].
     Version,
 }
 
@@ -516,9 +519,9 @@ pub struct Call {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<JsonText>,
-    /// Places in the body that are filled right before sending.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late: Vec<(FieldPath, Late)>,
+    /// Deferred values, with the paths in the body where they are inserted right before sending.
+    #[serde(rename = "late", default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<(FieldPath, Deferred)>,
 }
 
 /// A read that readiness is judged by.
@@ -577,7 +580,7 @@ pub struct Await {
 }
 
 impl Await {
-    /// How many workers the file asks for; `None` where the number is not the file's.
+    /// Returns the file's number of workers; `None` if others set it.
     pub fn workers(&self) -> Option<u64> {
         if let Facts::Workers { replicas, .. } = self.facts { replicas } else { None }
     }
@@ -646,8 +649,8 @@ pub enum Facts {
     Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pool: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        user: Option<String>,
+        #[serde(rename = "user", default, skip_serializing_if = "Option::is_none")]
+        consumer: Option<String>,
     },
     /// A Pod whose program ends.
     Ends,
@@ -664,7 +667,7 @@ impl Facts {
     }
 }
 
-/// One step of a change's program. Steps of one change follow each other.
+/// One step of a change. The steps of a change follow each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -679,9 +682,11 @@ pub enum Step {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expect: Option<String>,
     },
-    /// Write into the record that the change's check passed with this text, or that what is made once was made.
-    RecordPass {
-        /// Digest of what was checked or made.
+    /// Write into the record that the check of the change passed, or that a resource that is created once was
+    /// created.
+    #[serde(rename = "record_pass")]
+    RecordCompletion {
+        /// The digest of what was checked or created.
         digest: String,
     },
 }
@@ -768,7 +773,7 @@ pub fn manager_text(manager: &str) -> &str {
     if is_scale { "`dask-infra scale`" } else { manager }
 }
 
-/// The end of the name of a stack's second field manager.
+/// The suffix of the field manager of create-only fields.
 pub const INITIAL: &str = ":initial";
 
 /// The GKE resource label that names the stack.

@@ -121,7 +121,7 @@ impl Sources {
         self.places.forget(path);
     }
 
-    /// Where exactly this value stands; `None` when it is not in the texts.
+    /// Returns the position of this very value; `None` if it is not in the files.
     pub fn written(&self, path: &FieldPath) -> Option<Span> {
         self.places.get(path).map(|place| place.value)
     }

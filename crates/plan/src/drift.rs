@@ -17,7 +17,7 @@ use crate::stop;
 use kinds::gke;
 use kinds::gke::compare::Compared;
 use kinds::kind::Compare;
-use kinds::kubernetes::marks;
+use kinds::kubernetes::ownership;
 use model::address::{Address, FieldPath};
 use model::diag::Diagnostic;
 use model::record::Entry;
@@ -33,7 +33,7 @@ pub struct Drift {
     pub identity: Identity,
     pub kind: RecordedKind,
     /// The kind of drift.
-    pub what: DriftKind,
+    pub drift_kind: DriftKind,
     /// Fields that differ: `before` is live, `after` is what the stack sets.
     pub fields: Vec<FieldChange>,
     /// Fields that others set beyond those: `before` is live.
@@ -51,23 +51,23 @@ pub enum DriftKind {
     Deleted,
     /// Others deleted it, and another one has its name: the field manager that made that one, and when.
     Replaced(Option<(String, String)>),
-    /// Others removed the stack's field manager from it.
-    Unmarked,
+    /// Another tool removed the stack's field manager from it.
+    OwnershipRemoved,
 }
 
 /// The drift found in the live state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriftReport {
-    /// In the order of the stack; what is gone last.
+    /// The drift, in the order of the stack, with deleted resources last.
     pub found: Vec<Drift>,
     /// True if there is a record to compare GKE's things with.
     pub recorded: bool,
 }
 
 impl DriftReport {
-    /// How many things others changed, and how many they deleted.
+    /// Returns how many resources others changed, and how many they deleted.
     pub fn counts(&self) -> (usize, usize) {
-        let gone = self.found.iter().filter(|drift| drift.what == DriftKind::Deleted).count();
+        let gone = self.found.iter().filter(|drift| drift.drift_kind == DriftKind::Deleted).count();
         (self.found.len() - gone, gone)
     }
 }
@@ -107,10 +107,10 @@ pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
                 compared(inputs, resource, schema.as_ref()).map(|all| all.changes).unwrap_or_default(),
                 Vec::new(),
             ),
-            Identity::Object(_) => of_object(inputs, resource, schema.as_ref()),
+            Identity::Object(_) => object_drift(inputs, resource, schema.as_ref()),
             Identity::Cluster(_) | Identity::NodePool { .. } => {
                 let last = record.and_then(|record| record.last_set(&resource.identity));
-                last.map(|last| of_gke(inputs.world, &resource.identity, resource.kind, last))
+                last.map(|last| gke_drift(inputs.world, &resource.identity, resource.kind, last))
                     .unwrap_or_default()
             }
             Identity::Check(_) => Default::default(),
@@ -119,7 +119,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.into());
             let (what, location) = (replaced.unwrap_or(DriftKind::Changed), place(inputs, resource));
-            found.push(Drift { address, identity, kind, what, fields, external, location });
+            found.push(Drift { address, identity, kind, drift_kind: what, fields, external, location });
         }
     }
     let told: BTreeSet<&Identity> = found.iter().map(|drift| &drift.identity).collect();
@@ -135,8 +135,8 @@ fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<DriftKind> {
     match identity {
         Identity::Object(_) if !diff::applied_by(live, &inputs.owner.field_manager()) => {
             match is_the_same(inputs, live) {
-                true => Some(DriftKind::Unmarked),
-                false => Some(DriftKind::Replaced(diff::maker(live))),
+                true => Some(DriftKind::OwnershipRemoved),
+                false => Some(DriftKind::Replaced(diff::creator(live))),
             }
         }
         Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
@@ -154,7 +154,7 @@ fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
     });
     let mut entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let has_creator = entries.any(|entry| entry["subresource"].is_null());
-    (before || !has_creator) && marks::names(live, &inputs.owner.stack)
+    (before || !has_creator) && ownership::has_stack_labels(live, &inputs.owner.stack)
 }
 
 fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: DriftKind) -> Drift {
@@ -163,7 +163,7 @@ fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry
         address: address.clone(),
         identity: identity.clone(),
         kind: kind.clone(),
-        what,
+        drift_kind: what,
         fields: Vec::new(),
         external: Vec::new(),
         location: desired.and_then(|desired| place(seen.inputs, desired)),
@@ -177,16 +177,16 @@ fn place(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
 /// Fields that we want and fields that we do not.
 type FieldDrift = (Vec<FieldChange>, Vec<FieldChange>);
 
-/// How an object differs from what is desired, where it is there.
+/// Returns how an object differs from what is desired, if it exists.
 fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
     let live = inputs.world.find(&resource.identity)?;
     let manager = inputs.owner.field_manager();
     let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else { return None };
-    Some(env_secrets::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect))
+    Some(env_secrets::compare(&inputs.world.env_values, &resource.body, live, &manager, schema, *effect))
 }
 
 /// Fields that we want and that another field manager wrote last, and what else others set.
-fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> FieldDrift {
+fn object_drift(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> FieldDrift {
     let manager = inputs.owner.field_manager();
     let live = inputs.world.find(&resource.identity).filter(|live| diff::applied_by(live, &manager));
     let (Some(live), Some(compared)) = (live, compared(inputs, resource, schema)) else {
@@ -195,7 +195,7 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
     let applied = |path: &FieldPath| {
         let other =
             compared.others.iter().find(|(field, _)| field == path).map(|(_, other)| other.clone())?;
-        let time = diff::written(live, &other).unwrap_or_default();
+        let time = diff::last_written(live, &other).unwrap_or_default();
         Some((other, time))
     };
     let with_owner = |field: FieldChange| {
@@ -207,12 +207,12 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
     let external = external.into_iter().filter(|field| !known(field)).collect();
     let mut fields: Vec<FieldChange> = compared.changes.clone().into_iter().filter_map(with_owner).collect();
-    fields.extend(dask::number_changed(inputs.world, resource, live));
+    fields.extend(dask::replicas_change(inputs.world, resource, live));
     (fields, external)
 }
 
 /// Fields of a GKE thing that differ from what was last set, and entries that others put in.
-fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> FieldDrift {
+fn gke_drift(world: &World, identity: &Identity, kind: KindId, last: &Value) -> FieldDrift {
     let (Some(live), Compare::Gke(message, rules)) = (world.find(identity), &kinds::of(kind).compare) else {
         return FieldDrift::default();
     };

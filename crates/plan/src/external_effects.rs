@@ -1,6 +1,6 @@
-//! Things that need no delete before their GKE cluster. Definitions and controllers of custom kinds are deleted with the
-//! cluster, so that the controllers finish their work. Things with effects outside of the cluster are deleted before it: they
-//! would stay and cost.
+//! Decides which objects are deleted with the GKE cluster, and which before it. CRDs and controllers of custom kinds
+//! are deleted with the cluster, so that the controllers finish their work. Objects with load balancers or disks are
+//! deleted first: these would remain and cost money.
 
 use std::collections::BTreeSet;
 
@@ -41,15 +41,15 @@ impl Planner<'_> {
         });
         let stays_outside = |object: &ObjectId| {
             let live = world.find(&Identity::Object(object.clone())).unwrap_or(&Value::Null);
-            is_custom(object) || reaches_outside(object, live)
+            is_custom(object) || has_external_effects(object, live)
         };
         let mut along: BTreeSet<&ObjectId> = served.filter(|object| !stays_outside(object)).collect();
         let homes: BTreeSet<&str> = along.iter().filter_map(|object| object.namespace.as_deref()).collect();
         // What others have outside goes only when their objects do.
         let holds_outside = |namespace: &str| {
-            let mut inside = world.inside.live().into_iter().flatten();
+            let mut inside = world.objects.live().into_iter().flatten();
             inside.any(|(object, live)| {
-                object.namespace.as_deref() == Some(namespace) && reaches_outside(object, live)
+                object.namespace.as_deref() == Some(namespace) && has_external_effects(object, live)
             })
         };
         let namespaces = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {
@@ -67,7 +67,7 @@ impl Planner<'_> {
 
 /// Returns true if a Dask operator runs, or may run: where its Deployment was not read.
 fn operator_runs(world: &World) -> bool {
-    let Some(objects) = world.inside.live() else { return true };
+    let Some(objects) = world.objects.live() else { return true };
     let operator =
         |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::scope::OPERATOR_NAME;
     let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
@@ -81,7 +81,7 @@ fn operator_runs(world: &World) -> bool {
 /// Returns true if load balancers or disks outside of the cluster depend on an object, or on what it holds.
 /// Source: <https://cloud.google.com/kubernetes-engine/docs/how-to/deleting-a-cluster>: external load balancers and
 /// persistent disks are not deleted with a cluster; a claim goes when no Pod uses it any more.
-fn reaches_outside(object: &ObjectId, live: &Value) -> bool {
+fn has_external_effects(object: &ObjectId, live: &Value) -> bool {
     match object.gvk.kind.as_str() {
         "Service" => live["spec"]["type"] == "LoadBalancer",
         "Ingress" | "Gateway" | "PersistentVolume" | "PersistentVolumeClaim" => true,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{Action, Change, Inputs, Plan};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
-    FieldChange, Identity, JsonText, KindId, Late, Lowered, Method, Resource, Step, World,
+    Deferred, FieldChange, Identity, JsonText, KindId, Lowered, Method, Resource, Step, World,
 };
 use model::source::Sources;
 
@@ -27,28 +27,28 @@ fn digest(plan: &Plan) -> Result<String, serde_json::Error> {
     Ok(blake3::hash(&serde_json::to_vec(plan)?).to_hex().to_string())
 }
 
-/// A plan as the text of its file.
+/// Returns a plan as the bytes of its file.
 ///
 /// # Errors
-/// It cannot be said in JSON.
-pub fn text(plan: &Plan) -> Result<Vec<u8>, serde_json::Error> {
+/// Serialization fails.
+pub fn to_bytes(plan: &Plan) -> Result<Vec<u8>, serde_json::Error> {
     let tool = env!("CARGO_PKG_VERSION").into();
     serde_json::to_vec(&Saved { format: FORMAT, tool, digest: digest(plan)?, plan: plan.clone() })
 }
 
-/// A file that is no plan which can be used, and why.
+/// Returns the error for an unusable plan file.
 pub fn unusable_plan_file(shown: &str, why: &str) -> Diagnostic {
     Diagnostic::error(Code::PlanFile, format!("{shown} is not a usable plan: {why}"))
         .help("create it again: dask-infra plan --out FILE")
 }
 
-/// The plan of a [`text`] by this version of the program, unchanged since. Messages call its file `shown`.
+/// Reads a plan that [`to_bytes`] of this version has written, unchanged since. Messages call its file `shown`.
 ///
 /// # Errors
 /// Why it cannot be used.
 pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
     let failed = |why: String| unusable_plan_file(shown, &why);
-    let value: Value = serde_json::from_slice(text).map_err(|why| failed(no_json(text, &why)))?;
+    let value: Value = serde_json::from_slice(text).map_err(|why| failed(json_error(text, &why)))?;
     let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
     let (Some(format), Some(tool)) = (format, tool) else {
         return Err(failed("it is JSON, but not a file written by `plan --out`".into()));
@@ -89,7 +89,7 @@ fn unknown_kind(plan: &Value) -> Option<String> {
 fn check_shape(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
     let external = plan.external.iter().map(|external| &external.resource);
-    for resource in plan.desired.iter().chain(&plan.in_file.resources).chain(external) {
+    for resource in plan.desired.iter().chain(&plan.file_baseline.resources).chain(external) {
         let Resource { address, body, create_only, .. } = resource;
         let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
         let inner = places.iter().all(|place| table(body.pointer(place)));
@@ -100,7 +100,7 @@ fn check_shape(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-fn no_json(text: &[u8], why: &serde_json::Error) -> String {
+fn json_error(text: &[u8], why: &serde_json::Error) -> String {
     if text.is_empty() {
         "it is empty".to_owned()
     } else if text.starts_with(b"PK") {
@@ -119,16 +119,16 @@ pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -
         owner,
         mode,
         desired,
-        in_file,
+        file_baseline: in_file,
         external,
         capacity_options,
         hourly,
         approved,
         partial,
-        retarget,
+        allow_retarget: retarget,
         replace,
         retry_capacity,
-        when_idle,
+        idle_wait_seconds: when_idle,
         stop_state,
         ..
     } = saved;
@@ -144,10 +144,10 @@ pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -
     Inputs {
         approved: approved.clone(),
         selection: partial.as_ref().map(|partial| partial.selection.clone()).unwrap_or_default(),
-        retarget: *retarget,
+        allow_retarget: *retarget,
         replace: replace.clone(),
         retry_capacity: *retry_capacity,
-        when_idle: *when_idle,
+        idle_wait_seconds: *when_idle,
         stop_state: stop_state.clone(),
         ..Inputs::of(stack, *mode, world, sources)
     }
@@ -221,7 +221,7 @@ fn relied_on(change: &Change) -> Change {
         let body = call.body.as_ref().filter(|_| call.method == Method::Patch);
         let Some(mut body) = body.map(JsonText::value) else { continue };
         let version = body.pointer_mut("/metadata/resourceVersion");
-        if let Some(version) = version.filter(|version| *version != kinds::kubernetes::requests::ABSENT) {
+        if let Some(version) = version.filter(|version| *version != kinds::kubernetes::calls::ABSENT) {
             *version = Value::Null;
             call.body = Some(body.into());
         }
@@ -279,19 +279,22 @@ fn describe(saved: &Change, now: &Change) -> String {
 
 /// A variable of the environment that had another value when the first of two plans was made.
 fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
-    let now: Vec<&Late> = left_open(now).collect();
-    left_open(saved).find_map(|late| match late {
-        Late::Environment { variable, digest: _ } if !now.contains(&late) => Some(variable.as_str()),
-        Late::Environment { .. } | Late::LabelFingerprint | Late::Marks { .. } | Late::Version => None,
+    let now: Vec<&Deferred> = deferred_values(now).collect();
+    deferred_values(saved).find_map(|deferred| match deferred {
+        Deferred::Environment { variable, digest: _ } if !now.contains(&deferred) => Some(variable.as_str()),
+        Deferred::Environment { .. }
+        | Deferred::LabelFingerprint
+        | Deferred::ManagedFields { .. }
+        | Deferred::Version => None,
     })
 }
 
-fn left_open(change: &Change) -> impl Iterator<Item = &Late> {
+fn deferred_values(change: &Change) -> impl Iterator<Item = &Deferred> {
     let calls = change.steps.iter().filter_map(|step| match step {
         Step::Call(call) => Some(call),
-        Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        Step::Await(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,
     });
-    calls.flat_map(|call| call.late.iter().map(|(_, late)| late))
+    calls.flat_map(|call| call.deferred.iter().map(|(_, deferred)| deferred))
 }
 
 fn verb(action: Action) -> &'static str {

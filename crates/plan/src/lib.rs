@@ -1,4 +1,5 @@
-//! Desired and live in, a plan out. Pure: no clock, no network, no terminal; same input, same bytes.
+//! Computes a plan from the desired and the live state. Pure: no clock, no network, no terminal; same input, same
+//! bytes.
 //!
 //! `make` joins four folders:
 //!
@@ -32,13 +33,13 @@ mod steps;
 pub mod stop;
 
 pub use drift::{Drift, DriftKind, DriftReport, drift};
-pub use make::{drop_unused_fields, plan, read_set};
-pub use observe::inputs::{FileOverrides, Inputs, Partial, Selection};
+pub use make::{drop_unused_managed_fields, plan, read_set};
+pub use observe::inputs::{FileBaseline, Inputs, Partial, Selection};
 pub use observe::stop_state::{PreviousStops, StopRequest, StopState};
 pub use order::duration::CriticalPath;
-pub use propose::desired::disturbs;
+pub use propose::desired::invalidates_check;
 pub use propose::impact::deletion_scope;
-pub use propose::target_check::SEE_FIRST;
+pub use propose::target_check::NEEDS_LIVE_STATE_HELP;
 pub use reason::Reason;
 pub use steps::inline_pool;
 
@@ -78,7 +79,8 @@ pub struct Change {
     /// The further capacity options to try when there are no machines for `steps`.
     #[serde(rename = "climb", default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Fallback>,
-    /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
+    /// Indices of the changes that must finish first. An index past the end of `Plan::changes` refers to
+    /// `Plan::barriers`.
     #[serde(rename = "follows")]
     pub depends_on: Vec<usize>,
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
@@ -87,20 +89,20 @@ pub struct Change {
     /// True if others created or use it, so that also `destroy` needs approval by address.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub foreign: bool,
-    /// From whom it, or fields of it, would be adopted.
+    /// The owner that it, or fields of it, would be adopted from.
     #[serde(rename = "taken", default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
     /// The live state of something that is deleted or released, without secrets.
     #[serde(default, skip_serializing_if = "JsonText::is_null")]
     pub before: JsonText,
-    /// How long it takes, where it makes something that took long before, or for others.
+    /// The expected duration of a create or replace: from the record, else a typical one.
     #[serde(rename = "usual", default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<DurationEstimate>,
 }
 
 impl Change {
     /// Returns a change with its action, without steps and reasons.
-    pub fn of(address: Address, identity: Identity, kind: KindId, action: Action) -> Self {
+    pub fn new(address: Address, identity: Identity, kind: KindId, action: Action) -> Self {
         let lane = match &identity {
             Identity::Cluster(_) => Lane::Cluster,
             Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
@@ -128,11 +130,10 @@ impl Change {
     }
 }
 
-/// Stands between many changes and many others that wait for all of them: an edge for each of both in place of one for
-/// each pair.
+/// A node between m changes and the n that wait for all of them: m + n edges instead of m × n.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Barrier {
-    /// Places in the plan's list of changes that must be done before it is passed.
+    /// Indices into `Plan::changes`: the changes that must finish before it is passed.
     #[serde(rename = "follows")]
     pub depends_on: Vec<usize>,
 }
@@ -191,7 +192,7 @@ pub struct Note {
 }
 
 impl Note {
-    fn of(code: Code, address: &Address, message: impl Into<String>) -> Self {
+    fn new(code: Code, address: &Address, message: impl Into<String>) -> Self {
         Self { code: code.as_str().to_owned(), address: address.clone(), message: message.into() }
     }
 }
@@ -204,13 +205,13 @@ pub struct Approval {
     pub address: Address,
 }
 
-/// The word in place of an address in an approval to delete what nobody can look at: `delete:unseen`.
-pub const UNSEEN: &str = "unseen";
+/// The word in place of an address in an approval to delete a cluster that cannot be read: `delete:unseen`.
+pub const UNREAD_CONTENTS: &str = "unseen";
 
 impl Approval {
     /// Returns true for an approval to delete a GKE cluster with whatever is in it, although that cannot be read.
-    pub fn is_for_unseen(&self) -> bool {
-        self.verb == ApprovalVerb::Delete && self.address.as_str() == UNSEEN
+    pub fn is_for_unread_contents(&self) -> bool {
+        self.verb == ApprovalVerb::Delete && self.address.as_str() == UNREAD_CONTENTS
     }
 }
 
@@ -231,7 +232,7 @@ pub enum ApprovalVerb {
 impl ApprovalVerb {
     pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Adopt, Self::Update];
 
-    /// As `--allow` takes it.
+    /// Returns the verb as `--allow` takes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Replace => "replace",
@@ -275,14 +276,15 @@ pub struct Plan {
     pub offline: bool,
     /// All things, those to keep included, in the order in which they are shown.
     pub changes: Vec<Change>,
-    /// Their common order, numbered on after them.
+    /// Nodes of the order that stand for many edges, numbered after the changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<Barrier>,
     /// The state that was compared, for the record.
     pub desired: Arc<[Resource]>,
-    /// The file's word on what was compared otherwise, for planning again.
-    #[serde(default, skip_serializing_if = "FileOverrides::is_empty")]
-    pub in_file: FileOverrides,
+    /// The stack file's values that the plan compared otherwise (stopped pools, capacity options), to plan again from
+    /// them.
+    #[serde(rename = "in_file", default, skip_serializing_if = "FileBaseline::is_empty")]
+    pub file_baseline: FileBaseline,
     /// Node pools with `capacity`, each with all its options.
     #[serde(rename = "ladders", default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_options: Vec<CapacityOptions>,
@@ -308,18 +310,18 @@ pub struct Plan {
     /// True if things of the stack may exist that no record names and that could not be looked for.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub incomplete: bool,
-    /// True if another target than the last one was meant.
-    #[serde(default, skip_serializing_if = "kinds::json::is_false")]
-    pub retarget: bool,
+    /// True if the target may differ from that of the last apply.
+    #[serde(rename = "retarget", default, skip_serializing_if = "kinds::json::is_false")]
+    pub allow_retarget: bool,
     /// Addresses to recreate, or to run again, although nothing forces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<Address>,
     /// True if pools with several capacity options begin with the first one again.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub retry_capacity: bool,
-    /// Seconds that what takes Dask's workers away waits at most until their scheduler is idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub when_idle: Option<u32>,
+    /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
+    #[serde(rename = "when_idle", default, skip_serializing_if = "Option::is_none")]
+    pub idle_wait_seconds: Option<u32>,
     /// The things that it stops and starts, and those that stay stopped.
     #[serde(rename = "halts", default, skip_serializing_if = "StopState::is_none")]
     pub stop_state: StopState,
@@ -358,7 +360,7 @@ impl Change {
         self.adopted.is_some() || !self.reasons.is_empty()
     }
 
-    /// From whom it would be taken, and its reasons, as one text.
+    /// Returns the adoption and the reasons as one text.
     pub fn why(&self) -> Option<String> {
         let adopted = self.adopted.as_ref().map(|adopted| match adopted.fields.as_slice() {
             [] => format!("it {adopted}"),
@@ -371,8 +373,8 @@ impl Change {
 }
 
 impl Plan {
-    /// Pools whose machines come when Google has some, by one of their capacity options at least.
-    pub fn flex_pools(&self) -> BTreeSet<String> {
+    /// Returns the names of the pools that use flex-start in at least one capacity option.
+    pub fn flex_start_pools(&self) -> BTreeSet<String> {
         let desired = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
         let desired = desired.map(|resource| (&resource.identity, &resource.body));
         let options = self
@@ -380,10 +382,10 @@ impl Plan {
             .iter()
             .flat_map(|capacity| capacity.options.iter().map(|option| (&capacity.identity, &option.body)));
         let pools = desired.chain(options).filter_map(|(identity, body)| Some((identity.pool()?, body)));
-        kinds::kubernetes::machines::pools(pools)
+        kinds::kubernetes::flex_start::flex_start_pools(pools)
     }
 
-    /// The places of the changes that one of them waits for, without the barriers between.
+    /// Returns the indices of the changes that one of them waits for, without the barriers between.
     pub fn predecessors<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
         let count = self.changes.len();
         change
@@ -452,15 +454,15 @@ impl Plan {
 
     /// Approvals that are needed and were not given: one for each address, and one for several objects of one
     /// section. A section's approval does not hold for what others have in it.
-    pub fn missing_approvals(&self, allowed: &[Approval]) -> Vec<Approval> {
+    pub fn missing_approvals(&self, approved: &[Approval]) -> Vec<Approval> {
         let given: Vec<Approval> =
-            allowed.iter().chain(&self.approved).map(|given| self.meant(given)).collect();
+            approved.iter().chain(&self.approved).map(|given| self.resolve_approval(given)).collect();
         let own = self.sections();
         let missing: Vec<NeededApproval> = self
             .changes
             .iter()
             .flat_map(|change| self.approvals_of(change, &own))
-            .chain(self.approval_for_unseen())
+            .chain(self.approval_for_unlisted_foreign())
             .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
             .collect();
         let mut counts: BTreeMap<&Approval, usize> = BTreeMap::new();
@@ -475,9 +477,10 @@ impl Plan {
         approvals.filter(|approval| known.insert(*approval)).cloned().collect()
     }
 
-    /// The approval to delete, with their cluster, things that could not be read: `delete:others.unseen`.
-    fn approval_for_unseen(&self) -> Option<NeededApproval> {
-        let unseen = self.notes.iter().any(|note| note.code == Code::OthersUnseen.as_str());
+    /// Returns the approval to delete, with their cluster, foreign things that could not be listed:
+    /// `delete:others.unseen`.
+    fn approval_for_unlisted_foreign(&self) -> Option<NeededApproval> {
+        let unseen = self.notes.iter().any(|note| note.code == Code::ForeignUnlisted.as_str());
         let own = Approval { verb: ApprovalVerb::Delete, address: Address::new("others.unseen") };
         unseen.then_some(NeededApproval { own, section: None })
     }
@@ -489,15 +492,18 @@ impl Plan {
 
     /// The approvals that a change needs; `own` are the sections in which something is ours.
     fn approvals_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<NeededApproval> {
-        let doubtful = change.reasons.iter().any(Reason::doubts_the_owner);
-        let whole = self.mode == Mode::Destroy && !change.foreign && !doubtful && !self.outlives(change);
+        let doubtful = change.reasons.iter().any(Reason::has_unclear_owner);
+        let whole = self.mode == Mode::Destroy
+            && !change.foreign
+            && !doubtful
+            && !self.is_crd_of_kept_cluster(change);
         // `stop` asks for that, and its `yes` is the approval.
         let stopped = self.stop_state.is_stop() && change.stops();
-        let left = change.reasons.iter().any(Reason::goes_with_its_work);
+        let left = change.reasons.iter().any(Reason::needs_no_own_approval);
         let implied =
             whole || stopped || left || kinds::kubernetes::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
-            Action::Replace if change.reasons.iter().any(Reason::takes_nothing) => None,
+            Action::Replace if change.reasons.iter().any(Reason::loses_no_data) => None,
             Action::Replace => Some(ApprovalVerb::Replace),
             Action::Delete if !implied => Some(ApprovalVerb::Delete),
             Action::Update
@@ -505,7 +511,7 @@ impl Plan {
             {
                 Some(ApprovalVerb::Update)
             }
-            Action::Update | Action::Forget if self.moves_pods_for_marks(change) => {
+            Action::Update | Action::Forget if self.recreates_nodes_for_labels(change) => {
                 Some(ApprovalVerb::Update)
             }
             Action::Delete
@@ -526,23 +532,24 @@ impl Plan {
         verb.into_iter().chain(adopt).map(needed).collect()
     }
 
-    /// Returns true where a pool with Pods changes hands: that is about labels, and GKE may recreate its nodes for them.
-    fn moves_pods_for_marks(&self, change: &Change) -> bool {
+    /// Returns true if a pool with Pods is adopted or released: that changes its labels, and GKE may recreate its
+    /// nodes for them.
+    fn recreates_nodes_for_labels(&self, change: &Change) -> bool {
         let changes_hands = change.action == Action::Forget || change.adopted.is_some();
         let noted = |note: &Note| note.code == Code::NodesDrained.as_str() && note.address == change.address;
-        changes_hands && propose::impact::rolls(change) && self.notes.iter().any(noted)
+        changes_hands && propose::impact::recreates_nodes(change) && self.notes.iter().any(noted)
     }
 
-    /// Definitions in a cluster that stays: they go only with an approval of their own, as every object of their kinds
-    /// goes with them.
-    fn outlives(&self, change: &Change) -> bool {
+    /// Returns true for a CRD in a cluster that is not deleted: deleting it deletes every object of its kind, so it
+    /// needs an approval of its own.
+    fn is_crd_of_kept_cluster(&self, change: &Change) -> bool {
         let goes =
             |other: &Change| other.action == Action::Delete && matches!(other.identity, Identity::Cluster(_));
-        change.kind == KindId::Definition && !self.changes.iter().any(goes)
+        change.kind == KindId::Crd && !self.changes.iter().any(goes)
     }
 
-    /// An approval may name any unique ending of an address.
-    fn meant(&self, given: &Approval) -> Approval {
+    /// Returns an approval with the full address: it may name any unique ending.
+    fn resolve_approval(&self, given: &Approval) -> Approval {
         let mut found = self.changes.iter().filter(|change| change.address.ends_with(given.address.as_str()));
         match (found.next(), found.next()) {
             (Some(change), None) => Approval { verb: given.verb, address: change.address.clone() },
@@ -550,20 +557,21 @@ impl Plan {
         }
     }
 
-    /// Returns true if the plan deletes a GKE cluster that nobody could look into.
-    pub fn deletes_unseen(&self) -> bool {
-        self.notes.iter().any(|note| note.code == Code::DeletedUnseen.as_str())
+    /// Returns true if the plan deletes a GKE cluster whose contents could not be read.
+    pub fn deletes_unread_cluster(&self) -> bool {
+        self.notes.iter().any(|note| note.code == Code::DeletedUnread.as_str())
     }
 
     /// Approvals that were given and fit nothing in the plan.
     pub fn unused_approvals(&self) -> Vec<&Approval> {
-        let unseen = self.deletes_unseen();
+        let unseen = self.deletes_unread_cluster();
         let own = self.sections();
         let fits = |given: &&Approval| {
-            let meant = self.meant(given);
+            let meant = self.resolve_approval(given);
             let needed = self.changes.iter().flat_map(|change| self.approvals_of(change, &own));
-            let mut needed = needed.chain(self.approval_for_unseen());
-            let is_needed = (unseen && given.is_for_unseen()) || needed.any(|needed| needed.is_given(&meant));
+            let mut needed = needed.chain(self.approval_for_unlisted_foreign());
+            let is_needed =
+                (unseen && given.is_for_unread_contents()) || needed.any(|needed| needed.is_given(&meant));
             !is_needed
         };
         self.approved.iter().filter(fits).collect()

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::observe::inputs::{FileOverrides, Inputs};
+use crate::observe::inputs::{FileBaseline, Inputs};
 use crate::planner::Planner;
 use crate::{
     Action, Barrier, Change, ExternalRead, Mode, Plan, order::graph, propose::fallback, review, stop,
 };
-use kinds::pod_security;
+use kinds::security_defaults;
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::resource::{
-    External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Seen, Target, World, forget_fields,
+    External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Seen, Target, World, drop_managed_fields,
 };
 use model::schema;
 
@@ -28,7 +28,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
     for resource in things {
         let Some(object) = resource.identity.object() else { continue };
-        let beside = (kinds::of(resource.kind).reads_also)();
+        let beside = (kinds::of(resource.kind).also_read)();
         let kinds = beside.into_iter().chain([object.gvk.clone()]);
         collections.extend(kinds.map(|gvk| (gvk, object.namespace.clone())));
         objects.push(object);
@@ -64,24 +64,24 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
 }
 
 /// Drops who wrote which field of live objects where everything goes: then only external ones are compared.
-pub fn drop_unused_fields(world: &mut World, mode: Mode, external: &[External]) {
-    let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.inside) else { return };
+pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[External]) {
+    let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.objects) else { return };
     let external_objects: BTreeSet<&ObjectId> =
         external.iter().filter_map(|external| external.resource.identity.object()).collect();
     inside
         .iter_mut()
         .filter(|(object, _)| !external_objects.contains(object))
-        .for_each(|(_, live)| forget_fields(live));
+        .for_each(|(_, live)| drop_managed_fields(live));
 }
 
-/// The plan, or everything that stands against making one, in order of the file.
+/// Returns the plan, or all errors, sorted by their place in the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     fallback::apply_fallback(&mut inputs);
-    restore_live_restrictions(&mut inputs);
+    keep_live_security(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
-        inputs.in_file = FileOverrides::of(&file, hourly, &inputs);
+        inputs.file_baseline = FileBaseline::of(&file, hourly, &inputs);
     }
     drop(file);
     let mut planner = Planner::new(&inputs);
@@ -102,26 +102,26 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     Ok(plan)
 }
 
-/// Jobs that were made before pods had bounds keep the body that they were made with: none runs again for its bounds,
-/// and Kubernetes refuses another pod for a Job that is there.
-fn restore_live_restrictions(inputs: &mut Inputs<'_>) {
+/// Keeps the body of Jobs that were created before the security defaults of pods existed: adding these would rerun
+/// them, and a Job's pod template is immutable.
+fn keep_live_security(inputs: &mut Inputs<'_>) {
     let Inputs { desired, world, replace, .. } = inputs;
     let made: Vec<(usize, Value)> = desired
         .iter()
         .enumerate()
         .filter(|(_, resource)| matches!(resource.kind, KindId::Job | KindId::DaskJob))
         .filter(|(_, resource)| !replace.contains(&resource.address))
-        .filter_map(|(place, resource)| {
+        .filter_map(|(index, resource)| {
             let mut body = resource.body.clone();
-            pod_security::match_live_restrictions(&mut body, world.find(&resource.identity)?);
-            (body != resource.body).then_some((place, body))
+            security_defaults::remove_absent_in_live(&mut body, world.find(&resource.identity)?);
+            (body != resource.body).then_some((index, body))
         })
         .collect();
     if made.is_empty() {
         return;
     }
     let desired = Arc::make_mut(desired);
-    made.into_iter().for_each(|(place, body)| desired[place].body = body);
+    made.into_iter().for_each(|(index, body)| desired[index].body = body);
 }
 
 /// Checks the live state, selects what the plan is about, and returns the external things that were read.

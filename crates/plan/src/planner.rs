@@ -42,12 +42,12 @@ pub(crate) struct Planner<'a> {
     pub(crate) changes: Vec<Change>,
     pub(crate) problems: Vec<Diagnostic>,
     pub(crate) notes: Vec<Note>,
-    /// True if the GKE cluster is created or recreated, so that nothing inside is live afterward.
-    pub(crate) renewed: bool,
-    /// Live things that are deleted with their owner, and created again.
-    pub(crate) with_owner: BTreeSet<Identity>,
+    /// True if the GKE cluster is created or recreated, so that nothing in it exists afterward.
+    pub(crate) cluster_is_new: bool,
+    /// Live things that are deleted with their parent, and created again.
+    pub(crate) recreated_with_parent: BTreeSet<Identity>,
     /// Desired things that do not exist and are not created.
-    pub(crate) kept_absent: BTreeSet<Identity>,
+    pub(crate) not_created: BTreeSet<Identity>,
     /// The addresses that the plan is about.
     pub(crate) selected: Selected,
     /// Defects of live things, by address.
@@ -61,9 +61,9 @@ impl<'a> Planner<'a> {
             changes: Vec::new(),
             problems: Vec::new(),
             notes: Vec::new(),
-            renewed: false,
-            with_owner: BTreeSet::new(),
-            kept_absent: BTreeSet::new(),
+            cluster_is_new: false,
+            recreated_with_parent: BTreeSet::new(),
+            not_created: BTreeSet::new(),
             selected: Selected::All,
             defects: BTreeMap::new(),
         }
@@ -73,7 +73,7 @@ impl<'a> Planner<'a> {
 impl<'a> Planner<'a> {
     pub(crate) fn live(&self, identity: &Identity) -> Option<&'a Value> {
         let inside = !matches!(identity, Identity::Cluster(_));
-        if inside && self.renewed { None } else { self.observed.inputs.world.find(identity) }
+        if inside && self.cluster_is_new { None } else { self.observed.inputs.world.find(identity) }
     }
 
     pub(crate) fn refuse_if_protected(&mut self, resource: &Resource, verb: &str) {

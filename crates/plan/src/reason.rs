@@ -17,14 +17,14 @@ pub enum Reason {
     /// Others made it, and nothing else changes.
     WouldBeAdopted,
     /// Other stacks use it, and this one joins them.
-    Shared(Users),
+    Shared(OtherStacks),
     /// The live thing is being deleted.
     BeingDeleted,
     /// It goes with its owner and is desired again.
     RecreatedWith(Address),
     /// It may run once only, and nobody knows that it has not.
-    MayHaveRun(Unknown),
-    /// GKE's word for a pool or a cluster that will not become whole, with its conditions.
+    MayHaveRun(RunUnknown),
+    /// GKE reports the status ERROR for a pool or a cluster; its conditions.
     InError {
         conditions: String,
     },
@@ -34,22 +34,24 @@ pub enum Reason {
     CreatedWithCluster,
     DeletedWithCluster,
     DeletedWith(Address),
-    /// Deleted with what holds it, although other stacks use it.
+    /// Deleted with its parent, although other stacks use it.
     TakenFromUsers {
-        users: Users,
-        with: Holder,
+        #[serde(rename = "users")]
+        other_stacks: OtherStacks,
+        with: Parent,
     },
     /// This stack gives up its hold only.
-    Released(Users),
+    Released(OtherStacks),
     /// The file says that it is managed elsewhere.
     HandedOver,
     /// Other stacks have applied it, although only one can have it.
-    Contested(Users),
-    /// The record names it, and others removed this stack's field manager from it.
-    Unmarked,
-    /// Others made it, and it goes with what holds it.
+    Contested(OtherStacks),
+    /// The record names it, and another tool removed this stack's field manager from it.
+    #[serde(rename = "unmarked")]
+    OwnershipRemoved,
+    /// It is foreign, and is deleted with its parent.
     #[serde(rename = "stranger")]
-    ForeignIn(Holder),
+    ForeignIn(Parent),
     /// A foreign namespace that is deleted with the cluster, some of what is in it, and how much more.
     #[serde(rename = "strangers_home")]
     ForeignNamespace {
@@ -73,13 +75,15 @@ pub enum Reason {
     RequestedAgain {
         end: String,
     },
-    /// Workers that go had the nodes of a request, and others come.
-    NodesUsed,
-    /// A request, or its PodTemplate, of workers that go or have gone.
+    /// The deleted workers had the nodes of a request, and new ones come.
+    #[serde(rename = "nodes_used")]
+    NodesConsumed,
+    /// A request for the nodes of deleted workers, or its PodTemplate.
     #[serde(rename = "of_workers_before")]
-    OfFormerWorkers,
-    /// The PodTemplate of a request that stays.
-    NamedByRequest,
+    FormerWorkersRequest,
+    /// The PodTemplate of a request that is kept.
+    #[serde(rename = "named_by_request")]
+    TemplateOfKeptRequest,
     /// The pod of a check that was cut short.
     LeftByEarlierRun,
     /// A foreign Dask object cannot live without the operator.
@@ -117,10 +121,11 @@ pub enum Reason {
     Stopped(Stop),
     /// It is stopped by the command that the plan is for.
     WillBeStopped,
-    /// It was, until now.
+    /// It was stopped, and this plan starts it.
     Started,
-    /// A check follows what changes.
-    Disturbed(Address, Action),
+    /// A check runs again because something that it depends on changes.
+    #[serde(rename = "disturbed")]
+    DependencyChanged(Address, Action),
     /// A check is not the one that passed.
     CheckChanged,
     NotPassed,
@@ -131,46 +136,49 @@ pub enum Reason {
 /// Other stacks that use a thing: `stack rapids`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Users(pub Vec<String>);
+pub struct OtherStacks(pub Vec<String>);
 
-/// Why it is not known whether something has run.
+/// Reasons why it is unknown whether something has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unknown {
+pub enum RunUnknown {
     Interrupted,
     RecordMissing,
 }
 
-/// Kinds of things that are deleted together with foreign things in them.
+/// Parents that are deleted together with foreign things in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Holder {
+pub enum Parent {
     Cluster,
-    Definition,
+    #[serde(rename = "definition")]
+    Crd,
     Namespace,
     Node,
     /// The node of a pod of a Job.
-    NodeOfRun,
+    #[serde(rename = "node_of_run")]
+    NodeOfJob,
     Named(Address),
 }
 
 impl Reason {
-    /// Returns true if the deleted thing had nothing that could be lost.
-    pub fn takes_nothing(&self) -> bool {
+    /// Returns true if the deletion loses no data.
+    pub fn loses_no_data(&self) -> bool {
         matches!(
             self,
-            Self::NoMachines { .. } | Self::RequestedAgain { .. } | Self::NodesUsed | Self::NothingRuns
+            Self::NoMachines { .. } | Self::RequestedAgain { .. } | Self::NodesConsumed | Self::NothingRuns
         )
     }
 
-    /// Returns true where the marks do not say that what goes is this stack's alone: `destroy` needs approval by address.
-    pub fn doubts_the_owner(&self) -> bool {
-        matches!(self, Self::Contested(_) | Self::Unmarked)
+    /// Returns true if the object does not show that it is this stack's alone: then `destroy` needs approval by
+    /// address.
+    pub fn has_unclear_owner(&self) -> bool {
+        matches!(self, Self::Contested(_) | Self::OwnershipRemoved)
     }
 
-    /// Returns true if the deleted thing is nothing without other things, whose change is approved.
-    pub fn goes_with_its_work(&self) -> bool {
-        matches!(self, Self::OfFormerWorkers)
+    /// Returns true if the deletion follows from another change that is approved already.
+    pub fn needs_no_own_approval(&self) -> bool {
+        matches!(self, Self::FormerWorkersRequest)
     }
 }
 
@@ -187,8 +195,8 @@ impl fmt::Display for Reason {
             Self::Defect(why) => f.write_str(why),
             Self::CreatedWithCluster => f.write_str("created with the cluster"),
             Self::DeletedWithCluster => f.write_str("deleted with the cluster"),
-            Self::DeletedWith(holder) => write!(f, "deleted with {holder}"),
-            Self::TakenFromUsers { users, with } => {
+            Self::DeletedWith(parent) => write!(f, "deleted with {parent}"),
+            Self::TakenFromUsers { other_stacks: users, with } => {
                 write!(f, "{users}, and it would be deleted with {with}")
             }
             Self::Released(users) => write!(f, "{users}: it is not deleted, only released by this stack"),
@@ -196,14 +204,14 @@ impl fmt::Display for Reason {
                 f.write_str("`manage = false`: it stays as it is, without this stack's marks")
             }
             Self::Contested(users) => write!(f, "{users}, and it would be deleted"),
-            Self::Unmarked => {
+            Self::OwnershipRemoved => {
                 f.write_str("this stack created it, and others removed the stack's field manager from it")
             }
-            Self::ForeignIn(holder) => {
-                write!(f, "not created by this stack, and it would be deleted with {holder}")
+            Self::ForeignIn(parent) => {
+                write!(f, "not created by this stack, and it would be deleted with {parent}")
             }
             Self::ForeignNamespace { named, more } => {
-                write!(f, "{}", Self::ForeignIn(Holder::Cluster))?;
+                write!(f, "{}", Self::ForeignIn(Parent::Cluster))?;
                 match (named.as_slice(), more) {
                     ([], _) => Ok(()),
                     (named, 0) => write!(f, ", with {}", named.join(", ")),
@@ -229,11 +237,11 @@ impl fmt::Display for Reason {
                     "its nodes are requested again, at the end of the queue; before, the request ended: {end}"
                 )
             }
-            Self::NodesUsed => {
+            Self::NodesConsumed => {
                 f.write_str("nodes of a request are not used twice, so they are requested anew")
             }
-            Self::OfFormerWorkers => f.write_str("of the workers before"),
-            Self::NamedByRequest => f.write_str("a request that stays was made with it"),
+            Self::FormerWorkersRequest => f.write_str("of the workers before"),
+            Self::TemplateOfKeptRequest => f.write_str("a request that stays was made with it"),
             Self::LeftByEarlierRun => f.write_str("left by an earlier run"),
             Self::OperatorNeeded { by } => {
                 write!(f, "{by}, which is not in this stack, needs it: not deleted")
@@ -269,9 +277,9 @@ impl fmt::Display for Reason {
             Self::Stopped(stop) => stop.fmt(f),
             Self::WillBeStopped => f.write_str("will be stopped"),
             Self::Started => f.write_str("stopped until now"),
-            Self::Disturbed(address, Action::Create) => write!(f, "{address} is created"),
-            Self::Disturbed(address, Action::Replace) => write!(f, "{address} is replaced"),
-            Self::Disturbed(address, _) => write!(f, "{address} is updated"),
+            Self::DependencyChanged(address, Action::Create) => write!(f, "{address} is created"),
+            Self::DependencyChanged(address, Action::Replace) => write!(f, "{address} is replaced"),
+            Self::DependencyChanged(address, _) => write!(f, "{address} is updated"),
             Self::CheckChanged => f.write_str("it changed since it passed"),
             Self::NotPassed => f.write_str("it has not passed yet"),
             Self::PassesNotRecorded => f.write_str("passes are not recorded where nothing is managed"),
@@ -280,14 +288,14 @@ impl fmt::Display for Reason {
 }
 
 /// `stack a uses it too`, `stack a, stack b use it too`.
-impl fmt::Display for Users {
+impl fmt::Display for OtherStacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.0.len() == 1 { "uses" } else { "use" };
         write!(f, "{} {verb} it too", self.0.join(", "))
     }
 }
 
-impl fmt::Display for Unknown {
+impl fmt::Display for RunUnknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Interrupted => "an apply was interrupted while creating it, or the record of it is lost",
@@ -296,14 +304,14 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for Parent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster => f.write_str("the cluster"),
-            Self::Definition => f.write_str("the definition of its kind"),
+            Self::Crd => f.write_str("the definition of its kind"),
             Self::Namespace => f.write_str("its namespace"),
             Self::Node => f.write_str("its node, and no controller recreates it"),
-            Self::NodeOfRun => f.write_str("its node, which its Job counts as a failure"),
+            Self::NodeOfJob => f.write_str("its node, which its Job counts as a failure"),
             Self::Named(address) => address.fmt(f),
         }
     }

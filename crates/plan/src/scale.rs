@@ -1,54 +1,54 @@
-//! A plan of one number: the live replicas of one thing, and nothing else of the stack.
+//! Plans a change of the live replicas of one resource, and of nothing else.
 
 use serde_json::{Value, json};
 
 use crate::observe::inputs::{Inputs, Partial};
 use crate::observe::{Ownership, fingerprint};
 use crate::planner::{Planner, Selected};
-use crate::steps::{deleted_workers_note, wait_to_the_end};
+use crate::steps::{deleted_workers_note, wait_until_ready};
 use crate::{Action, Change, Note, Plan};
 use kinds::dask;
-use kinds::dask::scale::{holders, is_autoscaler_of};
+use kinds::dask::scale::{is_autoscaler_of, scale_objects};
 use kinds::gke::compare::FingerprintInput;
 use kinds::json::is_terminating;
 use kinds::kind::ChangeContext;
+use kinds::kubernetes::calls::scale_call_as;
 use kinds::kubernetes::kueue::gang;
-use kinds::kubernetes::requests::scale_call_as;
-use kinds::scale::{Number, Scaled};
+use kinds::scale::{ReplicaOwner, ScaleTarget};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
 
-/// A number that somebody wants.
+/// The replica count that a command asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct ScaleRequest<'a> {
     pub address: &'a Address,
-    /// How that is scaled, as the stack file says it.
-    pub scaled: &'a Scaled,
+    /// Where and by whom the count is set, according to the stack file.
+    pub target: &'a ScaleTarget,
     /// How many.
-    pub number: u32,
-    /// True if the stack file has this number from now on.
-    pub kept: bool,
+    pub replicas: u32,
+    /// True if the stack file is edited to this count.
+    pub persist: bool,
 }
 
-/// The plan that brings one thing to a number. `inputs` are of the stack with that number in it, and select the thing.
+/// Plans a change of one replica count. `inputs` already have the new count, and select only this resource.
 ///
 /// # Errors
 /// Reasons against it: the thing is not live, others own it, or the number is not its own.
-pub fn scale(inputs: Inputs, wish: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagnostic>> {
+pub fn scale(inputs: Inputs, request: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagnostic>> {
     let mut planner = Planner::new(&inputs);
     planner.check_readable();
     planner.check_target();
-    planner.selected = Selected::Only([wish.address.clone()].into());
+    planner.selected = Selected::Only([request.address.clone()].into());
     if planner.problems.is_empty()
-        && let Err(problem) = planner.plan_scale(wish)
+        && let Err(problem) = planner.plan_scale(request)
     {
         planner.problems.push(*problem);
     }
     planner.notes.extend(planner.unknown_state_notes());
     planner.notes.extend(planner.left_without_workers());
-    let number = (!wish.kept).then_some(wish.number);
-    let partial = planner.partial().map(|partial| Partial { number, ..partial });
+    let number = (!request.persist).then_some(request.replicas);
+    let partial = planner.partial().map(|partial| Partial { replicas: number, ..partial });
     let Planner { changes, problems, notes, .. } = planner;
     if !problems.is_empty() {
         return Err(problems);
@@ -57,25 +57,30 @@ pub fn scale(inputs: Inputs, wish: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagno
 }
 
 impl Planner<'_> {
-    fn plan_scale(&mut self, wish: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
+    fn plan_scale(&mut self, request: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
         let inputs = self.observed.inputs;
-        let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
-            return Err(self.cannot(wish, format!("{} does not belong to this stack", wish.address), None));
+        let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *request.address)
+        else {
+            return Err(self.cannot(
+                request,
+                format!("{} does not belong to this stack", request.address),
+                None,
+            ));
         };
         if let Some(stop) = inputs.stop_of(&resource.identity) {
             let help = format!("start it first: dask-infra start {}", resource.address);
-            return Err(self.cannot(wish, format!("{} is {stop}", resource.identity), Some(&help)));
+            return Err(self.cannot(request, format!("{} is {stop}", resource.identity), Some(&help)));
         }
-        let live = self.owned_live(resource, wish)?;
-        self.check_can_grow(resource, wish)?;
+        let live = self.owned_live(resource, request)?;
+        self.check_can_grow(resource, request)?;
         let before = match &resource.identity {
-            Identity::Object(object) => self.live_numbers(object, wish)?,
+            Identity::Object(object) => self.live_numbers(object, request)?,
             _ => vec![(None, live["nodeCount"].as_u64().map(Value::from))],
         };
-        let to = json!(wish.number);
-        let path = &wish.scaled.path;
-        let fingerprint_input = FingerprintInput::of(before.iter().map(|(holder, number)| {
-            let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
+        let to = json!(request.replicas);
+        let path = &request.target.path;
+        let fingerprint_input = FingerprintInput::of(before.iter().map(|(object, number)| {
+            let place = object.as_ref().map_or_else(|| path.clone(), |object| path.key(&object.name));
             (place.to_string(), number.as_ref().unwrap_or(&Value::Null))
         }));
         let fingerprint = Some(fingerprint(&live, &fingerprint_input));
@@ -96,28 +101,32 @@ impl Planner<'_> {
         };
         let fields = vec![field];
         if matches!(resource.identity, Identity::NodePool { .. })
-            && let Some(problem) = self.does_not_divide(resource, &self.live_zones(resource))
+            && let Some(problem) = self.uneven_zones(resource, &self.live_zones(resource))
         {
             return Err(Box::new(problem));
         }
-        let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
-        let (steps, goes) = self.scale_steps(resource, &live, &fields, wish.number, &holders);
+        let objects: Vec<&ObjectId> = differs.iter().filter_map(|(object, _)| object.as_ref()).collect();
+        let (steps, goes) = self.scale_steps(resource, &live, &fields, request.replicas, &objects);
         self.notes.extend(deleted_workers_note(&resource.address, &goes));
         let change = self.observed.proposed(resource, Action::Update, fields);
         self.changes.push(Change { fingerprint, steps, ..change });
-        self.note_owner(resource, wish);
+        self.note_owner(resource, request);
         Ok(())
     }
 
     /// The thing as it is live. One that does not exist, is deleted, or is foreign is not scaled.
-    fn owned_live(&mut self, resource: &Resource, wish: &ScaleRequest<'_>) -> Result<Value, Box<Diagnostic>> {
+    fn owned_live(
+        &mut self,
+        resource: &Resource,
+        request: &ScaleRequest<'_>,
+    ) -> Result<Value, Box<Diagnostic>> {
         let Some(live) = self.observed.inputs.world.find(&resource.identity).cloned() else {
             let help = "`dask-infra apply` creates it with the number in the stack file";
-            return Err(self.cannot(wish, format!("{} does not exist", resource.identity), Some(help)));
+            return Err(self.cannot(request, format!("{} does not exist", resource.identity), Some(help)));
         };
         if is_terminating(&live) {
             let what = format!("{} is being deleted", resource.identity);
-            return Err(self.cannot(wish, what, Some("`dask-infra apply` recreates it")));
+            return Err(self.cannot(request, what, Some("`dask-infra apply` recreates it")));
         }
         if let Some(option) = self.autoscaled_option(resource, &live) {
             let what = format!(
@@ -125,7 +134,7 @@ impl Planner<'_> {
                 resource.identity
             );
             return Err(self.cannot(
-                wish,
+                request,
                 what,
                 Some("change `nodes` in the stack file for its maximum, then apply"),
             ));
@@ -148,18 +157,19 @@ impl Planner<'_> {
     }
 
     /// Returns an error for what starts whole, or on nodes that were requested for all of it: it keeps its number.
-    fn check_can_grow(&self, resource: &Resource, wish: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
-        if gang::of_resource(resource).is_some() {
+    fn check_can_grow(&self, resource: &Resource, request: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
+        if gang::name_of(resource).is_some() {
             let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
                         workers without that";
-            let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
-            return Err(self.cannot(wish, what, Some(help)));
+            let what =
+                format!("{} starts whole, with as many workers as it was created with", request.address);
+            return Err(self.cannot(request, what, Some(help)));
         }
         if dask::queued_workers::are_requested(&resource.body) {
             let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
                         a `group` with `capacity = \"queued\"` adds workers without that";
-            let what = format!("{} has nodes for as many workers as it was created with", wish.address);
-            return Err(self.cannot(wish, what, Some(help)));
+            let what = format!("{} has nodes for as many workers as it was created with", request.address);
+            return Err(self.cannot(request, what, Some(help)));
         }
         Ok(())
     }
@@ -169,16 +179,16 @@ impl Planner<'_> {
     fn live_numbers(
         &self,
         object: &ObjectId,
-        wish: &ScaleRequest<'_>,
+        request: &ScaleRequest<'_>,
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
         let world = self.observed.inputs.world;
-        let others = world.inside.live().into_iter().flatten();
+        let others = world.objects.live().into_iter().flatten();
         let foreign = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_terminating(live));
         if let Some((autoscaler, live)) = foreign.into_iter().next() {
             let bounds = (&live["spec"]["minimum"], &live["spec"]["maximum"]);
             let what = format!(
                 "{autoscaler} sets the number of workers of {}, between {} and {}",
-                wish.address, bounds.0, bounds.1
+                request.address, bounds.0, bounds.1
             );
             let ours = self.observed.has_applied(live);
             let help = if ours {
@@ -193,19 +203,19 @@ impl Planner<'_> {
                 )
             };
             return Err(Box::new(
-                Diagnostic::error(Code::NumberOfOthers, what).about(wish.address.clone(), "").help(help),
+                Diagnostic::error(Code::NumberOfOthers, what).about(request.address.clone(), "").help(help),
             ));
         }
         let mut found = Vec::new();
-        for holder in holders(object, &wish.scaled.number) {
-            let Some(live) = world.find(&Identity::Object(holder.clone())) else {
-                let what = format!("{holder}, which has the number of workers, does not exist");
+        for object in scale_objects(object, &request.target.replica_owner) {
+            let Some(live) = world.find(&Identity::Object(object.clone())) else {
+                let what = format!("{object}, which has the number of workers, does not exist");
                 let help = "the Dask operator does not recreate it: `dask-infra plan` shows the fix";
-                return Err(self.cannot(wish, what, Some(help)));
+                return Err(self.cannot(request, what, Some(help)));
             };
             // A number that nobody wrote is the default of its definition.
-            let number = wish.scaled.path.find(live).cloned().unwrap_or_else(|| json!(1));
-            found.push((Some(holder), Some(number)));
+            let number = request.target.path.find(live).cloned().unwrap_or_else(|| json!(1));
+            found.push((Some(object), Some(number)));
         }
         Ok(found)
     }
@@ -218,7 +228,7 @@ impl Planner<'_> {
         live: &Value,
         fields: &[FieldChange],
         to: u32,
-        holders: &[&ObjectId],
+        objects: &[&ObjectId],
     ) -> (Vec<Step>, Vec<(ObjectId, Value)>) {
         let kind = kinds::of(resource.kind);
         let owner = &self.observed.inputs.owner;
@@ -230,17 +240,17 @@ impl Planner<'_> {
         let context = |action| ChangeContext {
             resource: Some(&counted),
             live: Some(live),
-            inside: self.observed.inputs.world.inside.live(),
+            objects: self.observed.inputs.world.objects.live(),
             fields,
             zones: self.live_zones(resource).len(),
             ..ChangeContext::of(action, &resource.identity, owner)
         };
         let mut own = (kind.change_steps)(&context(if object { Action::Keep } else { Action::Update }));
-        wait_to_the_end(&mut own);
+        wait_until_ready(&mut own);
         let goes = (kind.deleted_workers)(&context(Action::Update));
         let mut steps = dask::workers::deletes(&goes);
         let manager = owner.scale_manager();
-        steps.extend(holders.iter().map(|holder| Step::Call(scale_call_as(holder, &manager, json!(to)))));
+        steps.extend(objects.iter().map(|object| Step::Call(scale_call_as(object, &manager, json!(to)))));
         if let Identity::Object(object) = &resource.identity {
             steps.splice(..0, dask::kopf::waits_before(Action::Update, object, fields, &steps));
         }
@@ -249,38 +259,39 @@ impl Planner<'_> {
     }
 
     /// Notes who owns the number from now on, if the stack file does not have it.
-    fn note_owner(&mut self, resource: &Resource, wish: &ScaleRequest<'_>) {
-        let Scaled { place, number, unit, .. } = wish.scaled;
+    fn note_owner(&mut self, resource: &Resource, request: &ScaleRequest<'_>) {
+        let ScaleTarget { origin: place, replica_owner: number, unit, .. } = request.target;
         let (code, message) = match number {
-            Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
+            ReplicaOwner::File(says) if !request.persist && *says != u64::from(request.replicas) => {
                 let at = self.observed.inputs.sources.locate(place);
                 let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
                 let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
                 let message = format!(
                     "the stack file has {says} {unit}{at}, and the next apply restores that; `--write` writes \
                      {} to the file",
-                    wish.number
+                    request.replicas
                 );
                 (Code::NotKept, message)
             }
-            Number::File(_) | Number::Autoscaler { .. } => return,
-            Number::Notebooks(_) | Number::Unsaid => {
-                let whose = if *number == Number::Unsaid { "nothing in the stack" } else { "notebooks" };
+            ReplicaOwner::File(_) | ReplicaOwner::Autoscaler { .. } => return,
+            ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged => {
+                let whose =
+                    if *number == ReplicaOwner::Unmanaged { "nothing in the stack" } else { "notebooks" };
                 let message = format!(
                     "the number belongs to {whose}: it stays {} until it is changed there",
-                    wish.number
+                    request.replicas
                 );
                 (Code::NotKept, message)
             }
         };
-        self.notes.push(Note::of(code, &resource.address, message));
+        self.notes.push(Note::new(code, &resource.address, message));
     }
 
-    fn cannot(&self, wish: &ScaleRequest<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
-        let section: FieldPath = wish.address.section().parse().unwrap_or_default();
+    fn cannot(&self, request: &ScaleRequest<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
+        let section: FieldPath = request.address.section().parse().unwrap_or_default();
         let span = self.observed.inputs.sources.span(&section);
         let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "requested");
-        let problem = problem.about(wish.address.clone(), "");
+        let problem = problem.about(request.address.clone(), "");
         Box::new(help.into_iter().fold(problem, Diagnostic::help))
     }
 }

@@ -1,4 +1,5 @@
-//! The steps of every change: each kind's file writes its own; here it is told what it must know of others.
+//! Computes the steps of each change. The kind's file writes them; this module passes it the facts about other
+//! changes.
 //!
 //! A change has a list of steps that follow each other, and edges join changes. Steps have no edges of their own: no case needed
 //! one into the middle of a list.
@@ -21,18 +22,18 @@ use model::resource::{
     self, ByIdentity, CapacityOptions, DurationEstimate, Identity, ObjectId, Resource, Step, Until, World,
 };
 
-/// Facts about all other changes that the program of a change needs.
+/// Facts about all other changes that the steps of a change depend on.
 struct StepContext<'a> {
     planner: &'a Planner<'a>,
     desired: ByIdentity<'a>,
     /// The pool that is made with the cluster.
     inline: Option<&'a Resource>,
     /// True if the cluster is deleted or replaced, with what is in it.
-    cluster_goes: bool,
+    cluster_is_deleted: bool,
     /// Things that need no delete of their own before the cluster is deleted.
     with_cluster: BTreeSet<Identity>,
-    /// Namespaces and definitions that are replaced: what they hold is gone before its own change begins.
-    replaced_homes: Vec<&'a Identity>,
+    /// Namespaces and CRDs that are replaced: what they contain is gone before its own change begins.
+    replaced_parents: Vec<&'a Identity>,
     /// The zones of pools whose number is set.
     zones: &'a BTreeMap<usize, Vec<String>>,
     /// Seconds that things took which were made before.
@@ -55,18 +56,19 @@ impl Planner<'_> {
         let others = StepContext::of(self, &zones);
         let acts = |change: &Change| change.action != Action::Keep;
         let changes = self.changes.iter().enumerate();
-        let programs: Vec<Option<ChangeSteps>> =
-            changes.map(|(place, change)| acts(change).then(|| others.change_steps(place, change))).collect();
+        let steps_by_change: Vec<Option<ChangeSteps>> =
+            changes.map(|(index, change)| acts(change).then(|| others.change_steps(index, change))).collect();
         self.problems.extend(uneven_zone_counts);
-        for (change, program) in self.changes.iter_mut().zip(programs) {
-            if let Some(ChangeSteps { steps, reasons, note, estimate }) = program {
+        for (change, planned) in self.changes.iter_mut().zip(steps_by_change) {
+            if let Some(ChangeSteps { steps, reasons, note, estimate }) = planned {
                 (change.steps, change.reasons, change.estimate) = (steps, reasons, estimate);
                 self.notes.extend(note);
             }
         }
     }
 
-    /// Adds looks at kept things that other changes follow, and waits for those that may be half made in any case.
+    /// Adds readiness checks to unchanged resources that other changes depend on, and waits to those that an earlier
+    /// apply may have left incomplete.
     pub(crate) fn add_kept_waits(&mut self, barriers: &[Barrier]) {
         let inputs = self.observed.inputs;
         let followed = followed(&self.changes, barriers);
@@ -75,7 +77,7 @@ impl Planner<'_> {
         let kept = self.changes.iter_mut().zip(followed);
         for (change, followed) in kept.filter(|(change, _)| change.action == Action::Keep) {
             // There is nothing to wait for.
-            if self.kept_absent.contains(&change.identity) {
+            if self.not_created.contains(&change.identity) {
                 continue;
             }
             let context = ChangeContext {
@@ -84,8 +86,8 @@ impl Planner<'_> {
                 ..ChangeContext::of(Action::Keep, &change.identity, &inputs.owner)
             };
             let mut steps = (kinds::of(change.kind).change_steps)(&context);
-            if half_made(inputs.world, &seen_ready, &change.identity) {
-                wait_to_the_end(&mut steps);
+            if may_be_incomplete(inputs.world, &seen_ready, &change.identity) {
+                wait_until_ready(&mut steps);
             }
             if followed || !steps.iter().all(|step| is_wait(step, Until::StillReady)) {
                 change.steps = steps;
@@ -108,7 +110,8 @@ impl<'a> StepContext<'a> {
         let inline = inline_pool(desired, &planner.observed.inputs.capacity_options)
             .filter(|_| is([Action::Create, Action::Replace]));
         let replaced = planner.changes.iter().filter(|change| change.action == Action::Replace);
-        let is_home = |object: &ObjectId| cascade::is_namespace(object) || cascade::defines(object).is_some();
+        let is_home =
+            |object: &ObjectId| cascade::is_namespace(object) || cascade::defined_kind(object).is_some();
         let replaced_homes = replaced
             .map(|change| &change.identity)
             .filter(|thing| thing.object().is_some_and(is_home))
@@ -119,13 +122,22 @@ impl<'a> StepContext<'a> {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let took = recorded.filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
         let desired = resource::by_identity(desired);
-        Self { planner, desired, inline, cluster_goes, with_cluster, replaced_homes, zones, took }
+        Self {
+            planner,
+            desired,
+            inline,
+            cluster_is_deleted: cluster_goes,
+            with_cluster,
+            replaced_parents: replaced_homes,
+            zones,
+            took,
+        }
     }
 
     /// Returns true if the server deletes it with something else that is deleted.
     fn is_deleted_with(&self, change: &Change) -> bool {
         match (&change.identity, change.action) {
-            (Identity::NodePool { .. }, Action::Delete) => self.cluster_goes,
+            (Identity::NodePool { .. }, Action::Delete) => self.cluster_is_deleted,
             (identity @ Identity::Object(_), Action::Delete) => {
                 change.foreign || self.with_cluster.contains(identity)
             }
@@ -135,11 +147,11 @@ impl<'a> StepContext<'a> {
 
     /// Returns true if the server deletes it with something that is replaced before it: it is then created, and not deleted.
     fn is_deleted_before(&self, change: &Change) -> bool {
-        let held = |home: &&Identity| cascade::holds(home, &change.identity).is_some();
-        change.action == Action::Replace && self.replaced_homes.iter().any(held)
+        let held = |parent: &&Identity| cascade::cascade_reason(parent, &change.identity).is_some();
+        change.action == Action::Replace && self.replaced_parents.iter().any(held)
     }
 
-    fn change_steps(&self, place: usize, change: &Change) -> ChangeSteps {
+    fn change_steps(&self, index: usize, change: &Change) -> ChangeSteps {
         if self.is_deleted_with(change) {
             let mut reasons = change.reasons.clone();
             if reasons.is_empty() {
@@ -159,30 +171,30 @@ impl<'a> StepContext<'a> {
         let context = ChangeContext {
             resource: resource.copied(),
             live,
-            inside: inputs.world.inside.live(),
+            objects: inputs.world.objects.live(),
             fields: &change.fields,
             inline_pool: self.inline.filter(|_| with_pool && resource.is_some()).map(|pool| &pool.body),
-            zones: self.zones.get(&place).map_or(0, Vec::len),
+            zones: self.zones.get(&index).map_or(0, Vec::len),
             nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
             adopting: change.adopted.is_some(),
             released: &released,
             terminating: is_deleted_before
                 || change.action == Action::Create
                     && (live.is_some_and(is_terminating)
-                        || self.planner.with_owner.contains(&change.identity)),
+                        || self.planner.recreated_with_parent.contains(&change.identity)),
             defect: self.planner.defects.get(&change.address).filter(|_| change.action == Action::Update),
-            when_idle: inputs.when_idle,
+            idle_wait_seconds: inputs.idle_wait_seconds,
             ..ChangeContext::of(action, &change.identity, &inputs.owner)
         };
         let mut steps = (kind.change_steps)(&context);
-        env_secrets::leave_open(&inputs.world.given, &mut steps);
+        env_secrets::defer_env_values(&inputs.world.env_values, &mut steps);
         let mut reasons = match is_inline && change.action == Action::Create {
             true => vec![Reason::CreatedWithCluster],
             false => change.reasons.clone(),
         };
         reasons.extend(waits_until_idle(&steps));
         let note = deleted_workers_note(&change.address, &(kind.deleted_workers)(&context));
-        let makes = change.action.makes();
+        let makes = change.action.creates();
         let last_time = || self.took.get(&change.identity).copied().map(DurationEstimate::again);
         let estimate = makes.then(|| last_time().or_else(|| (kind.estimate)(&context))).flatten();
         ChangeSteps { steps, reasons, note, estimate }
@@ -195,7 +207,7 @@ fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
         Step::Await(wait) if wait.until == Until::Idle => {
             Some(Reason::WaitsUntilIdle { seconds: wait.deadline })
         }
-        Step::Await(_) | Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        Step::Await(_) | Step::Call(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,
     }
 }
 
@@ -206,15 +218,15 @@ fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
     for before in acts.flat_map(|change| &change.depends_on) {
         followed[*before] = true;
     }
-    for (place, barrier) in (changes.len()..).zip(barriers) {
-        if followed[place] {
+    for (index, barrier) in (changes.len()..).zip(barriers) {
+        if followed[index] {
             barrier.depends_on.iter().for_each(|before| followed[*before] = true);
         }
     }
     followed
 }
 
-/// The note on workers that the plan chooses to go.
+/// Returns the note on workers that the plan selects for deletion.
 pub(crate) fn deleted_workers_note(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
     let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
     let message = format!(
@@ -222,24 +234,24 @@ pub(crate) fn deleted_workers_note(address: &Address, goes: &[(ObjectId, Value)]
          recomputes what they held",
         names.join(", ")
     );
-    (!goes.is_empty()).then(|| Note::of(Code::ChosenWorkers, address, message))
+    (!goes.is_empty()).then(|| Note::new(Code::ChosenWorkers, address, message))
 }
 
 fn is_wait(step: &Step, until: Until) -> bool {
     matches!(step, Step::Await(wait) if wait.until == until)
 }
 
-/// Returns true if an apply began with a thing of this stack and none has seen it ready since. Without a record, an apply may
-/// have ended before it could write one.
-fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identity) -> bool {
+/// Returns true if an apply started to create a thing of this stack and none has seen it ready since. Without a
+/// record, an apply may have ended before it could write one.
+fn may_be_incomplete(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identity) -> bool {
     // A cluster in trouble runs: what would mend it must not wait for it.
     let in_trouble = matches!(identity, Identity::Cluster(_))
         && world.find(identity).is_some_and(|live| live["status"] == "DEGRADED");
     !in_trouble && !seen_ready.contains(identity)
 }
 
-/// Turns steps that only look at a thing into waits until it is ready.
-pub(crate) fn wait_to_the_end(steps: &mut [Step]) {
+/// Turns readiness checks into waits until the thing is ready.
+pub(crate) fn wait_until_ready(steps: &mut [Step]) {
     for step in steps {
         if let Step::Await(wait) = step
             && wait.until == Until::StillReady
@@ -249,8 +261,8 @@ pub(crate) fn wait_to_the_end(steps: &mut [Step]) {
     }
 }
 
-/// The pool that is made with its cluster, for GKE wants one there: the first without GPUs, whose machines are there to
-/// stay, that has a node from the start, as far as there is one.
+/// Selects the node pool that is created together with the cluster, as GKE needs one. Prefers a pool with fixed
+/// capacity, without GPUs, not Spot and not empty.
 pub fn inline_pool<'d>(
     desired: &'d [Resource],
     capacity_options: &[CapacityOptions],

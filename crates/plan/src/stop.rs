@@ -23,7 +23,7 @@ use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::record::{Stop, Stopped};
-use model::resource::{Cost, External, Hourly, Identity, KindId, Life, Resource, Seen, World};
+use model::resource::{Cost, External, Hourly, Identity, KindId, Recreation, Resource, Seen, World};
 
 /// The inputs with what is stopped in them: which things those are, and pools without nodes.
 ///
@@ -32,16 +32,17 @@ use model::resource::{Cost, External, Hourly, Identity, KindId, Life, Resource, 
 pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
     let record = inputs.world.record.as_ref();
     let recorded = record.map(|record| record.stopped.clone()).unwrap_or_default();
-    let begun = record.map(|record| record.starting.clone()).unwrap_or_default();
+    let recorded_starting = record.map(|record| record.starting.clone()).unwrap_or_default();
     inputs.stop_state.differs_from_record = false;
     if inputs.mode == Mode::Destroy {
         // Whatever goes is no longer stopped; what is left out of a destroy still is.
         let all = inputs.selection.is_all();
         inputs.stop_state.stopped = if all { Stopped::new() } else { recorded };
-        inputs.stop_state.starting = if all { BTreeSet::new() } else { begun };
+        inputs.stop_state.starting = if all { BTreeSet::new() } else { recorded_starting };
         return Ok(inputs);
     }
-    if recorded.is_empty() && begun.is_empty() && inputs.stop_state.request == StopRequest::Leave {
+    if recorded.is_empty() && recorded_starting.is_empty() && inputs.stop_state.request == StopRequest::Leave
+    {
         inputs.stop_state.stopped = Stopped::new();
         inputs.stop_state.starting = BTreeSet::new();
         return Ok(inputs);
@@ -51,7 +52,7 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
     match inputs.stop_state.request.clone() {
         StopRequest::Leave => {}
         StopRequest::Stop(stop) => {
-            let stops = that_stop(&inputs)?;
+            let stops = resources_to_stop(&inputs)?;
             inputs.selection = Selection {
                 targets: stops.iter().map(|resource| resource.address.to_string()).collect(),
                 excludes: Vec::new(),
@@ -62,7 +63,7 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
                 stopped.entry(resource.identity).or_insert_with(|| Stop { section, ..stop.clone() });
             }
             // The next command would note these. Noted now, a stop that is typed again after a kill ends as one that was not killed.
-            stopped.extend(new_with(&stopped, &inputs.desired, &inputs.external, inputs.world));
+            stopped.extend(newly_stopped_with(&stopped, &inputs.desired, &inputs.external, inputs.world));
         }
         StopRequest::Start => {
             if !inputs.selection.targets.is_empty() {
@@ -75,7 +76,7 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
             let selected = |resource: &&Resource| planner.selected.has(&resource.address);
             let mut starts: BTreeSet<Identity> =
                 inputs.desired.iter().filter(selected).map(|resource| resource.identity.clone()).collect();
-            let pools = room_for(&inputs, &starts);
+            let pools = pools_needed_to_start(&inputs, &starts);
             drop(planner);
             starts.extend(pools.iter().map(|pool| pool.identity.clone()));
             if !inputs.selection.targets.is_empty() {
@@ -104,7 +105,7 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
         {
             let resource = &mut Arc::make_mut(&mut inputs.desired)[at];
             empty(&mut resource.body);
-            inputs.hourly = inputs.hourly.take().map(|hourly| without(hourly, &resource.address));
+            inputs.hourly = inputs.hourly.take().map(|hourly| without_pool_price(hourly, &resource.address));
         }
     }
     inputs.stop_state.stopped = stopped;
@@ -119,14 +120,19 @@ fn previous_stops(desired: &[Resource], external: &[External], world: &World) ->
     let identities: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
     let mut stopped = record.stopped.clone();
     let starting = record.starting.iter().filter(|identity| identities.contains(identity)).cloned().collect();
-    stopped.extend(new_with(&stopped, desired, external, world));
+    stopped.extend(newly_stopped_with(&stopped, desired, external, world));
     stopped.retain(|identity, _| identities.contains(identity));
     PreviousStops { stopped, starting }
 }
 
-/// Returns things that were never made and are stopped with what `stopped` has: an edit of what is stopped makes nothing that costs
-/// money, and nothing is made that would wait for a stopped pool.
-fn new_with(stopped: &Stopped, desired: &[Resource], external: &[External], world: &World) -> Stopped {
+/// Returns new resources of a stopped section or pool. They are stopped, too: an edit of a stopped section creates
+/// nothing that costs money, and nothing waits for a stopped pool.
+fn newly_stopped_with(
+    stopped: &Stopped,
+    desired: &[Resource],
+    external: &[External],
+    world: &World,
+) -> Stopped {
     let mut new = Stopped::new();
     if stopped.is_empty() {
         return new;
@@ -134,7 +140,7 @@ fn new_with(stopped: &Stopped, desired: &[Resource], external: &[External], worl
     let record = world.record.as_ref();
     let all: Vec<&Resource> = desired.iter().collect();
     let pools: Vec<&Resource> = desired.iter().filter(|one| one.identity.pool().is_some()).collect();
-    let rooms = rooms(&pools);
+    let rooms = pools_for_unpinned_pods(&pools);
     // Pods that name no pool may run on one that is not of the stack.
     let others = external.iter().any(|external| external.resource.identity.pool().is_some())
         || world
@@ -145,7 +151,8 @@ fn new_with(stopped: &Stopped, desired: &[Resource], external: &[External], worl
         !matches!(kinds::of(resource.kind).stop_effect, StopEffect::Nothing)
             && !stopped.contains_key(&resource.identity)
             && !record.is_some_and(|record| {
-                record.starting.contains(&resource.identity) || record.passes.contains_key(&resource.identity)
+                record.starting.contains(&resource.identity)
+                    || record.completed.contains_key(&resource.identity)
             })
             && world.find(&resource.identity).is_none()
     };
@@ -155,7 +162,7 @@ fn new_with(stopped: &Stopped, desired: &[Resource], external: &[External], worl
         let of_pool = || {
             let stop = |pool: &Resource| stopped.get(&pool.identity);
             resource.identity.object()?;
-            let named = pools.iter().filter(|pool| rests_on(resource, pool, &all, world));
+            let named = pools.iter().filter(|pool| stops_with(resource, pool, &all, world));
             let mut named = named.peekable();
             match named.peek() {
                 Some(_) => named.find_map(|pool| stop(pool)),
@@ -174,16 +181,17 @@ fn new_with(stopped: &Stopped, desired: &[Resource], external: &[External], worl
     new
 }
 
-/// Pools on which pods run that name none: those without GPUs, or all, where there is no such pool.
-fn rooms<'r>(pools: &[&'r Resource]) -> Vec<&'r Resource> {
+/// Returns the pools on which pods without a pool selector can run: those without GPUs, or all if there is no such
+/// pool.
+fn pools_for_unpinned_pods<'r>(pools: &[&'r Resource]) -> Vec<&'r Resource> {
     let is_plain = |pool: &&&Resource| pool.body["config"]["accelerators"].is_null();
     let plain: Vec<&Resource> = pools.iter().filter(is_plain).copied().collect();
     if plain.is_empty() { pools.to_vec() } else { plain }
 }
 
-/// Stopped pools that what starts needs beside those that it names: the operator, and pods that name no pool, run on any
-/// without GPUs, or, where the stack has no such pool, on any.
-fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
+/// Returns stopped pools that started pods without a pool selector need, the operator's among them. If none of these
+/// pools runs, all of them start.
+fn pools_needed_to_start(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
     let starting = startable(&inputs.desired, &inputs.external, inputs.world);
     let makes = inputs.desired.iter().any(|resource| {
         resource.identity.pool().is_none()
@@ -192,7 +200,7 @@ fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
     });
     let pools: Vec<&Resource> =
         inputs.desired.iter().filter(|resource| resource.identity.pool().is_some()).collect();
-    let pools = rooms(&pools);
+    let pools = pools_for_unpinned_pods(&pools);
     let stays =
         |pool: &&Resource| inputs.previous_stops.has(&pool.identity) && !starts.contains(&pool.identity);
     if !makes || !pools.iter().all(stays) {
@@ -201,8 +209,8 @@ fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
     pools.into_iter().cloned().collect()
 }
 
-/// The price without a pool that has no nodes.
-fn without(mut hourly: Hourly, pool: &Address) -> Hourly {
+/// Returns the price without a pool that has no nodes.
+fn without_pool_price(mut hourly: Hourly, pool: &Address) -> Hourly {
     hourly.unpriced.remove(pool);
     if let Some(cost) = hourly.pools.get_mut(pool) {
         hourly.whole.least -= cost.least;
@@ -212,25 +220,25 @@ fn without(mut hourly: Hourly, pool: &Address) -> Hourly {
     hourly
 }
 
-/// Returns the resources that `stop` means: those that are named and can be stopped, what runs on them, and their parts.
-fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
+/// Returns the resources to stop: those that are named and can be stopped, what runs on them, and their parts.
+fn resources_to_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
-    let can = |place: &usize| can_stop(all[*place], inputs);
+    let can = |index: &usize| can_stop(all[*index], inputs);
     let mut stops: BTreeSet<usize> = BTreeSet::new();
     let mut problems = Vec::new();
     for typed in &inputs.selection.targets {
         match select::resolve_addresses(typed, &addresses) {
-            Ok(places) => {
-                let parts = |place: &usize| {
-                    places.iter().any(|meant| all[*meant].origin.contains(&all[*place].origin))
+            Ok(indices) => {
+                let parts = |index: &usize| {
+                    indices.iter().any(|meant| all[*meant].origin.contains(&all[*index].origin))
                 };
                 // Planned again, a stop names what goes along with others, too.
                 let goes =
-                    |place: &usize| can(place) || provisioning::stops_with(*place, &all, can, inputs.world);
+                    |index: &usize| can(index) || provisioning::stops_with(*index, &all, can, inputs.world);
                 let found: Vec<usize> = (0..all.len()).filter(parts).filter(goes).collect();
                 if found.is_empty() {
-                    problems.push(cannot(typed, &addresses, &places, inputs));
+                    problems.push(not_stoppable(typed, &addresses, &indices, inputs));
                 }
                 stops.extend(found);
             }
@@ -251,21 +259,21 @@ fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
     let mut open: Vec<usize> = stops.iter().copied().collect();
     while !open.is_empty() {
         while let Some(one) = open.pop() {
-            let along = |place: &usize| {
-                let resource = all[*place];
-                can(place) && rests_on(resource, all[one], &all, inputs.world)
+            let along = |index: &usize| {
+                let resource = all[*index];
+                can(index) && stops_with(resource, all[one], &all, inputs.world)
                     || provisioning::starts_next(resource, all[one], inputs.world)
             };
             let more: Vec<usize> = (0..all.len()).filter(along).collect();
-            open.extend(more.into_iter().filter(|place| stops.insert(*place)));
+            open.extend(more.into_iter().filter(|index| stops.insert(*index)));
         }
-        let left = provisioning::left_by(&all, &stops, inputs.world);
-        open.extend(left.into_iter().filter(|place| stops.insert(*place)));
+        let left = provisioning::requests_without_consumer(&all, &stops, inputs.world);
+        open.extend(left.into_iter().filter(|index| stops.insert(*index)));
     }
-    Ok(stops.into_iter().map(|place| all[place].clone()).collect())
+    Ok(stops.into_iter().map(|index| all[index].clone()).collect())
 }
 
-const CAN: &str = "Dask clusters, their groups, jobs that have not ended, notebooks, Pods, requests for nodes and node pools can be stopped";
+const STOPPABLE_HELP: &str = "Dask clusters, their groups, jobs that have not ended, notebooks, Pods, requests for nodes and node pools can be stopped";
 
 /// Names the kinds that can be stopped where the stack goes: on hosts, processes cost nothing by the hour.
 fn stoppable(inputs: &Inputs<'_>) -> &'static str {
@@ -273,12 +281,12 @@ fn stoppable(inputs: &Inputs<'_>) -> &'static str {
         true => {
             "on hosts only jobs that run can be stopped; `dask-infra scale NAME 0` ends the workers of a Dask cluster, `dask-infra destroy` all of it"
         }
-        false => CAN,
+        false => STOPPABLE_HELP,
     }
 }
 
-fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs<'_>) -> Diagnostic {
-    let meant = places.first().map_or(typed, |place| addresses[*place].section());
+fn not_stoppable(typed: &str, addresses: &[&Address], indices: &[usize], inputs: &Inputs<'_>) -> Diagnostic {
+    let meant = indices.first().map_or(typed, |index| addresses[*index].section());
     let section: FieldPath = meant.parse().unwrap_or_default();
     let problem = Diagnostic::error(Code::NothingToStop, format!("`{typed}` cannot be stopped"));
     problem.at(inputs.sources.span(&section), "requested").help(stoppable(inputs))
@@ -298,8 +306,8 @@ fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     }
 }
 
-/// Returns true if a thing cannot do anything without another: pods that must run on a pool, and parts of a Dask cluster.
-fn needs(one: &Resource, other: &Resource) -> bool {
+/// Returns true if a thing requires another: pods that must run on a pool, and parts of a Dask cluster.
+fn requires(one: &Resource, other: &Resource) -> bool {
     if let Some(pool) = other.identity.pool() {
         return must_run_on(&one.body, pool);
     }
@@ -312,20 +320,21 @@ fn needs(one: &Resource, other: &Resource) -> bool {
     attached && of_it || other.origin.contains(&one.origin)
 }
 
-/// Returns true if `one` stops with `other`: if it [`needs`] it, or uses the nodes of the request that `other` is. With a
-/// pool also a request for its nodes stops, and a Job with live pods on it, whose loss it counts as failures.
-fn rests_on(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
+/// Returns true if `one` stops with `other`: if it [`requires`] it, or uses the nodes of the request that `other` is.
+/// With a pool, a request for its nodes stops, too, and a Job with live pods on it, because it counts their loss as
+/// failures.
+fn stops_with(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
     let Some(pool) = other.identity.pool() else {
-        return needs(one, other) || provisioning::uses(one, other);
+        return requires(one, other) || provisioning::uses(one, other);
     };
     let has_pods = || {
         let uid = world.find(&one.identity).and_then(|live| live["metadata"]["uid"].as_str());
-        let owns = |pod: &Value| uid.is_some() && cascade::owners(pod).any(|owner| Some(owner) == uid);
+        let owns = |pod: &Value| uid.is_some() && cascade::owner_uids(pod).any(|owner| Some(owner) == uid);
         let pods = cascade::pods_of_pool(world, pool);
         one.kind == KindId::Job
             && pods.into_iter().any(|(object, pod)| impact::is_user_pod(object, pod) && owns(pod))
     };
-    needs(one, other) || provisioning::is_for(one, pool, all) || has_pods()
+    requires(one, other) || provisioning::is_for(one, pool, all) || has_pods()
 }
 
 fn must_run_on(body: &Value, pool: &str) -> bool {
@@ -356,17 +365,17 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
     let Some(record) = &world.record else { return Vec::new() };
     let before = previous_stops(desired, external, world);
     let is_removed = |resource: &Resource| {
-        let once = matches!(resource.life, Life::Once { follow: None });
+        let once = matches!(resource.recreation, Recreation::Once { follow: None });
         let of_cluster = [dask::api::cluster(), kinds::hosts::api::cluster()];
         let cluster = resource.identity.object().is_some_and(|object| of_cluster.contains(&object.gvk));
         once && cluster
-            && record.passes.contains_key(&resource.identity)
+            && record.completed.contains_key(&resource.identity)
             && world.find(&resource.identity).is_none()
     };
     let clusters: Vec<&Resource> = desired.iter().filter(|resource| is_removed(resource)).collect();
     // Its groups and its autoscaler went with it.
     let with = |resource: &Resource| {
-        world.find(&resource.identity).is_none() && clusters.iter().any(|cluster| needs(resource, cluster))
+        world.find(&resource.identity).is_none() && clusters.iter().any(|cluster| requires(resource, cluster))
     };
     let startable =
         |resource: &&Resource| before.has(&resource.identity) || is_removed(resource) || with(resource);
@@ -405,7 +414,7 @@ impl Planner<'_> {
             self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
             return;
         }
-        self.kept_absent.insert(resource.identity.clone());
+        self.not_created.insert(resource.identity.clone());
         self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
     }
 
@@ -441,12 +450,12 @@ impl Planner<'_> {
                 continue;
             };
             // What belongs to a cluster that is stopped, too, is not named beside it.
-            let part = |other: &&Resource| other.identity != resource.identity && needs(resource, other);
+            let part = |other: &&Resource| other.identity != resource.identity && requires(resource, other);
             if told.values().filter(|other| other.identity.object().is_some()).any(part) {
                 continue;
             }
             let message = format!("{stop}; `dask-infra start {}` restores it", resource.address);
-            notes.push(Note::of(Code::Stopped, &resource.address, message));
+            notes.push(Note::new(Code::Stopped, &resource.address, message));
         }
         self.notes.extend(notes);
     }
@@ -481,7 +490,7 @@ impl Planner<'_> {
                     "its {} of {after} counts from {from}: if that is over, it is deleted within minutes",
                     cause.key()
                 );
-                notes.push(Note::of(expiry_code(cause), &cluster.address, message));
+                notes.push(Note::new(expiry_code(cause), &cluster.address, message));
             }
         }
         self.notes.extend(notes);

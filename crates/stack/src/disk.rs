@@ -90,7 +90,7 @@ impl Fence {
         std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root) && !is_git(&real, root))
     }
 
-    /// The folder, when there is one.
+    /// Returns the folder of the stack file, if it was read from disk.
     pub fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }

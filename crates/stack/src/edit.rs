@@ -65,7 +65,7 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     Ok(Edit { file: PathBuf::from(name), before, after, what: format!("{shown}: {key} = {number} ({was})") })
 }
 
-/// The edit that lays a number over what another file says: that file may be the base of other stacks.
+/// Returns the edit that overrides the number in the top file, since the base file may be shared with other stacks.
 fn over(
     sources: &Sources,
     top: &str,

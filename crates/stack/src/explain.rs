@@ -1,5 +1,4 @@
-//! One place of the stack file in words, from the same schema and so from the same doc comments as
-//! `docs/stack-reference.md`.
+//! Explains one key of the stack file, from the schema that also makes `docs/stack-reference.md`.
 
 use std::collections::BTreeSet;
 

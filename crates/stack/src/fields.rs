@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kinds::gke::field::{Field, Ruled};
+use kinds::gke::field::{Field, RuleSource};
 use kinds::gke::{cluster, node_pool};
 use model::address::FieldPath;
 use model::resource::Effect;
@@ -38,18 +38,18 @@ the interface, gcloud or an operation of the service says so, and general knowle
 /// The whole page.
 pub fn fields() -> String {
     let mut page = HEAD.to_owned();
-    let cluster: Vec<(&str, &Ruled)> = keys(cluster::FIELDS);
-    let pool: Vec<(&str, &Ruled)> = keys(node_pool::FIELDS);
+    let cluster: Vec<(&str, &RuleSource)> = keys(cluster::FIELDS);
+    let pool: Vec<(&str, &RuleSource)> = keys(node_pool::FIELDS);
     table(&mut page, "Cluster", Message::Cluster, &cluster);
     table(&mut page, "NodePool", Message::NodePool, &pool);
     page
 }
 
-fn keys<S>(rows: &'static [Field<S>]) -> Vec<(&'static str, &'static Ruled)> {
+fn keys<S>(rows: &'static [Field<S>]) -> Vec<(&'static str, &'static RuleSource)> {
     rows.iter().map(|row| (row.key, &row.rule)).collect()
 }
 
-fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Ruled)]) {
+fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &RuleSource)]) {
     let _ = writeln!(
         page,
         "\n## `{title}`\n\n| field | key | change | GKE's default | needs, excludes | sources |"
@@ -60,12 +60,12 @@ fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Ruled
         let row = keys.iter().filter(|(_, rule)| rule.path().contains(&place));
         let row = row.max_by_key(|(_, rule)| rule.path().segments().len());
         let own = row.and_then(|(_, ruled)| match ruled {
-            Ruled::Own(rule) => Some(rule),
-            Ruled::Listed(_) => None,
+            RuleSource::Explicit(rule) => Some(rule),
+            RuleSource::FromSchema(_) => None,
         });
         let key = match (row, field.change) {
             // A table of the file may have fewer fields than the API's.
-            (Some((key, Ruled::Listed(path))), _)
+            (Some((key, RuleSource::FromSchema(path))), _)
                 if path.parse::<FieldPath>().is_ok_and(|path| path != place) =>
             {
                 format!("`{key}`, `api`")

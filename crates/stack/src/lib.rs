@@ -43,7 +43,7 @@ pub use kinds::dask::idle::{IdleTable, IdleTimeout};
 pub use kinds::dask::job::{DaskJob, Restart};
 pub use kinds::dask::notebook::Notebook;
 pub use kinds::dask::operator::{DaskOperator, OperatorSource};
-pub use kinds::dask::replicas::{Replicas, ReplicasTable, Writer};
+pub use kinds::dask::replicas::{Replicas, ReplicasTable, WorkerCountOwner};
 pub use kinds::dask::service::{DaskService, ServiceType};
 pub use kinds::env::{Env, SecretKey, Variable};
 pub use kinds::gke::cluster::{Cluster, ReleaseChannel};

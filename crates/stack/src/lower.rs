@@ -76,7 +76,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         kinds::dask::notebook::lower(key, section, like, &scope)
     }));
     // Accounts, ConfigMaps, Secrets and claims of the stack's own manifests come before the pods that name them.
-    let made_by_files = kinds::kubernetes::manifest::Made::of(&others);
+    let made_by_files = kinds::kubernetes::manifest::ManifestIndex::of(&others);
     resources.iter_mut().for_each(|resource| made_by_files.order(resource));
     resources.extend(others);
     kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
@@ -120,31 +120,39 @@ fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a DaskCluste
 fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     let mut needed = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
-        needed
-            .extend((!section.manage.is_managed()).then(|| kinds::gke::cluster::read(section, name, scope)));
+        needed.extend(
+            (!section.manage.is_managed()).then(|| kinds::gke::cluster::lower_external(section, name, scope)),
+        );
         let pools = external_sections(&stack.node_pool);
-        needed.extend(pools.map(|(key, pool)| kinds::gke::node_pool::read(key, pool, name, scope)));
+        needed.extend(pools.map(|(key, pool)| kinds::gke::node_pool::lower_external(key, pool, name, scope)));
     }
     let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.manage.is_managed());
-    needed.extend(driver.and_then(|section| kinds::gke::gpu_driver::read(section, scope)));
+    needed.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower_external(section, scope)));
     let namespaces = external_sections(&stack.namespace);
-    needed.extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::read(key, section, scope)));
+    needed.extend(
+        namespaces.map(|(key, section)| kinds::kubernetes::namespace::lower_external(key, section, scope)),
+    );
     let queues = external_sections(&stack.queue);
-    needed
-        .extend(queues.flat_map(|(key, section)| kinds::kubernetes::kueue::queue::read(key, section, scope)));
+    needed.extend(
+        queues
+            .flat_map(|(key, section)| kinds::kubernetes::kueue::queue::lower_external(key, section, scope)),
+    );
     // On a host nothing is of others.
     let clusters = stack.dask_cluster.iter().filter(|_| !scope.target.is_on_hosts());
-    needed.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::read(key, section, scope)));
-    let jobs = external_sections(&stack.dask_job).filter(|_| !scope.target.is_on_hosts());
     needed.extend(
-        jobs.flat_map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)),
+        clusters.flat_map(|(key, section)| kinds::dask::cluster::lower_external(key, section, scope)),
     );
+    let jobs = external_sections(&stack.dask_job).filter(|_| !scope.target.is_on_hosts());
+    needed.extend(jobs.flat_map(|(key, section)| {
+        kinds::dask::job::lower_external(key, section, like(stack, section), scope)
+    }));
     let mut external: Vec<External> =
         needed.into_iter().map(|resource| External { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.manage.is_managed());
-    external.extend(operator.flat_map(|section| kinds::dask::operator::read(section, scope)));
+    external.extend(operator.flat_map(|section| kinds::dask::operator::lower_external(section, scope)));
     let kueue = stack.kueue.iter().filter(|section| !section.manage.is_managed());
-    external.extend(kueue.flat_map(|section| kinds::kubernetes::kueue::install::read(section, scope)));
+    external
+        .extend(kueue.flat_map(|section| kinds::kubernetes::kueue::install::lower_external(section, scope)));
     external
 }
 
@@ -225,7 +233,16 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
     let (image, environment) = (section.image.clone(), section.environment.clone());
     let closed = !section.network_policy.is_open();
     let visited_from = visited_from(stack, key, section);
-    DaskFacts { key: key.to_owned(), name, image, closed, visited_from, scheduler, environment, on }
+    DaskFacts {
+        key: key.to_owned(),
+        name,
+        image,
+        is_network_restricted: closed,
+        client_namespaces: visited_from,
+        scheduler,
+        environment,
+        scheduler_host: on,
+    }
 }
 
 /// Namespaces, beyond its own, with notebooks and checks of a Dask cluster.
@@ -312,7 +329,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for resource in resources {
         // Definitions are data of a release and checked by a test.
-        if resource.kind == KindId::Definition {
+        if resource.kind == KindId::Crd {
             continue;
         }
         // Looked at when they are read, with the lines of their own files.

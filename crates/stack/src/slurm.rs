@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SshHost;
 use kinds::slurm::SlurmKeys;
-use model::resource::{Host, Reach};
+use model::resource::{Host, HostConnection};
 
 /// A cluster run by SLURM: schedulers of Dask are processes on its login node, and each worker is a job. What is known of them
 /// is kept on the login node below `~/.local/state/dask-infra`, which nodes must see: a home that is shared, as on most
@@ -27,8 +27,11 @@ pub struct Slurm {
 impl Slurm {
     pub fn host(&self) -> Host {
         let login = self.login.as_ref().map(SshHost::all).and_then(|all| all.into_iter().next());
-        let host =
-            login.unwrap_or(Host { name: "this login node".to_owned(), reach: Reach::Here, slurm: false });
+        let host = login.unwrap_or(Host {
+            name: "this login node".to_owned(),
+            connection: HostConnection::Local,
+            slurm: false,
+        });
         Host { slurm: true, ..host }
     }
 }

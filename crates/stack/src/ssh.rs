@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use kinds::short_forms::{host_names, text_or_table};
-use model::resource::{Host, Reach};
+use model::resource::{Host, HostConnection};
 
 /// Hosts at the other end of SSH. Scheduler and workers are processes there, which outlive the connection; what is known of
 /// them is kept on each host below `~/.local/state/dask-infra`. The system's `ssh` is used, with its configuration, agent,
@@ -91,8 +91,8 @@ impl SshHost {
         let of = |name: String| {
             let address = self.address.clone().unwrap_or_else(|| name.clone());
             let Self { name: _, address: _, user, port, identity, python, prologue } = self.clone();
-            let reach = Reach::Ssh { address, user, port, identity, python, prologue };
-            Host { name, reach, slurm: false }
+            let connection = HostConnection::Ssh { address, user, port, identity, python, prologue };
+            Host { name, connection, slurm: false }
         };
         host_names(&self.name).into_iter().map(of).collect()
     }

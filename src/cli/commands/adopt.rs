@@ -13,7 +13,7 @@ use import::kept_by;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::World;
-use plan::propose::adopt::{self as rules, Agreed};
+use plan::propose::adopt::{self as rules, AcceptedChanges};
 use plan::{Action, Approval, ApprovalVerb, Mode, Plan, Selection};
 use stack::edit::{self, Edit};
 
@@ -73,7 +73,7 @@ fn adopt_section(
     let selection = Selection { targets: vec![section.to_string()], excludes: Vec::new() };
     let request = PlanRequest {
         selection,
-        allowed: &args.allow,
+        approved: &args.allow,
         parallelism: args.change_options.parallelism,
         ..PlanRequest::new(Mode::Apply)
     };
@@ -81,8 +81,8 @@ fn adopt_section(
         let link = asked.connect(settings)?;
         let mut plan = asked.plan(&link, &request).await?;
         let world = asked.world(&link, args.change_options.parallelism).await?;
-        let agreed = Agreed { changes: args.with_changes, approvals: &args.allow };
-        let against = rules::against(&plan, &section, &world, agreed, asked.sources());
+        let agreed = AcceptedChanges { changes: args.with_changes, approvals: &args.allow };
+        let against = rules::adoption_errors(&plan, &section, &world, agreed, asked.sources());
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
@@ -107,7 +107,7 @@ fn adopt_section(
         let exit = run(
             plan,
             link,
-            args.change_options.apply_request(if_changed, asked.given().clone()),
+            args.change_options.apply_request(if_changed, asked.env_values().clone()),
             reporter,
             again,
         )

@@ -18,7 +18,7 @@ use apply::lock::{Liveness, Lock, LockError, LockOptions};
 use apply::{AcquireError, ApplyOptions};
 use model::diag::{Code, Diagnostic};
 use model::resource::Owner;
-use model::secrets::env_values::Given;
+use model::secrets::env_values::EnvValues;
 use model::source::Sources;
 use plan::{Approval, Mode, Plan, file};
 
@@ -121,7 +121,7 @@ impl ChangeArgs {
     }
 
     /// Returns the options of the apply of such a command.
-    pub(crate) fn apply_request(&self, if_changed: IfPlanChanged, given: Given) -> ApplyRequest {
+    pub(crate) fn apply_request(&self, if_changed: IfPlanChanged, given: EnvValues) -> ApplyRequest {
         let Self { parallelism, force_unlock: force, .. } = *self;
         ApplyRequest { parallelism, force, if_changed, given, capacity: ApplyOptions::CAPACITY }
     }
@@ -203,7 +203,7 @@ pub(crate) async fn apply_linked(
         )?,
     };
     let PlanArgs { parallelism, .. } = *options;
-    let given = session.given().clone();
+    let given = session.env_values().clone();
     // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
     drop(session);
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
@@ -344,7 +344,7 @@ pub(crate) struct ApplyRequest {
     /// The reaction if the plan made under the lock differs.
     pub if_changed: IfPlanChanged,
     /// Values from the environment that Secrets of the stack ask for.
-    pub given: Given,
+    pub given: EnvValues,
     /// How long a change waits for capacity.
     pub capacity: Duration,
 }

@@ -17,7 +17,7 @@ use crate::cli::settings::{Access, Failure, Settings};
 use crate::report::human::findings::{Finding, Mark, render};
 use kinds::hosts::api as hosts;
 use live::credentials::adc::{self, AdcSearch, File};
-use live::environment::environment;
+use live::environment::env_var;
 use live::{ApiError, ErrorClass, LiveApi, Request};
 use model::diag::{Code, Diagnostic, Severity};
 use model::resource::{Api, ClusterName, Target};
@@ -60,11 +60,11 @@ pub fn doctor(settings: &Settings, args: &Args) -> Exit {
         return first_hour::exec(settings, &args.options);
     }
     let (mut findings, session) = stack(settings);
-    findings.push(configuration(&gcloud::read(&environment)));
+    findings.push(configuration(&gcloud::read(&env_var)));
     let on_host = session.as_ref().is_some_and(|session| session.lowered().target.is_on_hosts());
     findings.extend(match on_host {
         true => vec![Finding::new(Mark::Skipped, "credentials", "none are needed on this machine")],
-        false => credentials(settings, &adc::find(&environment)),
+        false => credentials(settings, &adc::find(&env_var)),
     });
     findings.extend(["gcloud", "kubectl", "helm"].map(tool));
     findings.push(the_sandbox(settings));
@@ -85,7 +85,7 @@ fn stack(settings: &Settings) -> (Vec<Finding>, Option<Session>) {
         Ok(session) => {
             let lowered = session.lowered();
             let seen =
-                format!("stack {} on {} ({})", lowered.owner.stack, lowered.target, lowered.target.mark());
+                format!("stack {} on {} ({})", lowered.owner.stack, lowered.target, lowered.target.label());
             let mut findings = vec![Finding::new(Mark::Good, "stack", seen)];
             let doubts = session.warnings().iter().filter(|warning| warning.code == Code::Kubeconfig);
             findings.extend(
@@ -151,7 +151,7 @@ fn credentials(settings: &Settings, found: &AdcSearch) -> Vec<Finding> {
         }
         AdcSearch::NoFile => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
     };
-    let charged = adc::quota_project(&environment, found).filter(|_| needed);
+    let charged = adc::quota_project(&env_var, found).filter(|_| needed);
     let charged = charged.map(|project| Finding::new(Mark::Good, "quota project", project));
     [finding].into_iter().chain(charged).collect()
 }

@@ -197,7 +197,7 @@ fn written(kubeconfig: &Path, file: Option<&Path>) -> String {
 
 fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     let gcloud = || {
-        let read = gcloud::read(&live::environment::environment);
+        let read = gcloud::read(&live::environment::env_var);
         read.project.map(|project| project.value)
     };
     let known =

@@ -63,7 +63,7 @@ fn unknown(name: &str) -> Diagnostic {
 
 fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let folder = folder(&settings.stack)?;
-    let gcloud = gcloud::read(&live::environment::environment);
+    let gcloud = gcloud::read(&live::environment::env_var);
     let is_local = ready.text().lines().any(|line| matches!(line.trim(), "[local]" | "[ssh]" | "[slurm]"));
     let (own, said) = match is_local {
         true => (Own { id: id(), ..Own::default() }, Vec::new()),

@@ -77,7 +77,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         let (mut is_check, mut ends) = (false, true);
         for resource in session.find(&args.address)? {
             is_check |= matches!(resource.identity, Identity::Check(_));
-            ends &= kinds::of(resource.kind).ends;
+            ends &= kinds::of(resource.kind).runs_to_completion;
             match (kinds::of(resource.kind).pods)(resource) {
                 PodSource::None => {}
                 found => places.push(found),

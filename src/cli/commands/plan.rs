@@ -303,7 +303,7 @@ impl PlanArgs {
         let when_idle = when_idle.then(|| wait.unwrap_or(IDLE_WAIT));
         PlanRequest {
             mode,
-            allowed: allow,
+            approved: allow,
             replace,
             retry_capacity,
             selection,

@@ -49,14 +49,14 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
 fn find_addresses(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let session = Session::load(settings)?;
     let found = session.find(typed)?;
-    let runs = found.iter().filter(|resource| kinds::of(resource.kind).ends);
+    let runs = found.iter().filter(|resource| kinds::of(resource.kind).runs_to_completion);
     let meant: Vec<String> = runs.map(|resource| resource.address.to_string()).collect();
     if !meant.is_empty() {
         return Ok(meant);
     }
     let all: Vec<String> = session
         .resources()
-        .filter(|resource| kinds::of(resource.kind).ends)
+        .filter(|resource| kinds::of(resource.kind).runs_to_completion)
         .map(|resource| resource.address.to_string())
         .collect();
     let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to completion"));

@@ -15,7 +15,7 @@ use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::report::{Next, Reporter, View};
 use kinds::kubernetes::helm_release::{self, groups_meant};
-use kinds::scale::{Number, Scaled};
+use kinds::scale::{ReplicaOwner, ScaleTarget};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{ObjectId, Resource};
@@ -87,18 +87,18 @@ fn scale_thing(
     let (resource, scaled) = find_scalable(&session, &args.address)?;
     let fail = |problem| Failure::new(vec![problem], session.sources().clone());
     let edit = match args.write {
-        true => Some(edit::number(session.sources(), &scaled.place, args.number).map_err(fail)?),
+        true => Some(edit::number(session.sources(), &scaled.origin, args.number).map_err(fail)?),
         false => None,
     };
     // The rules of the file hold for the new number, too.
-    let instead = [(scaled.place.clone(), json!(args.number))];
+    let instead = [(scaled.origin.clone(), json!(args.number))];
     let asked = Session::load_with(settings, &instead)?;
     reporter.diagnostics(&without_expected(asked.warnings(), args.number), asked.sources());
     let wish = ScaleRequest {
         address: &resource.address,
-        scaled: &scaled,
-        number: args.number,
-        kept: edit.is_some(),
+        target: &scaled,
+        replicas: args.number,
+        persist: edit.is_some(),
     };
     let keep = |written: &mut Option<String>| match &edit {
         Some(edit) if edit.before != edit.after => {
@@ -127,8 +127,14 @@ fn scale_thing(
         let if_changed = IfPlanChanged::after(approved_by, "scale again");
         let again =
             async |link: &Link, _: &Plan| asked.scale(link, &wish, args.change_options.parallelism).await;
-        run(plan, link, args.change_options.apply_request(if_changed, asked.given().clone()), reporter, again)
-            .await
+        run(
+            plan,
+            link,
+            args.change_options.apply_request(if_changed, asked.env_values().clone()),
+            reporter,
+            again,
+        )
+        .await
     })
 }
 
@@ -139,7 +145,7 @@ fn without_expected(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
 }
 
 /// Returns the one thing that an argument means and whose number may be changed.
-fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> {
+fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, ScaleTarget), Failure> {
     let found = match session.find(typed) {
         Err(nothing) => session.find(&helm_workers(session, typed).ok_or(nothing)?)?,
         found => found?,
@@ -148,12 +154,12 @@ fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, Scaled), F
     let sources = session.sources();
     let fail = |problem: Diagnostic| Err(Failure::new(vec![problem], sources.clone()));
     let ours = |resource: &&Resource| lowered.resources.iter().any(|own| own.address == resource.address);
-    let counted: Vec<(&Resource, Scaled)> = found
+    let counted: Vec<(&Resource, ScaleTarget)> = found
         .iter()
         .copied()
         .filter(ours)
         .filter_map(|resource| {
-            Some((resource, (kinds::of(resource.kind).scaled)(resource, &lowered.resources)?))
+            Some((resource, (kinds::of(resource.kind).scale_target)(resource, &lowered.resources)?))
         })
         .collect();
     let at = found.first().and_then(|resource| sources.key_span(&resource.origin));
@@ -180,7 +186,7 @@ fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, Scaled), F
             return fail(Diagnostic::error(Code::NothingToScale, what).at(at, "this").help(help));
         }
     };
-    if let Number::Autoscaler { min, max, whose, place } = &scaled.number {
+    if let ReplicaOwner::Autoscaler { min, max, whose, origin: place } = &scaled.replica_owner {
         let what = format!(
             "{whose} sets the number of {} of {}, between {min} and {max}",
             scaled.unit, resource.address

@@ -16,7 +16,7 @@ use crate::report::status::{Row, State, Status};
 use apply::ApplyOptions;
 use kinds::kind::QueryResults;
 use kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
-use kinds::kubernetes::{check, machines};
+use kinds::kubernetes::{check, flex_start};
 use kinds::status::StatusLine;
 use live::{LiveApi, probe};
 use model::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
@@ -177,7 +177,7 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
         (_, None) => (State::Absent, ended_by_itself(resource, world)),
         (_, Some(live)) => {
             let (resource, instead) = with_live_size(resource, world);
-            match kinds::of(resource.kind).kept(&resource, owner, live) {
+            match kinds::of(resource.kind).keep_wait(&resource, owner, live) {
                 None => (State::Ready, StatusLine::default()),
                 Some(wait) => {
                     let (state, mut said) = judge(api, &wait, world).await;
@@ -194,7 +194,8 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
 
 /// The message for a Dask cluster on hosts that is gone because its time was over.
 fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
-    let was_made = world.record.as_ref().is_some_and(|record| record.passes.contains_key(&resource.identity));
+    let was_made =
+        world.record.as_ref().is_some_and(|record| record.completed.contains_key(&resource.identity));
     let ends = kinds::hosts::cluster::ends(&resource.body);
     let ends = ends.filter(|_| was_made && resource.kind == KindId::HostCluster);
     let address = &resource.address;
@@ -251,7 +252,7 @@ fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
 
 /// A check has passed when the record says so of this very text.
 fn check_state(resource: &Resource, world: &World) -> State {
-    let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
+    let pass = world.record.as_ref().and_then(|record| record.completed.get(&resource.identity));
     match pass {
         Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
         Some(_) => State::Waiting("must run again: it changed since it passed".into()),
@@ -266,8 +267,9 @@ async fn judge(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Status
         Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
         Ok(found) => {
             let found = QueryResults::answers(&queries, &found);
-            let flex = machines::pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
-            let readiness = machines::mark_queued(kind.readiness(wait, &found), &found, &flex);
+            let flex =
+                flex_start::flex_start_pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
+            let readiness = flex_start::mark_queued(kind.readiness(wait, &found), &found, &flex);
             let unhandled = matches!(readiness, Readiness::Unhandled(_));
             let state = match readiness {
                 Readiness::Ready | Readiness::Impaired(_) => State::Ready,

@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// The longest time between two applies: there may be changes that a look does not show.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// How the time between two applies ended.
+/// Steps after the pause between two applies.
 enum NextStep {
     /// Something left the queue, or it is time to try again.
     Apply,

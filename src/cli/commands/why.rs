@@ -19,7 +19,7 @@ use kinds::kubernetes::pod_state::{ContainerState, PodState};
 use kinds::kubernetes::pods::selected;
 use kinds::kubernetes::why as judge;
 use kinds::kubernetes::why::{PodContext, Pool};
-use kinds::scale::Number;
+use kinds::scale::ReplicaOwner;
 use live::{LiveApi, probe};
 use model::address::{Address, FieldPath};
 use model::diag::Code;
@@ -123,13 +123,15 @@ fn pools(session: &Session, world: &World) -> Vec<Pool> {
     let all = lowered.resources.iter().chain(external);
     all.filter_map(|resource| {
         let Identity::NodePool { pool, .. } = &resource.identity else { return None };
-        let scaled = (kinds::of(resource.kind).scaled)(resource, &lowered.resources)?;
-        let (nodes, most) = match scaled.number {
-            Number::File(nodes) => (Some(nodes), None),
-            Number::Autoscaler { max, .. } if max > 0 => (None, Some(max)),
-            Number::Autoscaler { .. } | Number::Notebooks(_) | Number::Unsaid => (None, None),
+        let scaled = (kinds::of(resource.kind).scale_target)(resource, &lowered.resources)?;
+        let (nodes, most) = match scaled.replica_owner {
+            ReplicaOwner::File(nodes) => (Some(nodes), None),
+            ReplicaOwner::Autoscaler { max, .. } if max > 0 => (None, Some(max)),
+            ReplicaOwner::Autoscaler { .. } | ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged => {
+                (None, None)
+            }
         };
-        let place = session.sources().locate(&scaled.place).map(|place| place.to_string());
+        let place = session.sources().locate(&scaled.origin).map(|place| place.to_string());
         Some(Pool {
             name: pool.clone(),
             address: resource.address.to_string(),
@@ -224,7 +226,7 @@ impl CauseSearch<'_> {
             at.unwrap_or_else(|| part.to_string())
         };
         let lowered = self.session.lowered();
-        let is_scaled = (kinds::of(resource.kind).scaled)(resource, &lowered.resources).is_some();
+        let is_scaled = (kinds::of(resource.kind).scale_target)(resource, &lowered.resources).is_some();
         let around = PodContext {
             events: &events,
             log: log.as_deref(),

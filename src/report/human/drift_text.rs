@@ -12,7 +12,7 @@ const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owne
 
 /// The whole text, with colors.
 pub fn render(drifted: &DriftReport, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
-    let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.mark());
+    let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.label());
     let mut text = wrap("", &head, width);
     if !drifted.recorded {
         let why = "no record of an apply was found, so the values last set on GKE resources are unknown";
@@ -40,18 +40,18 @@ pub fn render(drifted: &DriftReport, owner: &Owner, target: &Target, program: &s
 }
 
 fn thing(text: &mut String, drift: &Drift, width: usize) {
-    let (action, word) = match &drift.what {
+    let (action, word) = match &drift.drift_kind {
         DriftKind::Changed => (Action::Update, ""),
         DriftKind::Deleted => (Action::Delete, "  deleted outside this stack"),
         DriftKind::Replaced(_) => (Action::Replace, "  replaced: deleted outside this stack"),
-        DriftKind::Unmarked => {
+        DriftKind::OwnershipRemoved => {
             (Action::Update, "  this stack's field manager was removed from it; `adopt` puts it back")
         }
     };
     let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
-    if let DriftKind::Replaced(Some((manager, time))) = &drift.what {
+    if let DriftKind::Replaced(Some((manager, time))) = &drift.drift_kind {
         let who = strip_controls(&format!("# {manager} created a new one at {time}"));
         push_line(text, &format!("      {}", paint(Tint::Dim, &who)));
     }

@@ -87,7 +87,7 @@ fn header(plan: &Plan, width: usize) -> String {
     let line = format!(
         "{what} stack {} on {target} — {}",
         owner.stack,
-        if *offline { "OFFLINE" } else { target.mark() }
+        if *offline { "OFFLINE" } else { target.label() }
     );
     let mut text = wrap("", &paint_words(Tint::Bold, &line), width);
     if *offline {
@@ -123,7 +123,8 @@ fn time(plan: &Plan) -> Option<String> {
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
 fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
-    let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _, number: _ } = partial;
+    let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _, replicas: _ } =
+        partial;
     let mut limits = Vec::new();
     // What goes takes along what needs it, and what stays keeps what it needs.
     let (with, without) = match mode {
@@ -346,7 +347,7 @@ impl Page<'_> {
         match change.action {
             Action::Create | Action::Run => {
                 let resource = self.desired.get(&change.identity);
-                let about = resource.map(|resource| (kinds::of(resource.kind).about)(resource));
+                let about = resource.map(|resource| (kinds::of(resource.kind).plan_summary)(resource));
                 let prices = self.plan.hourly.as_ref().map(|hourly| &hourly.pools);
                 let price = prices.and_then(|pools| pools.get(&change.address)).copied().map(cost::shown);
                 about.into_iter().flatten().chain(price).filter(|about| !about.is_empty()).collect()
@@ -381,7 +382,7 @@ impl Page<'_> {
     /// Appends the fields that are not sent, with the values that the server is expected to fill in.
     fn filled_in(&self, text: &mut String, change: &Change, indent: usize) {
         let Some(resource) = self.desired.get(&change.identity).filter(|_| is_new(change)) else { return };
-        let filled = (kinds::of(resource.kind).filled_in)(resource);
+        let filled = (kinds::of(resource.kind).server_defaults)(resource);
         let filled: Vec<String> =
             filled.iter().map(|(path, value)| format!("{path}: {}", values::inline(value))).collect();
         if !filled.is_empty() {
@@ -523,7 +524,7 @@ fn action_of(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
-        Action::Update if rolling => &format!("update, {}", kinds::of(change.kind).rolling),
+        Action::Update if rolling => &format!("update, {}", kinds::of(change.kind).rolling_effect),
         Action::Update => "update in place",
         Action::Run => "run the check",
         Action::Forget => "release it",
@@ -739,7 +740,7 @@ pub(super) fn repeated_options(plan: &Plan, is_done: impl Fn(usize) -> bool) -> 
         plan.changes.iter().enumerate().filter(|(place, change)| change.is_requested() && !is_done(*place));
     words.extend(asked.map(|(_, change)| format!("--replace {}", change.address)));
     words.extend(fallbacks::repeated_options(plan, &is_done));
-    if plan.retarget && plan.mode == Mode::Apply {
+    if plan.allow_retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());
     }
     // What fits nothing is told once and not asked for again.

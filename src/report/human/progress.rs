@@ -335,7 +335,7 @@ mod tests {
         let change = |lane: Lane, name: &str| {
             let address = Address::new(name);
             let identity = Identity::Check(address.clone());
-            Change { lane, ..Change::of(address, identity, KindId::Object, Action::Create) }
+            Change { lane, ..Change::new(address, identity, KindId::Object, Action::Create) }
         };
         let changes =
             vec![change(Lane::Kubernetes, "namespace.n"), change(Lane::Pool("p".into()), "node_pool.p")];

@@ -3,7 +3,7 @@
 use super::style::{Tint, paint, push_line, strip_controls, wrap};
 use super::values;
 use crate::report::brief;
-use model::resource::{Api, Call, Lane, Late, Step, Until};
+use model::resource::{Api, Call, Deferred, Lane, Step, Until};
 use plan::Change;
 
 /// Returns true if the whole object is shown, so that request bodies are not shown again. GKE requests have other bodies.
@@ -12,7 +12,7 @@ pub(super) fn is_shown_whole(change: &Change) -> bool {
 }
 
 pub(super) fn is_new(change: &Change) -> bool {
-    change.action.makes()
+    change.action.creates()
 }
 
 pub(super) fn steps(text: &mut String, change: &Change, steps: &[Step], indent: usize, width: usize) {
@@ -40,19 +40,19 @@ fn step_text(step: &Step) -> String {
                 Api::Policies => "Organization Policy",
                 Api::Kubernetes => "Kubernetes",
             };
-            let late = call.late.iter().map(|(path, late)| match late {
-                Late::LabelFingerprint => format!("{path}: the label fingerprint at that time"),
-                Late::Marks { without } => {
+            let deferred = call.deferred.iter().map(|(path, deferred)| match deferred {
+                Deferred::LabelFingerprint => format!("{path}: the label fingerprint at that time"),
+                Deferred::ManagedFields { without } => {
                     format!("{path}: the entries at that time, without those of {}", without.join(", "))
                 }
-                Late::Version => format!("{path}: the version at that time"),
-                Late::Environment { variable, digest: _ } => {
+                Deferred::Version => format!("{path}: the version at that time"),
+                Deferred::Environment { variable, digest: _ } => {
                     format!("{path}: the environment variable {variable} at that time")
                 }
             });
-            let late = late.collect::<Vec<_>>().join(", ");
-            let late = if late.is_empty() { late } else { format!(" ({late})") };
-            format!("{api}: {} {}{late}", call.method.as_str(), call.path)
+            let deferred = deferred.collect::<Vec<_>>().join(", ");
+            let deferred = if deferred.is_empty() { deferred } else { format!(" ({deferred})") };
+            format!("{api}: {} {}{deferred}", call.method.as_str(), call.path)
         }
         Step::Await(wait) if wait.until == Until::StillReady => {
             format!("check whether {} is ready, and warn if not", wait.identity)
@@ -71,6 +71,6 @@ fn step_text(step: &Step) -> String {
             format!("read the log of {pod}: it must contain the line `{expect}`")
         }
         Step::ReadLog { pod, expect: None } => format!("read the end of the log of {pod}"),
-        Step::RecordPass { digest: _ } => "record that it passed".to_owned(),
+        Step::RecordCompletion { digest: _ } => "record that it passed".to_owned(),
     }
 }

@@ -237,7 +237,7 @@ fn next(plan: &Plan, summary: &Summary, by_kind: &OutcomesByKind<'_>, program: &
             |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
         // An apply would put the number of the stack file back.
         let scaled =
-            plan.partial.as_ref().and_then(|partial| partial.number.zip(partial.selection.targets.first()));
+            plan.partial.as_ref().and_then(|partial| partial.replicas.zip(partial.selection.targets.first()));
         let again = match scaled {
             Some((number, address)) => format!("scale {address} {number}"),
             None => format!("{verb}{}", repeated_options(plan, done)),

@@ -470,7 +470,7 @@ fn of_definitions() -> Tried {
         } } })
     };
     Tried {
-        kinds: &[KindId::Definition],
+        kinds: &[KindId::Crd],
         collection: CRDS,
         object: json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

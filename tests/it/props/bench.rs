@@ -391,7 +391,7 @@ fn make(
         approved: allow,
         replace,
         selection,
-        retarget,
+        allow_retarget: retarget,
         ..Inputs::of(stack.lowered.clone(), mode, world, &stack.sources)
     };
     inputs.stop_state.request = stop_request;
@@ -401,7 +401,7 @@ fn make(
 /// A thing that a world has under two identities.
 fn twice(world: &World) -> Option<String> {
     let mut seen: BTreeMap<&str, &ObjectId> = BTreeMap::new();
-    for (object, live) in world.inside.live().into_iter().flatten() {
+    for (object, live) in world.objects.live().into_iter().flatten() {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
         if let Some(other) = seen.insert(uid, object).filter(|_| !uid.is_empty()) {
             let (one, other) = (Identity::Object(object.clone()), Identity::Object(other.clone()));
@@ -534,8 +534,10 @@ impl Bench {
         let all = stack.resources();
         let resource = all.iter().find(|resource| resource.address.as_str() == address);
         let resource = resource.ok_or_else(|| format!("{address} is not in the stack"))?;
-        let scaled = (kinds::of(resource.kind).scaled)(resource, all).ok_or("it has nothing to scale")?;
-        let wish = ScaleRequest { address: &resource.address, scaled: &scaled, number, kept: false };
+        let scaled =
+            (kinds::of(resource.kind).scale_target)(resource, all).ok_or("it has nothing to scale")?;
+        let wish =
+            ScaleRequest { address: &resource.address, target: &scaled, replicas: number, persist: false };
         make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
     }
 

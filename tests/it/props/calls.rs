@@ -16,7 +16,7 @@ pub fn as_planned(done: &Done) -> Result<usize, String> {
     let own = |request: &&Request| !request.path.starts_with("/api/v1/namespaces/dask-infra");
     let late = |request: &Request| -> Vec<String> {
         let call = calls.iter().find(|call| (call.method, &call.path) == (request.method, &request.path));
-        call.map(|call| call.late.iter().map(|(path, _)| path.to_string()).collect()).unwrap_or_default()
+        call.map(|call| call.deferred.iter().map(|(path, _)| path.to_string()).collect()).unwrap_or_default()
     };
     let written = done.written.iter().filter(own);
     let mut sent: Vec<String> = written
@@ -25,7 +25,7 @@ pub fn as_planned(done: &Done) -> Result<usize, String> {
     let mut wanted: Vec<String> = calls
         .iter()
         .map(|call| {
-            let late: Vec<String> = call.late.iter().map(|(path, _)| path.to_string()).collect();
+            let late: Vec<String> = call.deferred.iter().map(|(path, _)| path.to_string()).collect();
             line(call.method.as_str(), &call.path, call.body.as_ref().map(JsonText::value).as_ref(), &late)
         })
         .collect();
@@ -55,7 +55,7 @@ fn planned(plan: &Plan) -> Vec<&Call> {
     let changes = plan.changes.iter().filter(|change| change.action != Action::Keep);
     let calls = changes.flat_map(|change| &change.steps).filter_map(|step| match step {
         Step::Call(call) if call.method.as_str() != "GET" => Some(call),
-        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,
     });
     calls.collect()
 }

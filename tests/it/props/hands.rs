@@ -11,7 +11,7 @@ use kinds::{dask, kubernetes};
 use live::survey;
 use model::address::Address;
 use model::resource::{ClusterName, Endpoint, Identity, Owner};
-use plan::propose::adopt::{self, Agreed};
+use plan::propose::adopt::{self, AcceptedChanges};
 use plan::{Action, Mode, Selection};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -242,8 +242,10 @@ impl World {
         plan.approved = plan.missing_approvals(&[]);
         if let Some(section) = section {
             let world = self.bench.world_of(stack).await?;
-            let agreed = Agreed { changes: true, approvals: &plan.approved };
-            if !adopt::against(&plan, &Address::new(section), &world, agreed, stack.sources()).is_empty() {
+            let agreed = AcceptedChanges { changes: true, approvals: &plan.approved };
+            if !adopt::adoption_errors(&plan, &Address::new(section), &world, agreed, stack.sources())
+                .is_empty()
+            {
                 return Ok(false);
             }
             adopt::without_waits(&mut plan);
@@ -433,7 +435,7 @@ impl World {
             if !thing_of(&drift.identity).is_some_and(|thing| touched.contains(&thing)) {
                 return Err(format!(
                     "nobody touched {}, and it has drifted: {:?}",
-                    drift.address, drift.what
+                    drift.address, drift.drift_kind
                 ));
             }
         }

@@ -10,7 +10,7 @@ use dask_infra::cli::Exit;
 use live::Request;
 use model::record::Stop;
 use model::resource::{Api as Which, Identity, Method, Resource};
-use plan::propose::adopt::{self, Agreed};
+use plan::propose::adopt::{self, AcceptedChanges};
 use plan::{Action, Approval, Mode, Plan, Selection, StopRequest};
 use serde_json::Value;
 
@@ -336,10 +336,9 @@ impl Player {
     /// As `cli/commands/run.rs` does it.
     async fn run(&mut self, Run { section, kill, within }: &Run) -> Done {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
-        let meant = stack
-            .resources()
-            .iter()
-            .filter(|resource| resource.address.section() == section && kinds::of(resource.kind).ends);
+        let meant = stack.resources().iter().filter(|resource| {
+            resource.address.section() == section && kinds::of(resource.kind).runs_to_completion
+        });
         let meant: Vec<String> = meant.map(|resource| resource.address.to_string()).collect();
         if meant.is_empty() {
             return Done::refused(format!("`{section}` does not run to completion"));
@@ -419,9 +418,9 @@ impl Player {
             Err(why) => return Done::refused(why),
         };
         let approvals = plan.missing_approvals(&[]);
-        let agreed = Agreed { changes: true, approvals: &approvals };
+        let agreed = AcceptedChanges { changes: true, approvals: &approvals };
         let address = model::address::Address::new(section.as_str());
-        let against = adopt::against(&plan, &address, &world, agreed, stack.sources());
+        let against = adopt::adoption_errors(&plan, &address, &world, agreed, stack.sources());
         if let Some(problem) = against.first() {
             return Done::refused(problem.message.clone());
         }

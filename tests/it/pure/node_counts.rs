@@ -177,7 +177,7 @@ impl Gke {
 
     fn world(&self, lowered: &Lowered, recorded: Option<&Value>) -> World {
         let mut world = World::empty();
-        world.inside = Seen::Live(BTreeMap::new());
+        world.objects = Seen::Live(BTreeMap::new());
         let owner = &lowered.owner;
         let mut record = Record {
             version: Record::VERSION,

@@ -211,7 +211,8 @@ impl Model {
                 }
             }
             Identity::Object(object) => {
-                let (Seen::Live(live), Seen::Live(wish)) = (&mut self.world.inside, &self.wish.inside) else {
+                let (Seen::Live(live), Seen::Live(wish)) = (&mut self.world.objects, &self.wish.objects)
+                else {
                     return true;
                 };
                 match wish.get(object).filter(|_| change.action != Action::Delete) {
@@ -223,8 +224,8 @@ impl Model {
                 }
             }
             check @ Identity::Check(_) => {
-                let passes = &self.wish.record.as_ref().unwrap().passes;
-                self.world.record.as_mut().unwrap().passes.insert(check.clone(), passes[check].clone());
+                let passes = &self.wish.record.as_ref().unwrap().completed;
+                self.world.record.as_mut().unwrap().completed.insert(check.clone(), passes[check].clone());
             }
         }
         true

@@ -70,7 +70,7 @@ fn where_everything_goes_nobody_looks_at_who_wrote_which_field() {
                 .map_err(|problems| diag::render(&problems, &sources, Look::PLAIN))
         };
         let whole = (made(&world), world.clone());
-        plan::drop_unused_fields(&mut world, Mode::Destroy, &wanted.external);
+        plan::drop_unused_managed_fields(&mut world, Mode::Destroy, &wanted.external);
         assert_eq!(made(&world), whole.0, "{}", folder.display());
         spared += usize::from(world != whole.1);
     }

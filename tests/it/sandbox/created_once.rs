@@ -424,7 +424,7 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
         let made = |asked: &&Request| {
             let body = asked.body.as_ref().unwrap();
             asked.method == resource::Method::Patch
-                && body["metadata"]["resourceVersion"] == kinds::kubernetes::requests::ABSENT
+                && body["metadata"]["resourceVersion"] == kinds::kubernetes::calls::ABSENT
         };
         let (last, before) = sent.split_last().unwrap();
         assert_eq!(last.method, resource::Method::Delete, "{what}: {sent:?}");

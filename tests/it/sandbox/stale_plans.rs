@@ -49,7 +49,7 @@ fn call(method: Method, path: &str, body: Value) -> Step {
         method,
         path: path.to_owned(),
         body: Some(body.into()),
-        late: Vec::new(),
+        deferred: Vec::new(),
     })
 }
 

@@ -24,9 +24,9 @@ async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
     let passes = BTreeMap::from([(Identity::Check(Address::new("check.gpu")), "d".to_owned())]);
     // Noted at once: a kill after it must not make the check run among what took its GPUs.
     let [intent, noted, outcome] = &api.records()[..] else { panic!() };
-    assert_eq!((intent.intent, intent.passes.len()), (true, 0));
-    assert_eq!((noted.intent, &noted.passes), (true, &passes));
-    assert_eq!((outcome.intent, &outcome.passes), (false, &passes));
+    assert_eq!((intent.intent, intent.completed.len()), (true, 0));
+    assert_eq!((noted.intent, &noted.completed), (true, &passes));
+    assert_eq!((outcome.intent, &outcome.completed), (false, &passes));
     // Where nothing is managed nothing is recorded.
     let (applied, api) = quiet(vec![check("check.gpu")], world()).await;
     assert_eq!((&applied.outcomes[..], api.records().len()), (&[Outcome::Done][..], 0));

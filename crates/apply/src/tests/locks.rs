@@ -292,7 +292,7 @@ async fn a_cluster_that_nobody_can_look_into_goes_without_a_lock() {
         let mut plan = plan(vec![change("cluster", identity, Action::Delete, steps, &[])]);
         plan.target.gke = Some(cluster());
         plan.notes.extend(unseen.then(|| plan::Note {
-            code: Code::DeletedUnseen.as_str().into(),
+            code: Code::DeletedUnread.as_str().into(),
             address: Address::new("cluster"),
             message: String::new(),
         }));

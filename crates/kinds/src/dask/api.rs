@@ -13,22 +13,22 @@ pub(crate) const GROUP_LABEL: &str = "dask.org/workergroup-name";
 /// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
 pub const COMPONENT_LABEL: &str = "dask.org/component";
 
-/// How the API serves Dask clusters.
+/// Returns the kind DaskCluster.
 pub fn cluster() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskCluster", "daskclusters")
 }
 
-/// How the API serves worker groups.
+/// Returns the kind DaskWorkerGroup.
 pub fn group() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups")
 }
 
-/// How the API serves jobs.
+/// Returns the kind DaskJob.
 pub fn job() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskJob", "daskjobs")
 }
 
-/// How the API serves autoscalers.
+/// Returns the kind DaskAutoscaler.
 pub fn autoscaler() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
 }

@@ -8,15 +8,15 @@ use crate::descriptions::range;
 use crate::json::text;
 use crate::kind::{
     Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Queries, QueryResults, StopEffect,
-    address_in, itself,
+    address_in, own_object_query,
 };
-use crate::kubernetes::object::made;
-use crate::kubernetes::requests::object_change_steps;
+use crate::kubernetes::calls::object_change_steps;
+use crate::kubernetes::object::new_object;
 use crate::scope::Scope;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+    Api, Await, Effect, Facts, Identity, KindId, ObjectId, Query, Readiness, Recreation, Resource,
 };
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
@@ -32,9 +32,9 @@ pub const KIND: Kind = Kind {
         object_change_steps(context, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
-    readiness: |_, found| Ok(readiness(found.itself())),
+    readiness: |_, found| Ok(readiness(found.own_object())),
     status_line,
-    about: |resource| {
+    plan_summary: |resource| {
         let spec = &resource.body["spec"];
         range(&spec["minimum"], &spec["maximum"])
             .map(|range| format!("{range} workers"))
@@ -64,7 +64,8 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
     let spec = |key: &str| FieldPath::keys(["spec", key]);
     let address = Address::object(cluster.address.as_str(), &api.kind, namespace.as_deref(), name);
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
-    let (identity, body) = made(api, metadata, json!({ "cluster": name, "minimum": min, "maximum": max }));
+    let (identity, body) =
+        new_object(api, metadata, json!({ "cluster": name, "minimum": min, "maximum": max }));
     Some(Resource {
         address,
         identity,
@@ -79,13 +80,13 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
         origin: replicas,
         depends_on: vec![cluster.address.clone()],
         protect: false,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     })
 }
 
 /// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     if !wait.until.is_ready() {
         return queries;
     }
@@ -97,9 +98,9 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// For `status`: its bounds, and where it stands between them.
+/// Returns the `status` line: its bounds, and where it stands between them.
 fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
-    let (spec, group) = (&found.itself()["spec"], found.get(Neighbor::ScaledGroup)?);
+    let (spec, group) = (&found.own_object()["spec"], found.get(Neighbor::ScaledGroup)?);
     let now = &group["spec"]["worker"]["replicas"];
     let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
     Ok(StatusLine {

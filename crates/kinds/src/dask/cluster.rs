@@ -16,7 +16,7 @@ use crate::dask::parts::Parts;
 pub use crate::dask::parts::{Scheduler, Worker};
 use crate::dask::pods::{self, WorkerCounts, Workers, with_pods};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
-use crate::dask::replicas::Writer;
+use crate::dask::replicas::WorkerCountOwner;
 use crate::dask::service::DaskService;
 use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{autoscaler, scale, workers};
@@ -25,14 +25,14 @@ use crate::env::Needed;
 use crate::json::text;
 use crate::kind::{
     ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Part, Queries,
-    QueryResults, StopEffect, itself,
+    QueryResults, StopEffect, own_object_query,
 };
+use crate::kubernetes::calls::{object_change_steps, scale_call};
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
-use crate::kubernetes::object::{gvk, labelled, made, unmarked};
+use crate::kubernetes::object::{gvk, labelled, new_object, strip_generated_fields};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
-use crate::kubernetes::requests::{object_change_steps, scale_call};
 use crate::kubernetes::workload::deployment_ready;
 use crate::scope::Scope;
 use crate::section::{
@@ -42,8 +42,8 @@ use crate::section::{
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
-    Step, Until,
+    Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, ObjectId, Query, Readiness, Recreation,
+    Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
@@ -54,7 +54,7 @@ pub const KIND: Kind = Kind {
     deletion_blocker: DeletionBlocker::Operator,
     freed_capacity: FreedCapacity::Nodes,
     // Whose number of workers counts, what others attached, and what the operator made.
-    reads_also: || {
+    also_read: || {
         vec![
             api::group(),
             api::autoscaler(),
@@ -69,14 +69,14 @@ pub const KIND: Kind = Kind {
     queries,
     readiness,
     status_line,
-    about,
+    plan_summary: about,
     pods: pods::of_cluster,
     endpoint: api::endpoint,
-    scaled: scale::scaled,
+    scale_target: scale::scaled,
     address: |object| Address::of("dask_cluster", &object.name),
     stop_effect: StopEffect::Deletes,
     has_workers: true,
-    disturbs: Action::makes,
+    invalidates_checks: Action::creates,
     ..Kind::DEFAULT
 };
 
@@ -209,13 +209,13 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 /// Returns the external things that `[dask_cluster.KEY]` or its groups describe with `manage = false`. A cluster whose scheduler
 /// and workers are not described is looked up, and its scheduler's image compared where one is given. The Service is compared
 /// when it is described.
-pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+pub fn lower_external(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let external = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
     let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
     let read = external.map(|(resource, _)| {
-        let mut resource = unmarked(resource);
+        let mut resource = strip_generated_fields(resource);
         resource.create_only = Value::Null;
-        resource.life = Life::Kept;
+        resource.recreation = Recreation::Always;
         if resource.kind != KindId::DaskCluster {
             return resource;
         }
@@ -235,7 +235,7 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
             // How a load balancer is kept inside is its owner's to say.
             scheduler.remove("metadata");
             let mut said = json!({});
-            section.scheduler.keys.mark(&mut said);
+            section.scheduler.keys.add_metadata(&mut said);
             scheduler.extend(said.as_object().cloned().unwrap_or_default());
             if section.service == DaskService::default() {
                 scheduler.remove("service");
@@ -268,7 +268,7 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     });
     let mut resources: Vec<(Resource, bool)> = groups.collect();
     resources.extend(requests.into_iter().flatten().map(|resource| (resource, true)));
-    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+    if let WorkerCountOwner::Autoscaler { min, max } = section.worker.replicas.owner() {
         let autoscaler = autoscaler::lower(&cluster, min, max, scope);
         resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.manage.is_managed())));
     }
@@ -359,10 +359,10 @@ impl DaskCluster {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    pub fn life(&self) -> Life {
+    pub fn recreation(&self) -> Recreation {
         match self.expirations().next() {
-            Some(_) => Life::Once { follow: None },
-            None => self.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
+            Some(_) => Recreation::Once { follow: None },
+            None => self.idle_timeout.map_or(Recreation::Always, IdleTimeout::recreation),
         }
     }
 
@@ -401,17 +401,17 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     }
     let (most, number) = (section.worker.replicas.most(), origin.key("worker").key("replicas"));
     let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
-    if let Some(gang) = Gang::of_work(queue, priority, (name, 1 + most), scope) {
-        gang.mark(&mut metadata);
-        gang::of_cluster(&mut spec);
+    if let Some(gang) = Gang::from_queue(queue, priority, (name, 1 + most), scope) {
+        gang.add_labels(&mut metadata);
+        gang::set_cluster_roles(&mut spec);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    parts.overlay(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
+    parts.merge_into(&mut spec, &FieldPath::keys(["spec"]), &mut provenance);
     let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let (identity, body) = made(api::cluster(), metadata, spec);
+    let (identity, body) = new_object(api::cluster(), metadata, spec);
     let mut cluster = Resource {
         address: Address::of("dask_cluster", key),
         kind: KindId::DaskCluster,
@@ -422,7 +422,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         depends_on,
         origin: origin.clone(),
         protect: section.lifecycle.protect,
-        life: section.life(),
+        recreation: section.recreation(),
     };
     let request = WorkerRequest {
         place: &["spec", "worker"],
@@ -465,7 +465,7 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
 /// number already, and the operator acts only when that changes.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
-    let facts = Facts::Workers { replicas, cluster: None, gang: gang::of_body(context.body()) };
+    let facts = Facts::Workers { replicas, cluster: None, gang: gang::name_in_body(context.body()) };
     let mut steps = object_change_steps(context, KindId::DaskCluster, facts, DEADLINE);
     let path = api::replicas_path();
     let live = context.live.and_then(|live| path.find(live));
@@ -487,7 +487,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
 
 /// The cluster and everything that the operator makes for it, and what the scheduler counts.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     let Identity::Object(cluster) = &wait.identity else { return queries };
     let namespace = cluster.namespace.as_deref();
     let one = |gvk: Gvk, suffix: &str| Query {
@@ -533,7 +533,7 @@ impl<'a> Related<'a> {
     fn of(wait: &Await, found: &QueryResults<'a>) -> Result<Self, MissingQuery> {
         let pods = found.get(Part::Pods)?;
         Ok(Self {
-            cluster: found.itself(),
+            cluster: found.own_object(),
             scheduler: found.get(Part::Scheduler)?,
             service: found.get(Part::Service)?,
             group: found.get(Part::Group)?,
@@ -548,7 +548,7 @@ impl<'a> Related<'a> {
 
 fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     match wait.until {
-        Until::Handled => Ok(kopf::readiness(found.itself())),
+        Until::Handled => Ok(kopf::readiness(found.own_object())),
         Until::Ready | Until::StillReady | Until::Gone | Until::Idle => {
             Ok(ready(wait, Related::of(wait, found)?))
         }
@@ -603,7 +603,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     Workers { wait, group, name: &name, workers, pods, registered, number_is_final, autoscalers }.ready()
 }
 
-/// For `status`: the phase that the operator gave, and how many workers there are.
+/// Returns the `status` line: the phase that the operator gave, and the number of workers.
 fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let Related { cluster, scheduler, service, group, workers, pods, registered, waiting, autoscalers: _ } =
         Related::of(wait, found)?;

@@ -15,26 +15,26 @@ use serde_json::{Value, json};
 use crate::dask::api::{self, CLUSTER_LABEL};
 use crate::json::text;
 use crate::kind::{Compare, Kind, StopEffect};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::{gang, workload_of};
 use crate::kubernetes::object::gvk;
-use crate::kubernetes::requests::object_change_steps;
-use crate::pod_security;
 use crate::scope::{Scope, allow_client};
+use crate::security_defaults;
 use crate::short_forms::{seconds, text_or_table};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
-use model::resource::{Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Readiness, Resource};
+use model::resource::{Effect, Facts, Gvk, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
 
 /// Seconds until a CronJob that does not come counts as stuck.
 const DEADLINE: u32 = 120;
 /// Between two looks.
 const SCHEDULE: &str = "*/5 * * * *";
-/// Seconds until a look ends in any case: before the next one begins.
-const LOOK: u32 = 240;
-/// Seconds that a time has at least: a few looks.
-pub const SHORTEST: u64 = 600;
-/// Seconds that it has at most.
-pub const LONGEST: u64 = 365 * 86_400;
+/// Seconds until a check is ended: before the next one begins.
+const CHECK_TIMEOUT: u32 = 240;
+/// The shortest duration in seconds: a few checks.
+pub const MIN_SECONDS: u64 = 600;
+/// The longest duration in seconds.
+pub const MAX_SECONDS: u64 = 365 * 86_400;
 
 /// Where the script finds how long it waits.
 const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
@@ -97,11 +97,11 @@ pub const KIND: Kind = Kind {
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     change_steps: |context| object_change_steps(context, KindId::DaskReaper, Facts::None, DEADLINE),
     readiness: |_, found| {
-        let there = found.itself().is_object();
+        let there = found.own_object().is_object();
         Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
     },
-    status_line: |_, found| Ok(looked(&found.itself()["status"])),
-    about: |resource| {
+    status_line: |_, found| Ok(looked(&found.own_object()["status"])),
+    plan_summary: |resource| {
         let clause = Cause::of_job(resource).and_then(|cause| cause.clause(resource));
         clause.map(|clause| format!("deletes it {clause}")).into_iter().collect()
     },
@@ -144,7 +144,7 @@ pub struct AfterTable {
 }
 
 impl After {
-    /// As it is written.
+    /// Returns the duration as it is written.
     pub fn text(&self) -> &str {
         match self {
             Self::Time(after) => after,
@@ -206,7 +206,7 @@ pub fn lower(
         namespace: of.namespace.as_deref().unwrap_or("default"),
         asks: match cause {
             Cause::Ttl => ExpirySource::Workload(
-                gang::of_body(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
+                gang::name_in_body(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
             ),
             Cause::IdleStop => ExpirySource::Scheduler(groups),
         },
@@ -258,7 +258,7 @@ impl ExpiryBuilder<'_> {
             provenance: Vec::new(),
             depends_on,
             protect: false,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         }
     }
 
@@ -312,11 +312,12 @@ impl ExpiryBuilder<'_> {
             "jobTemplate": { "spec": {
                 // The next look is the next try.
                 "backoffLimit": 0,
-                "activeDeadlineSeconds": LOOK,
+                "activeDeadlineSeconds": CHECK_TIMEOUT,
                 "template": { "spec": self.pod(after) },
             } },
         });
-        let closed = self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.closed);
+        let closed =
+            self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.is_network_restricted);
         if closed && matches!(self.asks, ExpirySource::Scheduler(_)) {
             allow_client(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
         }
@@ -377,7 +378,7 @@ impl ExpiryBuilder<'_> {
             "tolerations": [{ "operator": "Exists" }],
             "containers": [container],
         });
-        pod_security::restrict(&mut pod);
+        security_defaults::apply(&mut pod);
         // It asks the API server.
         pod["automountServiceAccountToken"] = json!(true);
         if let Some(secrets) = scheduler.get("imagePullSecrets") {
@@ -404,7 +405,7 @@ fn since(job: &Resource) -> &'static str {
     if is_of_queue(job) { "its queue admits it" } else { "it is created" }
 }
 
-/// How long after that the cluster of a CronJob goes: `8h`.
+/// Returns the duration after which a CronJob deletes its cluster: `8h`.
 pub fn after(job: &Resource) -> Option<String> {
     let seconds: u64 = told(job, SECONDS)?.parse().ok()?;
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
@@ -461,7 +462,7 @@ mod tests {
     fn a_cluster_in_a_queue_may_ask_when_it_was_let_start() {
         let mut queued = cluster();
         let mut metadata = json!({});
-        gang::Gang { queue: "gpus", name: "d", count: 2, urgency: None }.mark(&mut metadata);
+        gang::Gang { queue: "gpus", name: "d", count: 2, priority_class: None }.add_labels(&mut metadata);
         queued.body["kind"] = json!("DaskCluster");
         queued.body["metadata"] = metadata;
         let made = lower(&queued, Cause::Ttl, &After::Time("8h".into()), &[], &scope());
@@ -504,7 +505,7 @@ mod tests {
         let paths = told(job, "DASK_INFRA_REAPER_GROUPS").unwrap();
         let each: Vec<&str> = paths.split(' ').collect();
         assert_eq!(each, groups.iter().map(ObjectId::path).collect::<Vec<String>>());
-        assert_eq!((KIND.about)(job), ["deletes it after 30m without work"]);
+        assert_eq!((KIND.plan_summary)(job), ["deletes it after 30m without work"]);
         assert_eq!(for_cluster(&cluster(), &made), [(Cause::IdleStop, job)]);
         for resource in &made {
             let shape = crate::kubernetes::object::object_schema(&resource.identity).unwrap();
@@ -529,7 +530,7 @@ mod tests {
             provenance: Vec::new(),
             depends_on: Vec::new(),
             protect: false,
-            life: Life::Once { follow: None },
+            recreation: Recreation::Once { follow: None },
         }
     }
 

@@ -18,20 +18,20 @@ use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
     ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Part, Queries,
-    QueryResults, StopEffect, address_in, itself,
+    QueryResults, StopEffect, address_in, own_object_query,
 };
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
-use crate::kubernetes::object::{gvk, labelled, made, pods_labelled};
+use crate::kubernetes::object::{gvk, labelled, new_object, pods_labelled};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
-use crate::kubernetes::requests::object_change_steps;
 use crate::scope::Scope;
 use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, Pods, Role, Section, SectionHead};
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
-use model::resource::{Await, Effect, Facts, Identity, KindId, Life, Readiness, Resource, Step, Until};
+use model::resource::{Await, Effect, Facts, Identity, KindId, Readiness, Recreation, Resource, Step, Until};
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -47,9 +47,9 @@ pub const KIND: Kind = Kind {
     queries,
     readiness,
     status_line,
-    about,
+    plan_summary: about,
     pods: pods::of_group,
-    scaled: scale::scaled,
+    scale_target: scale::scaled,
     address: |object| address_in("dask_cluster", object),
     stop_effect: StopEffect::Deletes,
     has_workers: true,
@@ -133,7 +133,7 @@ impl DaskGroup {
         self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))
     }
 
-    /// Its pods; `image` is the cluster's, and where it stands.
+    /// Returns its pods; `image` is the cluster's, with its path.
     pub(crate) fn pods_of<'a>(&'a self, path: FieldPath, image: &(FieldPath, &'a str)) -> Pods<'a> {
         let own = self.image.as_deref().map(|own| (path.key("image"), own));
         let (image_path, image) = own.unwrap_or_else(|| image.clone());
@@ -214,7 +214,7 @@ pub fn lower(
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let spec = json!({ "cluster": cluster_name, "worker": worker });
-    let (identity, body) = made(api::group(), metadata, spec);
+    let (identity, body) = new_object(api::group(), metadata, spec);
     let mut group = Resource {
         address: address(of, key),
         kind: KindId::DaskGroup,
@@ -225,7 +225,7 @@ pub fn lower(
         origin: origin.clone(),
         depends_on,
         protect: section.lifecycle.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     };
     let request = WorkerRequest {
         place: &["spec", "worker"],
@@ -263,15 +263,15 @@ fn workers_of(
     let own = section.queue.as_deref();
     let priority = section.priority.as_deref().or(cluster.priority.filter(|_| own.is_none()));
     let count = section.replicas.most();
-    if let Some(gang) = Gang::of_work(own.or(cluster.queue), priority, (name, count), scope) {
-        gang.mark(&mut worker["metadata"]);
-        gang::part(&mut worker, "worker");
-        gang::ends_soon(&mut worker["spec"]);
+    if let Some(gang) = Gang::from_queue(own.or(cluster.queue), priority, (name, count), scope) {
+        gang.add_labels(&mut worker["metadata"]);
+        gang::set_role(&mut worker, "worker");
+        gang::set_short_grace_period(&mut worker["spec"]);
         let from = if own.is_some() { origin } else { cluster.origin };
         provenance.extend(gang::provenance(&place.key("metadata"), from, &number));
     }
     provenance.extend(pods::provenance(&place.key("spec"), origin, image));
-    section.keys.overlay(&mut worker, &place, origin, &mut provenance);
+    section.keys.merge_into(&mut worker, &place, origin, &mut provenance);
     (worker, provenance)
 }
 
@@ -279,13 +279,13 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
     let cluster = spec["cluster"].as_str().map(str::to_owned);
-    let facts = Facts::Workers { replicas, cluster, gang: gang::of_body(context.body()) };
+    let facts = Facts::Workers { replicas, cluster, gang: gang::name_in_body(context.body()) };
     object_change_steps(context, KindId::DaskGroup, facts, DEADLINE)
 }
 
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     let Identity::Object(group) = &wait.identity else { return queries };
     let namespace = group.namespace.as_deref();
     let own = [(GROUP_LABEL, group.name.as_str())];
@@ -304,7 +304,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
-    let group = found.itself();
+    let group = found.own_object();
     if wait.until == Until::Handled {
         return Ok(kopf::readiness(group));
     }
@@ -352,9 +352,9 @@ fn registered_of(found: &QueryResults) -> Option<RegisteredWorkers> {
     Some(RegisteredWorkers::of(found.find(Neighbor::ClusterPods)?, found.find(Neighbor::Counts)?))
 }
 
-/// For `status`: how many workers of the group there are.
+/// Returns the `status` line: the number of workers of the group.
 fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
-    let (group, workers, pods) = (found.itself(), found.get(Part::Workers)?, found.get(Part::Pods)?);
+    let (group, workers, pods) = (found.own_object(), found.get(Part::Workers)?, found.get(Part::Pods)?);
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
     let tally = WorkerCounts::of(wait, group, &workers, pods, registered_of(found));
     let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];

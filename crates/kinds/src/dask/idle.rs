@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::json::is_false;
 use crate::short_forms::seconds;
-use model::resource::Life;
+use model::resource::Recreation;
 
 /// How long without work until the operator deletes a cluster, and whether it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ impl IdleTimeout {
         }
     }
 
-    /// How long the cluster is meant to be there.
-    pub fn life(self) -> Life {
+    /// Returns whether the next apply recreates a deleted cluster.
+    pub fn recreation(self) -> Recreation {
         match self {
-            Self::Table(IdleTable { remake: true, .. }) => Life::Kept,
-            Self::Gone(_) | Self::Written(_) | Self::Table(_) if self.seconds() == 0 => Life::Kept,
-            Self::Gone(_) | Self::Written(_) | Self::Table(_) => Life::Once { follow: None },
+            Self::Table(IdleTable { remake: true, .. }) => Recreation::Always,
+            Self::Gone(_) | Self::Written(_) | Self::Table(_) if self.seconds() == 0 => Recreation::Always,
+            Self::Gone(_) | Self::Written(_) | Self::Table(_) => Recreation::Once { follow: None },
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> O
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
 }
 
-pub fn asked(wait: &Await) -> Option<IdleQuery> {
+pub fn idle_query(wait: &Await) -> Option<IdleQuery> {
     let Identity::Object(object) = &wait.identity else { return None };
     let at = |path: String| Query { api: Api::Kubernetes, path };
     if wait.kind == KindId::DaskJob {
@@ -173,7 +173,7 @@ mod tests {
         };
         let (cluster, group) = (object(api::cluster(), "c"), object(api::group(), "c-big"));
         let live = json!({ "spec": { "cluster": "c" } });
-        let path = |found: Option<Await>| match asked(&found.unwrap()) {
+        let path = |found: Option<Await>| match idle_query(&found.unwrap()) {
             Some(IdleQuery::Scheduler { counts, .. }) => counts.path,
             other => panic!("{other:?}"),
         };
@@ -182,8 +182,8 @@ mod tests {
             assert_eq!(path(wait(kind, identity, &live, 9)), expect);
         }
         let call = |method| {
-            let (api, path, body, late) = (Api::Kubernetes, String::new(), None, Vec::new());
-            [Step::Call(Call { api, method, path, body, late })]
+            let (api, path, body, deferred) = (Api::Kubernetes, String::new(), None, Vec::new());
+            [Step::Call(Call { api, method, path, body, deferred })]
         };
         for (action, method, expect) in [
             (Action::Replace, Method::Delete, true),
@@ -198,7 +198,7 @@ mod tests {
         }
         let job = wait(KindId::DaskJob, &object(api::job(), "j"), &live, 9).unwrap();
         assert!(
-            matches!(asked(&job), Some(IdleQuery::Job(Query { path, .. })) if path.ends_with("/daskjobs/j"))
+            matches!(idle_query(&job), Some(IdleQuery::Job(Query { path, .. })) if path.ends_with("/daskjobs/j"))
         );
         assert_eq!(wait(KindId::Namespace, &cluster, &live, 9), None);
     }

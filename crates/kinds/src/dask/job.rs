@@ -16,26 +16,26 @@ use crate::env::{self, Needed};
 use crate::json::{is_false, text};
 use crate::kind::{
     ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Part, Queries, QueryResults,
-    StopEffect, itself,
+    StopEffect, own_object_query,
 };
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
-use crate::kubernetes::object::{gvk, made, unmarked};
+use crate::kubernetes::object::{gvk, new_object, strip_generated_fields};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{broken, gpus, gpus_held, pending};
-use crate::kubernetes::requests::object_change_steps;
 use crate::scope::Scope;
 use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, Pods, Role, Section, SectionHead};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Api, Await, Effect, Facts, Identity, KindId, ObjectId, Query, Readiness, Recreation, Resource, Step,
 };
 
 /// Seconds until the operator has made the program's pod.
-const STARTS: u32 = 300;
+const START_TIMEOUT: u32 = 300;
 /// Seconds that a job is followed when it does not say how long.
-const FOLLOWED: u32 = 3600;
+const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 /// The place of its workers in the body.
 const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
 
@@ -48,12 +48,12 @@ pub const KIND: Kind = Kind {
     queries,
     readiness,
     status_line,
-    about,
+    plan_summary: about,
     pods: pods::of_cluster,
     endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
     stop_effect: StopEffect::DeletesWhile(|job| idle_wait::judge_job(job) != Readiness::Ready),
-    ends: true,
+    runs_to_completion: true,
     has_workers: true,
     ..Kind::DEFAULT
 };
@@ -268,20 +268,20 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let service = place.key("scheduler").key("service");
     cluster["scheduler"]["service"] = DaskService::default().body(name, &service, &origin, &mut provenance);
     let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
-    if let Some(gang) = Gang::of_work(queue, priority, (name, 2 + replicas), scope) {
-        gang.mark(&mut metadata);
-        gang::part(&mut job, "runner");
-        gang::of_cluster(&mut cluster);
+    if let Some(gang) = Gang::from_queue(queue, priority, (name, 2 + replicas), scope) {
+        gang.add_labels(&mut metadata);
+        gang::set_role(&mut job, "runner");
+        gang::set_cluster_roles(&mut cluster);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    section.keys.overlay(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
-    parts.overlay(&mut cluster, &place, &mut provenance);
+    section.keys.merge_into(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
+    parts.merge_into(&mut cluster, &place, &mut provenance);
     let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&program, &scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let spec = json!({ "job": job, "cluster": { "spec": cluster } });
-    let (identity, body) = made(api::job(), metadata, spec);
+    let (identity, body) = new_object(api::job(), metadata, spec);
     let mut job = Resource {
         address: Address::of("dask_job", key),
         kind: KindId::DaskJob,
@@ -292,7 +292,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         origin,
         depends_on,
         protect: section.lifecycle.protect,
-        life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
+        recreation: Recreation::Once {
+            follow: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
+        },
     };
     let request = WorkerRequest {
         place: &WORKER,
@@ -328,8 +330,13 @@ fn parts<'a>(
 }
 
 /// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.
-pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
-    lower(key, section, like, scope).into_iter().map(unmarked).collect()
+pub fn lower_external(
+    key: &str,
+    section: &DaskJob,
+    like: Option<&DaskCluster>,
+    scope: &Scope,
+) -> Vec<Resource> {
+    lower(key, section, like, scope).into_iter().map(strip_generated_fields).collect()
 }
 
 fn pod_keys<'a>(section: &'a DaskJob, image: &'a str) -> PodSpecKeys<'a> {
@@ -349,7 +356,7 @@ fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPat
     provenance
 }
 
-/// Where the number of workers stands.
+/// Returns the path of the number of workers in the stack file.
 pub fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
     match (&section.like, &section.replicas) {
         (Some(like), None) => FieldPath::keys(["dask_cluster", like]).key("worker").key("replicas"),
@@ -359,24 +366,24 @@ pub fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
 
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let runner = context.object().map(runner);
-    follow(context, KindId::DaskJob, (gang::of_body(context.body()), STARTS), runner)
+    follow(context, KindId::DaskJob, (gang::name_in_body(context.body()), START_TIMEOUT), runner)
 }
 
-/// How an apply follows a job: the gang of its pods, and seconds until it has begun. It is no part of the job's object, so that
-/// another wish does not run it again.
+/// Returns how an apply follows a job: the gang of its pods, and seconds until it has begun. This is no part of the
+/// job's object, so changing it does not run the job again.
 pub fn follow(
     context: &ChangeContext,
     kind: KindId,
     (gang, starts): (Option<String>, u32),
     program: Option<ObjectId>,
 ) -> Vec<Step> {
-    let wait = context.resource.and_then(|resource| match resource.life {
-        Life::Once { follow } => follow,
-        Life::Kept => None,
+    let wait = context.resource.and_then(|resource| match resource.recreation {
+        Recreation::Once { follow } => follow,
+        Recreation::Always => None,
     });
     let facts = Facts::Job { to_the_end: wait.is_some(), gang };
     let mut steps = object_change_steps(context, kind, facts, wait.unwrap_or(starts));
-    let makes = context.action.makes();
+    let makes = context.action.creates();
     if let (Some(_), true, Some(pod)) = (wait, makes, program) {
         let end =
             steps.iter().rposition(|step| matches!(step, Step::Await(_))).map_or(steps.len(), |at| at + 1);
@@ -387,7 +394,7 @@ pub fn follow(
 
 /// The job, its program's pod, its cluster, and the pods of that.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     let Identity::Object(job) = &wait.identity else { return queries };
     let namespace = job.namespace.as_deref();
     let at = |path: String| Query { api: Api::Kubernetes, path };
@@ -400,7 +407,7 @@ fn queries(wait: &Await) -> Queries {
 
 /// The operator's own words for the states of a job. Source: as above.
 fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
-    let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
+    let (job, runner, pods) = (found.own_object(), found.get(Part::Program)?, found.get(Part::Pods)?);
     Ok(followed(wait, job, (runner, pods), workload::wait_reason(found, wait.gang(), pods)))
 }
 
@@ -446,9 +453,9 @@ fn why_failed(runner: &Value) -> String {
     }
 }
 
-/// For `status`: how far the job is, its program and its cluster.
+/// Returns the `status` line: how far the job is, its program and its cluster.
 fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
-    let (job, runner) = (found.itself(), found.get(Part::Program)?);
+    let (job, runner) = (found.own_object(), found.get(Part::Program)?);
     let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
     let phase = match text(&job["status"]["jobStatus"]) {
         "" => "not seen yet",

@@ -16,8 +16,8 @@ const DEADLINE: u32 = 300;
 /// Returns true if the operator has handled the spec that a thing has now. `None` where nothing is noted, as of an operator that
 /// is made of something else.
 ///
-/// The note is a value: after an edit to and fro it is the same before the operator has seen either as it is after both. So a
-/// number is written only when the one before it is handled ([`waits_before`]).
+/// The note is a value, so after the edits A→B→A it looks handled although the operator has seen neither. So a number
+/// is written only when the one before it is handled ([`waits_before`]).
 pub(crate) fn is_handled(object: &Value) -> Option<bool> {
     noted(object).map(|noted| noted["spec"] == object["spec"])
 }
@@ -27,8 +27,9 @@ fn noted(object: &Value) -> Option<Value> {
     serde_json::from_str(noted.as_str()?).ok()
 }
 
-/// How many workers the operator says that it has brought a group to. Source: `retire_workers` in dask-kubernetes 2026.3.0
-/// deletes what the scheduler names, and a scheduler that knows no worker names none; seen with a real scheduler.
+/// Returns the number of workers that the operator says it has scaled a group to. Source: `retire_workers` in
+/// dask-kubernetes 2026.3.0 deletes what the scheduler names, and a scheduler that knows no worker names none; seen
+/// with a real scheduler.
 pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
     noted(group)?["spec"]["worker"]["replicas"].as_u64()
 }
@@ -63,7 +64,7 @@ fn scales(step: &Step) -> bool {
     matches!(step, Step::Call(call) if call.body.as_ref().is_some_and(|body| body.value()["kind"] == "Scale"))
 }
 
-/// For [`Until::Handled`]. An object that is not there has nothing that could be on its way.
+/// Returns the readiness for [`Until::Handled`]. A missing object has no edits to handle.
 pub(crate) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() || is_handled(object) != Some(false) {
         return Readiness::Ready;

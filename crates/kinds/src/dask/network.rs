@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::dask::api::CLUSTER_LABEL;
 use crate::json::{table, table_schema};
-use crate::kubernetes::object::{gvk, made};
+use crate::kubernetes::object::{gvk, new_object};
 use crate::scope::{CLIENT_LABEL_PREFIX, OPERATOR_NAME, Scope};
 use model::address::{Address, FieldPath};
-use model::resource::{KindId, Life, Resource};
+use model::resource::{KindId, Recreation, Resource};
 
 /// The label of a namespace that has its name. Source: the admission of Kubernetes sets it, since 1.21.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -141,7 +141,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
     let own = json!({ CLUSTER_LABEL: name });
     let client = json!({ format!("{CLIENT_LABEL_PREFIX}{name}"): "true" });
     let mut from = vec![pods(own.clone()), pods(client.clone())];
-    let visited_from = scope.dask_of(&cluster.address).into_iter().flat_map(|facts| &facts.visited_from);
+    let visited_from = scope.dask_of(&cluster.address).into_iter().flat_map(|facts| &facts.client_namespaces);
     from.extend(visited_from.map(|namespace| of_namespace(Some(namespace), client.clone())));
     // It asks the scheduler who may go, and whether it works.
     let operator = json!({ "app.kubernetes.io/name": OPERATOR_NAME });
@@ -161,7 +161,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
     let api = gvk("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies");
     let address = Address::object(cluster.address.as_str(), &api.kind, Some(namespace), name);
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
-    let (identity, body) = made(api, metadata, spec);
+    let (identity, body) = new_object(api, metadata, spec);
     let place = FieldPath::keys(["spec", "ingress"]).index(0).key("from");
     let others = (0..network.others().len())
         .map(|index| (place.index(given + index), origin.key("from").index(index)));
@@ -175,7 +175,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
         origin: origin.clone(),
         depends_on: scope.in_namespace(namespace),
         protect: false,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     })
 }
 

@@ -10,13 +10,13 @@ use crate::dask::pods::{self, PodSpecKeys};
 use crate::descriptions::{image, with_gpus};
 use crate::env::{self, Needed, SecretKey};
 use crate::kind::{
-    ChangeContext, Compare, Kind, MissingQuery, Part, Queries, QueryResults, StopEffect, itself,
+    ChangeContext, Compare, Kind, MissingQuery, Part, Queries, QueryResults, StopEffect, own_object_query,
 };
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::endpoint;
-use crate::kubernetes::object::{gvk, made, pods_labelled};
+use crate::kubernetes::object::{gvk, new_object, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{broken, pending, selecting};
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::template;
 use crate::kubernetes::workload::{deployment_ready, template_effect};
 use crate::scope::{Scope, allow_client};
@@ -26,7 +26,7 @@ use crate::section::{
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Await, Effect, Facts, Gvk, Identity, KindId, Life, Progress, Readiness, Resource, Step,
+    Await, Effect, Facts, Gvk, Identity, KindId, Progress, Readiness, Recreation, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -42,7 +42,7 @@ pub const KIND: Kind = Kind {
     queries,
     readiness,
     status_line,
-    about: |resource| {
+    plan_summary: |resource| {
         let pod = &resource.body["spec"]["template"]["spec"];
         vec![with_gpus(pod).trim_start().to_owned(), image(pod)]
     },
@@ -180,7 +180,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, provenance, depends_on| {
-        let (identity, body) = made(gvk, metadata.clone(), spec);
+        let (identity, body) = new_object(gvk, metadata.clone(), spec);
         Resource {
             address,
             kind,
@@ -191,7 +191,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
             provenance,
             depends_on,
             protect: section.lifecycle.protect,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         }
     };
     let mut deployment = json!({
@@ -206,7 +206,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     {
         allow_client(&mut deployment["template"]["metadata"], like.live_name(key));
     }
-    section.keys.overlay(&mut deployment["template"], &place, &origin, &mut provenance);
+    section.keys.merge_into(&mut deployment["template"], &place, &origin, &mut provenance);
     let service = json!({
         "type": "ClusterIP",
         "selector": selector(name),
@@ -227,7 +227,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     ]
 }
 
-/// How the API serves what a notebook runs as.
+/// Returns the kind that a notebook runs as.
 fn api() -> Gvk {
     gvk("apps", "v1", "Deployment", "deployments")
 }
@@ -271,7 +271,7 @@ fn notebook_change_steps(context: &ChangeContext) -> Vec<Step> {
 
 /// The Deployment and its pods.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
     if wait.until.is_ready() {
         let own =
@@ -287,7 +287,7 @@ fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery>
     if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
         return Ok(Readiness::Failed(reason));
     }
-    Ok(match deployment_ready(found.itself()) {
+    Ok(match deployment_ready(found.own_object()) {
         Readiness::Ready => Readiness::Ready,
         Readiness::Impaired(what) => Readiness::Impaired(what),
         Readiness::Queued(queued) => Readiness::Queued(queued),
@@ -317,7 +317,7 @@ fn without_secret(pod: PodState<'_>) -> Option<String> {
 
 fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let pending = pending(found.get(Part::Pods)?);
-    Ok(StatusLine { pending, ..crate::kubernetes::workload::deployment_says(found.itself()) })
+    Ok(StatusLine { pending, ..crate::kubernetes::workload::deployment_status(found.own_object()) })
 }
 
 #[cfg(test)]

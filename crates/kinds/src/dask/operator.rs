@@ -16,7 +16,7 @@ use crate::kubernetes::object::{bare, gvk};
 use crate::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
 use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use model::address::{Address, FieldPath};
-use model::resource::{External, Gvk, Identity, KindId, Life, ObjectId, Resource, Role};
+use model::resource::{External, Gvk, Identity, KindId, ObjectId, Recreation, Resource, Role};
 use model::schema;
 
 /// The release whose rights and custom resource definitions we carry.
@@ -74,7 +74,7 @@ pub enum OperatorSource {
 }
 
 impl OperatorSource {
-    /// For `skip_serializing_if`.
+    /// Returns true for the default, which `skip_serializing_if` leaves out.
     pub(crate) fn is_built_in(&self) -> bool {
         *self == Self::BuiltIn
     }
@@ -155,7 +155,7 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
 
 /// Returns the external things of `[dask_operator]` with `manage = false`. The stack needs its Deployment and definitions; the
 /// rest belongs to it and is left alone.
-pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
+pub fn lower_external(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     let external = |mut resource: Resource| {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
         resource.body = bare(&resource.body);
@@ -163,7 +163,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
             let container = json!({ "name": OPERATOR_NAME, "image": image });
             resource.body["spec"]["template"]["spec"]["containers"] = json!([container]);
         }
-        let needed = [KindId::Deployment, KindId::Definition].contains(&resource.kind);
+        let needed = [KindId::Deployment, KindId::Crd].contains(&resource.kind);
         External { resource, role: if needed { Role::Needed } else { Role::Spared } }
     };
     lower(section, scope).into_iter().map(external).collect()
@@ -190,7 +190,7 @@ impl OperatorBuilder<'_> {
     fn resource(&self, kind: KindId, gvk: Gvk, name: &str, namespaced: bool, body: Value) -> Resource {
         let namespace = namespaced.then(|| self.section.namespace().to_owned());
         let address = Address::object(DASK_OPERATOR, &gvk.kind, namespace.as_deref(), name);
-        let mut depends_on = self.scope.inside();
+        let mut depends_on = self.scope.cluster_dependency();
         if let Some(namespace) = &namespace {
             depends_on.push(Address::object(DASK_OPERATOR, "Namespace", None, namespace));
             depends_on.extend(self.scope.namespace(namespace));
@@ -212,7 +212,7 @@ impl OperatorBuilder<'_> {
             origin,
             depends_on,
             protect: false,
-            life: Life::Kept,
+            recreation: Recreation::Always,
             create_only: Value::Null,
         }
     }
@@ -222,7 +222,7 @@ impl OperatorBuilder<'_> {
         let mut body = json!({ "metadata": { "labels": self.scope.shared_labels() } });
         body["spec"] = definition["spec"].clone();
         let gvk = gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
-        self.resource(KindId::Definition, gvk, &name, false, body)
+        self.resource(KindId::Crd, gvk, &name, false, body)
     }
 
     fn account(&self) -> Resource {

@@ -86,7 +86,7 @@ impl Scheduler {
         PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: None }
     }
 
-    /// Its pod; `image` is where the image stands, and the image.
+    /// Returns its pod; `image` is the path of the image, and the image.
     pub(crate) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
         let (image_path, image) = image;
         Pods {
@@ -106,7 +106,7 @@ impl Worker {
         PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
     }
 
-    /// Its pods; `image` is where the image stands, and the image.
+    /// Returns its pods; `image` is the path of the image, and the image.
     pub(crate) fn pods<'a>(
         &'a self,
         path: FieldPath,
@@ -141,13 +141,18 @@ impl<'a> Parts<'a> {
 
     /// Lays labels, annotations and the table `pod` of both over such a spec, whose place in the body is `place`. `provenance`
     /// learns where everything of their pods comes from.
-    pub fn overlay(&self, spec: &mut Value, place: &FieldPath, provenance: &mut Vec<(FieldPath, FieldPath)>) {
+    pub fn merge_into(
+        &self,
+        spec: &mut Value,
+        place: &FieldPath,
+        provenance: &mut Vec<(FieldPath, FieldPath)>,
+    ) {
         let Self { scheduler: (scheduler, scheduler_of), worker: (worker, worker_of), .. } = self;
         let parts = [("scheduler", &scheduler.keys, scheduler_of), ("worker", &worker.keys, worker_of)];
         for (part, keys, section) in parts {
             let (place, from) = (place.key(part), section.key(part));
             provenance.extend(pods::provenance(&place.key("spec"), &from, &section.key("image")));
-            keys.overlay(&mut spec[part], &place, &from, provenance);
+            keys.merge_into(&mut spec[part], &place, &from, provenance);
         }
     }
 }

@@ -120,8 +120,8 @@ pub struct Workers<'a> {
     pub autoscalers: Option<&'a Value>,
 }
 
-/// How many workers there should be, and whose number that is where it is not the stack's. A kept thing may have been
-/// scaled since, which a plan reports as a change of others: its workers are no less ready for it.
+/// Returns the desired number of workers, and whose number that is if it is not the stack's. A kept resource may have
+/// been scaled since, which a plan reports as drift: its workers are no less ready.
 pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), live) {
@@ -136,15 +136,15 @@ pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
 pub struct WorkerCounts {
     desired: u64,
     whose: String,
-    made: usize,
+    created: usize,
     ready: usize,
     registered: Option<RegisteredWorkers>,
     gpus: u64,
 }
 
 impl WorkerCounts {
-    /// Of worker Deployments, pods of the Dask cluster, of which those of other groups are told there, and what the scheduler says
-    /// where it was asked.
+    /// Counts from worker Deployments, from the pods of the Dask cluster, where those of other groups are told apart,
+    /// and from what the scheduler reports if it was asked.
     pub fn of(
         wait: &Await,
         group: &Value,
@@ -156,12 +156,12 @@ impl WorkerCounts {
         let ready = workers.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
         let name = text(&group["metadata"]["name"]);
         let own = PodState::each(pods).filter(|pod| ["", name].contains(&pod.label(GROUP_LABEL)));
-        Self { desired, whose, made: workers.len(), ready, registered, gpus: gpus(own) }
+        Self { desired, whose, created: workers.len(), ready, registered, gpus: gpus(own) }
     }
 
     /// `workers: 2 desired, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
     pub fn line(&self, scheduler_ready: bool) -> String {
-        let Self { desired, whose, made, ready, registered, gpus } = self;
+        let Self { desired, whose, created: made, ready, registered, gpus } = self;
         let known = registered.as_ref().filter(|_| scheduler_ready).map(RegisteredWorkers::status_line);
         let (known, held) = (known.unwrap_or_default(), gpus_held(*gpus));
         format!("workers: {desired} desired{whose}, {made} created, {ready} ready{known}{held}")
@@ -171,7 +171,7 @@ impl WorkerCounts {
     pub fn facts(&self) -> [(&'static str, Value); 5] {
         [
             ("workers_wanted", json!(self.desired)),
-            ("workers_made", json!(self.made)),
+            ("workers_made", json!(self.created)),
             ("workers_ready", json!(self.ready)),
             ("workers_registered", self.registered.as_ref().map_or(Value::Null, RegisteredWorkers::fact)),
             ("gpus", json!(self.gpus)),
@@ -284,7 +284,7 @@ fn last_writer(group: &Value) -> Option<&str> {
     Some(text(&last["manager"])).filter(|manager| !manager.is_empty())
 }
 
-/// How far something is, and what holds up the first of its pods that says so.
+/// Returns the progress of something, with the first of its pods that is held up.
 pub(crate) fn with_pods(what: impl Into<String>, pods: &Value, component: &str) -> Progress {
     let mut own =
         PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());

@@ -72,7 +72,7 @@ pub enum Fraction {
 }
 
 impl Fraction {
-    /// As Dask's configuration has it in a variable.
+    /// Returns the value as Dask's configuration has it in a variable.
     fn literal(self) -> String {
         match self {
             Self::Of(fraction) => fraction.to_string(),

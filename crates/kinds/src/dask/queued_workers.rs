@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dask::pods;
-use crate::kubernetes::provisioning::{self, Ask};
-use crate::kubernetes::request_state::{ANNOTATIONS, Requested};
-use crate::pod_security;
+use crate::kubernetes::provisioning::{self, RequestSpec};
+use crate::kubernetes::request_state::{ANNOTATIONS, RequestRef};
 use crate::scope::Scope;
 use crate::section::PodKeys;
+use crate::security_defaults;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Resource};
 
@@ -25,13 +25,13 @@ pub enum WorkerCapacity {
 
 /// Workers that nodes are requested for.
 pub(crate) struct WorkerRequest<'a> {
-    /// Where the part of the workers is in the body.
+    /// The path of the workers' part in the body.
     pub place: &'a [&'a str],
-    /// Where the keys of the workers stand, and their image.
+    /// The paths of the workers' keys, and of their image, in the stack file.
     pub workers: FieldPath,
     pub image: FieldPath,
     pub keys: &'a PodKeys,
-    /// How many, and where that stands.
+    /// The number of workers, and its path in the stack file.
     pub number: (u32, FieldPath),
     /// How long the nodes last, as it is written.
     pub longest: Option<&'a str>,
@@ -70,7 +70,7 @@ fn request_resources(
         template["metadata"] = worker["metadata"].clone();
     }
     // Nodes are the same with and without.
-    pod_security::remove_restrictions(&mut template);
+    security_defaults::remove(&mut template);
     let (count, longest) = (request.number.0, request.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();
@@ -78,13 +78,13 @@ fn request_resources(
     let name = if request.name_by_digest { of_text.clone() } else { format!("{}-workers", user.name) };
     let namespace = user.namespace.as_deref().unwrap_or("default");
     let address = Address::object(section.as_str(), "ProvisioningRequest", Some(namespace), &name);
-    Requested { address: address.clone(), name: &name, class: provisioning::CLASS }
-        .mark(&mut worker["metadata"]);
+    RequestRef { address: address.clone(), name: &name, class: provisioning::CLASS }
+        .add_annotations(&mut worker["metadata"]);
     let place = FieldPath::keys(["template"]);
     let mut provenance = pods::provenance(&place.key("spec"), &request.workers, &request.image);
-    provenance.extend(PodKeys::marks(&place, &request.workers));
-    let made = provisioning::make(
-        Ask {
+    provenance.extend(PodKeys::metadata_provenance(&place, &request.workers));
+    let made = provisioning::request_resources(
+        RequestSpec {
             address,
             section: section.clone(),
             name: &name,
@@ -92,9 +92,9 @@ fn request_resources(
             template_name: of_text,
             template: (template, provenance),
             number: request.number,
-            longest,
+            max_duration: longest,
             pool: request.keys.pool.as_deref(),
-            user: Some(user),
+            consumer: Some(user),
             origin: origin.clone(),
             depends_on: depends_on.clone(),
             protect: *protect,

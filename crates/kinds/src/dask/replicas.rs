@@ -1,4 +1,4 @@
-//! Writers of the number of workers: the file, the operator's autoscaler, or people in notebooks. One of them.
+//! Owners of the number of workers: the file, the operator's autoscaler, or people in notebooks. One of them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,9 +38,9 @@ pub struct ReplicasTable {
     pub start: Option<u32>,
 }
 
-/// The one writer of a number.
+/// The owner of a number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
+pub enum WorkerCountOwner {
     /// The stack file.
     File(u32),
     /// The operator's autoscaler.
@@ -61,22 +61,22 @@ impl Default for Replicas {
 }
 
 impl Replicas {
-    /// Returns the writer of the number. The rules of the stack have refused mixtures.
-    pub fn writer(self) -> Writer {
+    /// Returns the owner of the number. The rules of the stack have refused mixtures.
+    pub fn owner(self) -> WorkerCountOwner {
         match self {
-            Self::Fixed(number) => Writer::File(number),
-            Self::Table(ReplicasTable { start: Some(start), .. }) => Writer::Notebooks(start),
+            Self::Fixed(number) => WorkerCountOwner::File(number),
+            Self::Table(ReplicasTable { start: Some(start), .. }) => WorkerCountOwner::Notebooks(start),
             Self::Table(ReplicasTable { min, max, start: None }) => {
-                Writer::Autoscaler { min: min.unwrap_or(0), max: max.unwrap_or(1) }
+                WorkerCountOwner::Autoscaler { min: min.unwrap_or(0), max: max.unwrap_or(1) }
             }
         }
     }
 
     /// The largest number that the file speaks of.
     pub fn most(self) -> u32 {
-        match self.writer() {
-            Writer::File(number) | Writer::Notebooks(number) => number,
-            Writer::Autoscaler { min: _, max } => max,
+        match self.owner() {
+            WorkerCountOwner::File(number) | WorkerCountOwner::Notebooks(number) => number,
+            WorkerCountOwner::Autoscaler { min: _, max } => max,
         }
     }
 
@@ -84,10 +84,10 @@ impl Replicas {
     /// to others.
     pub fn split(self) -> (Option<u32>, Value) {
         let left = |number: u32| json!({ "spec": { "worker": { "replicas": number } } });
-        match self.writer() {
-            Writer::File(number) => (Some(number), Value::Null),
-            Writer::Autoscaler { min, max: _ } => (None, left(min)),
-            Writer::Notebooks(start) => (None, left(start)),
+        match self.owner() {
+            WorkerCountOwner::File(number) => (Some(number), Value::Null),
+            WorkerCountOwner::Autoscaler { min, max: _ } => (None, left(min)),
+            WorkerCountOwner::Notebooks(start) => (None, left(start)),
         }
     }
 }

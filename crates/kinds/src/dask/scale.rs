@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use crate::dask::api;
 use crate::json::count;
-use crate::scale::{Number, Scaled};
+use crate::scale::{ReplicaOwner, ScaleTarget};
 use model::address::FieldPath;
 use model::resource::{Identity, ObjectId, Resource};
 
 /// The number of workers of a cluster or of a group; `all` are the things of the stack.
-pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let path = api::replicas_path();
     let place = resource.origin_of(&path);
@@ -19,18 +19,18 @@ pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
     );
     let number = |tree: &Value| path.find(tree).and_then(Value::as_u64);
     let number = match (autoscaler, number(&resource.body), number(&resource.create_only)) {
-        (Some(autoscaler), _, _) => Number::Autoscaler {
+        (Some(autoscaler), _, _) => ReplicaOwner::Autoscaler {
             min: count(&autoscaler.body["spec"]["minimum"]),
             max: count(&autoscaler.body["spec"]["maximum"]),
             whose: autoscaler.identity.to_string(),
-            place: autoscaler.origin_of(&FieldPath::keys(["spec", "maximum"])),
+            origin: autoscaler.origin_of(&FieldPath::keys(["spec", "maximum"])),
         },
-        (None, Some(number), _) => Number::File(number),
-        (None, None, Some(start)) => Number::Notebooks(start),
-        (None, None, None) => Number::Unsaid,
+        (None, Some(number), _) => ReplicaOwner::File(number),
+        (None, None, Some(start)) => ReplicaOwner::Notebooks(start),
+        (None, None, None) => ReplicaOwner::Unmanaged,
     };
-    let place = if matches!(number, Number::Notebooks(_)) { place.key("start") } else { place };
-    Some(Scaled { path, place, unit: "workers", number })
+    let place = if matches!(number, ReplicaOwner::Notebooks(_)) { place.key("start") } else { place };
+    Some(ScaleTarget { path, origin: place, unit: "workers", replica_owner: number })
 }
 
 /// Returns true if an object is an autoscaler of a DaskCluster.
@@ -40,16 +40,16 @@ pub fn is_autoscaler_of(id: &ObjectId, body: &Value, cluster: &ObjectId) -> bool
         && body["spec"]["cluster"] == cluster.name.as_str()
 }
 
-/// The live objects that hold a thing's number. A DaskCluster's is held by its default group, which counts; its own is
-/// what the file says, and the operator hands a change of it on.
-pub fn holders(object: &ObjectId, number: &Number) -> Vec<ObjectId> {
+/// Returns the live objects with a resource's replica count. A DaskCluster's count is that of its default group; its
+/// own is what the file says, and the operator passes a change of it on.
+pub fn scale_objects(object: &ObjectId, number: &ReplicaOwner) -> Vec<ObjectId> {
     if object.gvk != api::cluster() {
         return vec![object.clone()];
     }
     let group = api::default_group(object);
     match number {
-        Number::File(_) => vec![group, object.clone()],
-        Number::Notebooks(_) | Number::Unsaid | Number::Autoscaler { .. } => vec![group],
+        ReplicaOwner::File(_) => vec![group, object.clone()],
+        ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged | ReplicaOwner::Autoscaler { .. } => vec![group],
     }
 }
 
@@ -60,10 +60,10 @@ mod tests {
     use super::*;
     use crate::kubernetes::object::gvk;
     use model::address::Address;
-    use model::resource::{KindId, Life};
+    use model::resource::{KindId, Recreation};
 
-    fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
-        (crate::of(resource.kind).scaled)(resource, all)
+    fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarget> {
+        (crate::of(resource.kind).scale_target)(resource, all)
     }
 
     fn resource(kind: KindId, address: &str, id: ObjectId, body: Value, create_only: Value) -> Resource {
@@ -77,7 +77,7 @@ mod tests {
             provenance: Vec::new(),
             depends_on: Vec::new(),
             protect: false,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         }
     }
 
@@ -100,11 +100,11 @@ mod tests {
         let bounds = json!({ "spec": { "cluster": "d", "minimum": 1, "maximum": 4 } });
         let scaler = resource(KindId::DaskAutoscaler, "x", id(api::autoscaler()), bounds, Value::Null);
         let number =
-            |resource: &Resource, all: &[Resource]| scaled(resource, all).map(|scaled| scaled.number);
-        assert_eq!(number(&cluster(&said, &Value::Null), &[]), Some(Number::File(3)));
-        assert_eq!(number(&cluster(&json!({}), &said), &[]), Some(Number::Notebooks(3)));
-        assert_eq!(number(&cluster(&json!({}), &Value::Null), &[]), Some(Number::Unsaid));
-        let Some(Number::Autoscaler { min: 1, max: 4, whose, .. }) =
+            |resource: &Resource, all: &[Resource]| scaled(resource, all).map(|scaled| scaled.replica_owner);
+        assert_eq!(number(&cluster(&said, &Value::Null), &[]), Some(ReplicaOwner::File(3)));
+        assert_eq!(number(&cluster(&json!({}), &said), &[]), Some(ReplicaOwner::Notebooks(3)));
+        assert_eq!(number(&cluster(&json!({}), &Value::Null), &[]), Some(ReplicaOwner::Unmanaged));
+        let Some(ReplicaOwner::Autoscaler { min: 1, max: 4, whose, .. }) =
             number(&cluster(&json!({}), &said), &[scaler])
         else {
             panic!("not the autoscaler's")
@@ -125,24 +125,27 @@ mod tests {
             )
         };
         let found = scaled(&web("manifest.m/Deployment/n/d"), &[]);
-        assert_eq!(found.map(|found| (found.number, found.unit)), Some((Number::File(2), "pods")));
+        assert_eq!(
+            found.map(|found| (found.replica_owner, found.unit)),
+            Some((ReplicaOwner::File(2), "pods"))
+        );
         assert_eq!(scaled(&web("dask_operator/Deployment/n/d"), &[]), None);
         let of =
             json!({ "spec": { "maxReplicas": 5, "scaleTargetRef": { "kind": "Deployment", "name": "d" } } });
         let scaler = gvk("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
         let scaler = resource(KindId::Object, "h", id(scaler), of, Value::Null);
-        let found = scaled(&web("manifest.m/Deployment/n/d"), &[scaler]).map(|found| found.number);
-        assert!(matches!(found, Some(Number::Autoscaler { min: 1, max: 5, .. })), "{found:?}");
+        let found = scaled(&web("manifest.m/Deployment/n/d"), &[scaler]).map(|found| found.replica_owner);
+        assert!(matches!(found, Some(ReplicaOwner::Autoscaler { min: 1, max: 5, .. })), "{found:?}");
     }
 
     #[test]
     fn the_default_group_holds_the_number_of_a_cluster() {
-        let names = |number: &Number| {
-            let held = holders(&id(api::cluster()), number);
+        let names = |number: &ReplicaOwner| {
+            let held = scale_objects(&id(api::cluster()), number);
             held.into_iter().map(|object| object.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(names(&Number::File(1)), ["DaskWorkerGroup n/d-default", "DaskCluster n/d"]);
-        assert_eq!(names(&Number::Notebooks(1)), ["DaskWorkerGroup n/d-default"]);
-        assert_eq!(holders(&id(api::group()), &Number::File(1)), [id(api::group())]);
+        assert_eq!(names(&ReplicaOwner::File(1)), ["DaskWorkerGroup n/d-default", "DaskCluster n/d"]);
+        assert_eq!(names(&ReplicaOwner::Notebooks(1)), ["DaskWorkerGroup n/d-default"]);
+        assert_eq!(scale_objects(&id(api::group()), &ReplicaOwner::File(1)), [id(api::group())]);
     }
 }

@@ -43,7 +43,7 @@ pub enum ServiceType {
 }
 
 impl ServiceType {
-    /// As Kubernetes says it.
+    /// Returns the word of Kubernetes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClusterIP => "ClusterIP",

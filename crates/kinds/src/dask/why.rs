@@ -25,7 +25,7 @@ pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
     list.into_iter().filter(|pod| !other_group(pod)).collect()
 }
 
-/// Where the keys of a pod stand in the stack: its section, or the part of it that describes such pods.
+/// Returns the path of a pod's keys in the stack file: its section, or the part of it that describes such pods.
 pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
     let component = text(&pod["metadata"]["labels"][COMPONENT_LABEL]);
     match (resource.kind, component) {

@@ -35,7 +35,7 @@ pub enum RegisteredWorkers {
 }
 
 impl RegisteredWorkers {
-    /// Of the pods of a whole cluster, and what [`counts`] found.
+    /// Counts the registered workers from the pods of a whole cluster and what [`counts`] found.
     pub fn of(pods: &Value, counts: &Value) -> Self {
         let Some(workers) = counts["workers"].as_u64() else {
             let why = counts
@@ -59,7 +59,7 @@ impl RegisteredWorkers {
         }
     }
 
-    /// For `status`, as the end of a line.
+    /// Returns the end of a `status` line.
     pub fn status_line(&self) -> String {
         match self {
             Self::Counted { ready: 0, .. } => String::new(),

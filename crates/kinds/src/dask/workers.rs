@@ -14,20 +14,20 @@ use crate::dask::idle_wait;
 use crate::dask::kopf::{scaled_to, waits_before};
 use crate::json::{is_terminating, text};
 use crate::kind::{ChangeContext, Defect};
+use crate::kubernetes::calls::{delete_call, repair_call, scale_call_as};
 use crate::kubernetes::object::gvk;
-use crate::kubernetes::requests::{delete_call, repair_call, scale_call_as};
 use crate::kubernetes::workload::deployment_ready;
 use model::resource::{Action, Await, Facts, Identity, KindId, ObjectId, Readiness, Step, Until};
 
 /// Seconds in which the operator notes a number: it retries after a minute.
-const NOTED: u32 = 300;
+const PICKUP_TIMEOUT: u32 = 300;
 
 type Objects = BTreeMap<ObjectId, Value>;
 
 /// The steps of a change, with those before them that are about workers.
 pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
     let is_wait = |step: &Step| matches!(step, Step::Await(_));
-    let alone = context.defect.is_some_and(|defect| defect.alone);
+    let alone = context.defect.is_some_and(|defect| defect.repair_only);
     let mut steps: Vec<Step> = context.defect.map(|defect| defect.steps.clone()).unwrap_or_default();
     steps.extend(deletes(&deleted_workers(context)));
     // Nothing of the thing itself differs: it is not written.
@@ -35,7 +35,7 @@ pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>
     if let Some(object) = context.object() {
         steps.splice(..0, waits_before(context.action, object, context.fields, &steps));
     }
-    if let (Some(live), Some(seconds)) = (context.live, context.when_idle)
+    if let (Some(live), Some(seconds)) = (context.live, context.idle_wait_seconds)
         && idle_wait::takes_workers(context.action, &steps)
     {
         let wait = idle_wait::wait(kind, context.identity, live, seconds);
@@ -52,15 +52,15 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
 /// Finds defects of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
 /// deleted where nothing else of it differs. Children that are lost are recreated.
 pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
-    let (object, inside) = (context.object()?, context.inside?);
+    let (object, inside) = (context.object()?, context.objects?);
     let alone = context.action == Action::Keep;
     let group = group_of(object)?;
-    let left = if alone { left_behind(context, &group, inside) } else { None };
+    let left = if alone { orphaned_deployments(context, &group, inside) } else { None };
     let lost = lost_children(context, object, inside).or_else(|| lost_workers(context, &group, inside));
     let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
     let why = (!why.is_empty()).then(|| why.join("; "))?;
     let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
-    Some(Defect { steps, alone, ..Defect::of(context, why) })
+    Some(Defect { steps, repair_only: alone, ..Defect::of(context, why) })
 }
 
 /// The group whose number is a cluster's or a group's own.
@@ -77,22 +77,26 @@ fn deployments<'v>(inside: &'v Objects, group: &ObjectId) -> Vec<(&'v ObjectId, 
     inside.range(&first..).take_while(|(object, _)| beside(object)).collect()
 }
 
-fn names(workers: &[(ObjectId, Value)]) -> String {
+fn worker_names(workers: &[(ObjectId, Value)]) -> String {
     let names: Vec<&str> = workers.iter().map(|(object, _)| object.name.as_str()).collect();
     names.join(", ")
 }
 
-fn left_behind(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+fn orphaned_deployments(
+    context: &ChangeContext,
+    group: &ObjectId,
+    objects: &Objects,
+) -> Option<(String, Vec<Step>)> {
     let desired = context.body()["spec"]["worker"]["replicas"].as_u64()?;
-    let live = inside.get(group)?;
+    let live = objects.get(group)?;
     let asked = live["spec"]["worker"]["replicas"].as_u64();
     if asked != Some(desired) || scaled_to(live) != Some(desired) {
         return None;
     }
-    let left = too_many(desired, &group.name, &deployments(inside, group));
+    let left = too_many(desired, &group.name, &deployments(objects, group));
     let why = format!(
         "the Dask operator reports that it scaled to {desired}, but did not; the surplus is deleted: {}",
-        names(&left)
+        worker_names(&left)
     );
     (!left.is_empty()).then(|| (why, deletes(&left)))
 }
@@ -120,7 +124,7 @@ pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)>
         context.fields.iter().find(|field| field.path == path).filter(|_| context.action == Action::Update);
     let to = falls.and_then(|field| field.after.as_ref()).and_then(Value::as_u64);
     let group = context.object().and_then(group_of);
-    let (Some(group), Some(inside), Some(to)) = (group, context.inside, to) else { return Vec::new() };
+    let (Some(group), Some(inside), Some(to)) = (group, context.objects, to) else { return Vec::new() };
     let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else { return Vec::new() };
     let workers = deployments(inside, &group);
     let has_workers = |name: &str| {
@@ -198,7 +202,7 @@ fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> 
         identity: Identity::Object(group.clone()),
         until: Until::Ready,
         facts: Facts::Noted(there),
-        deadline: NOTED,
+        deadline: PICKUP_TIMEOUT,
     });
     Some((why, vec![scale(there), noted, scale(desired)]))
 }

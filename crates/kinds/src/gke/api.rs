@@ -10,7 +10,7 @@ use super::compare::{Compared, blank, call, compare, put};
 use crate::kind::{FieldComparison, Rule, Update};
 use model::address::{FieldPath, Segment};
 use model::resource::{Effect, Method, Step};
-use model::schema::{CallOf, GkeChange, GkeField, Message, gke_field, gke_fields};
+use model::schema::{GkeCall, GkeChange, GkeField, Message, gke_field, gke_fields};
 
 static RULES: LazyLock<BTreeMap<(Message, &'static str), Rule>> = LazyLock::new(|| {
     let mut rules = BTreeMap::new();
@@ -34,7 +34,7 @@ fn of(field: &'static GkeField) -> Rule {
         path: field.place(),
         comparison: if field.is_set() { FieldComparison::Set } else { FieldComparison::Exact },
         effect,
-        update: field.call.map_or(Update::Never, Update::Listed),
+        update: field.call.map_or(Update::Never, Update::FromSchema),
         note: if field.note.is_empty() { note } else { Some(field.note) },
     }
 }
@@ -140,7 +140,7 @@ pub fn leaves(message: Message, api: &Map<String, Value>) -> Vec<FieldPath> {
     found
 }
 
-/// The places of what is said at a place.
+/// Returns the leaf paths below a path.
 pub fn leaves_at(message: Message, path: &FieldPath, value: &Value) -> Vec<FieldPath> {
     let mut found = Vec::new();
     below(message, value, path, &mut found);
@@ -157,15 +157,15 @@ fn below(message: Message, value: &Value, path: &FieldPath, found: &mut Vec<Fiel
     }
 }
 
-/// Lays what a section says in the API's own words over its body; where those values come from.
-pub fn lay_over(
+/// Merges the table `api` of a section into its body. Returns the provenance of the values.
+pub fn merge_into_body(
     body: &mut Value,
     message: Message,
     api: &Map<String, Value>,
     section: &FieldPath,
 ) -> Vec<(FieldPath, FieldPath)> {
     for (key, value) in api {
-        lay(&mut body[key.as_str()], value);
+        merge(&mut body[key.as_str()], value);
     }
     let section = section.key("api");
     let place = |leaf: &FieldPath| section.segments().iter().chain(leaf.segments()).cloned().collect();
@@ -183,7 +183,7 @@ pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<Stri
     }
 }
 
-/// A live thing without all that is not at a place.
+/// Returns a live resource reduced to one path.
 pub fn at(path: &FieldPath, live: &Value) -> Value {
     let mut part = Value::Object(Map::new());
     if let Some(value) = path.find(live) {
@@ -227,12 +227,12 @@ fn filled_in(field: &GkeField, live: &Value) -> bool {
     }
 }
 
-/// Lays a value over another: tables are joined, everything else is taken from above.
-pub fn lay(below: &mut Value, above: &Value) {
+/// Merges a value into another: tables are merged, everything else is replaced.
+pub fn merge(below: &mut Value, above: &Value) {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {
             for (key, value) in above {
-                lay(below.entry(key.clone()).or_insert(Value::Null), value);
+                merge(below.entry(key.clone()).or_insert(Value::Null), value);
             }
         }
         (below, above) => above.clone_into(below),
@@ -244,12 +244,12 @@ pub fn lay(below: &mut Value, above: &Value) {
 ///
 /// Updates come before methods: the addon of network policies is switched on before the policies are.
 pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value, path: &str) -> Vec<Step> {
-    let mut calls: BTreeMap<(bool, &str), CallOf> = BTreeMap::new();
+    let mut calls: BTreeMap<(bool, &str), GkeCall> = BTreeMap::new();
     for rule in touched {
-        if let Update::Listed(call) = rule.update {
+        if let Update::FromSchema(call) = rule.update {
             // Without a place of its own a call takes the field.
             let root = if call.root.is_empty() { rule.path } else { call.root };
-            calls.insert((call.name.starts_with(':'), call.name), CallOf { root, ..call });
+            calls.insert((call.name.starts_with(':'), call.name), GkeCall { root, ..call });
         }
     }
     calls.into_values().map(|of| request(message, of, body, live, path)).collect()
@@ -285,10 +285,10 @@ fn settable(message: Message, at: &FieldPath, live: &mut Value) {
 }
 
 /// Returns the part of a body that this call changes. Other fields there belong to other calls, or to none.
-fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value {
+fn part_of(message: Message, of: GkeCall, at: &FieldPath, body: &Value) -> Value {
     let mut part = Value::Null;
     for rule in rules(message, &[], &[&self::at(at, body)]) {
-        let same = matches!(rule.update, Update::Listed(call) if call.name == of.name);
+        let same = matches!(rule.update, Update::FromSchema(call) if call.name == of.name);
         let path = rule.path();
         if let (true, Some(value)) = (same, path.find(body)) {
             let below = path.segments()[at.segments().len()..].iter().cloned().collect();
@@ -298,7 +298,7 @@ fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value 
     part
 }
 
-fn request(message: Message, of: CallOf, body: &Value, live: &Value, path: &str) -> Step {
+fn request(message: Message, of: GkeCall, body: &Value, live: &Value, path: &str) -> Step {
     let at: FieldPath = of.root.parse().unwrap_or_default();
     let desired = match of.whole {
         true => at.find(body).cloned().unwrap_or_default(),
@@ -307,7 +307,7 @@ fn request(message: Message, of: CallOf, body: &Value, live: &Value, path: &str)
     let mut value = if of.whole { at.find(live).cloned().unwrap_or(Value::Null) } else { Value::Null };
     settable(message, &at, &mut value);
     exclude(&mut value, &desired);
-    lay(&mut value, &desired);
+    merge(&mut value, &desired);
     let nested = |fields: &str, value| {
         fields.rsplit('.').fold(value, |value, field| {
             let mut table = Map::new();

@@ -12,8 +12,8 @@ use crate::status::{Price, StatusLine};
 use model::address::{Address, FieldPath};
 use model::catalog;
 use model::resource::{
-    Action, Api, Await, Call, ClusterName, DurationEstimate, Facts, Identity, KindId, Late, Life, Method,
-    Readiness, Resource, Step, Until,
+    Action, Api, Await, Call, ClusterName, Deferred, DurationEstimate, Facts, Identity, KindId, Method,
+    Readiness, Recreation, Resource, Step, Until,
 };
 use model::schema::Message;
 
@@ -30,7 +30,7 @@ pub use section::{Cluster, ReleaseChannel};
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
 const DEADLINE: u32 = 2700;
 
-/// As long as creating one took for those who wrote of it in issues of Google's providers for Terraform and Config Connector.
+/// Duration of creating one, according to issues of Google's providers for Terraform and Config Connector.
 const USUAL: DurationEstimate = DurationEstimate { least: 3 * 60, most: 9 * 60 };
 
 /// GKE clusters.
@@ -38,9 +38,9 @@ pub const KIND: Kind = Kind {
     rank: 0,
     compare: Compare::Gke(Message::Cluster, RULES),
     change_steps,
-    readiness: |_, found| Ok(readiness(found.itself())),
-    status_line: |_, found| Ok(status_line(found.itself())),
-    about,
+    readiness: |_, found| Ok(readiness(found.own_object())),
+    status_line: |_, found| Ok(status_line(found.own_object())),
+    plan_summary: about,
     estimate: |_| Some(USUAL),
     ..Kind::DEFAULT
 };
@@ -71,7 +71,7 @@ pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
 }
 
 /// Returns the resource to read and compare for `[cluster]` with `manage = false`.
-pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+pub fn lower_external(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
     resource(section, name, scope, ManagedBy::Others)
 }
 
@@ -84,7 +84,7 @@ fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Managed
     }
     let origin = FieldPath::keys(["cluster"]);
     let mut provenance = field::provenance(FIELDS, &origin);
-    provenance.extend(api::lay_over(&mut body, Message::Cluster, &section.api, &origin));
+    provenance.extend(api::merge_into_body(&mut body, Message::Cluster, &section.api, &origin));
     Resource {
         address: Address::new("cluster"),
         identity: Identity::Cluster(name.clone()),
@@ -94,7 +94,7 @@ fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Managed
         origin,
         depends_on: Vec::new(),
         protect: section.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
         create_only: Value::Null,
     }
 }
@@ -159,10 +159,10 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
                 method: Method::Post,
                 path: format!("/v1/{}:{method}", name.path()),
                 body: Some(json!({ "resourceLabels": labels }).into()),
-                late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
+                deferred: vec![(FieldPath::keys(["labelFingerprint"]), Deferred::LabelFingerprint)],
             }))
         }
-        Update::Never | Update::Together(_) | Update::Rolling(_) | Update::Listed(_) => None,
+        Update::Never | Update::Together(_) | Update::Rolling(_) | Update::FromSchema(_) => None,
     };
     let rules = api::rules(Message::Cluster, RULES, &[body]);
     let touched: Vec<&Rule> = rules.into_iter().filter(|rule| touched(rule)).collect();

@@ -67,24 +67,26 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
         match rule.comparison {
             FieldComparison::AtCreation => {}
             FieldComparison::Exact
-            | FieldComparison::LastPart
+            | FieldComparison::LastSegment
             | FieldComparison::Set
-            | FieldComparison::Range
+            | FieldComparison::CidrOrPrefixLength
                 if want.is_null() =>
             {
                 compared.left(rule, path, have, before);
             }
-            FieldComparison::Floor => compared.field(rule, path, want, have, reaches(text(have), text(want))),
-            FieldComparison::Range => {
+            FieldComparison::MinVersion => {
+                compared.field(rule, path, want, have, reaches(text(have), text(want)))
+            }
+            FieldComparison::CidrOrPrefixLength => {
                 let size = text(want).starts_with('/') && text(have).ends_with(text(want));
                 compared.field(rule, path, want, have, size || same(want, have));
             }
             FieldComparison::Exact => compared.field(rule, path, want, have, same(want, have)),
-            FieldComparison::Caseless => {
+            FieldComparison::CaseInsensitive => {
                 let fold = |value: &Value| value.as_str().map(str::to_lowercase);
                 compared.field(rule, path, want, have, fold(want) == fold(have));
             }
-            FieldComparison::LastPart => {
+            FieldComparison::LastSegment => {
                 let last =
                     |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
                 compared.field(rule, path, want, have, last(want) == last(have));
@@ -145,10 +147,10 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
             }
             FieldComparison::Set
             | FieldComparison::Exact
-            | FieldComparison::Caseless
-            | FieldComparison::LastPart
-            | FieldComparison::Floor
-            | FieldComparison::Range
+            | FieldComparison::CaseInsensitive
+            | FieldComparison::LastSegment
+            | FieldComparison::MinVersion
+            | FieldComparison::CidrOrPrefixLength
             | FieldComparison::Accelerators
             | FieldComparison::AtCreation => {}
         }
@@ -156,7 +158,8 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
     found
 }
 
-/// Where a live thing has what a rule is about: the version that a cluster is made with is not the one that it has.
+/// Returns the path of a rule's field in the live object: the version of a cluster is read from another field than it
+/// is set by.
 fn live_place(rule: &Rule) -> FieldPath {
     match rule.path {
         "initialClusterVersion" => FieldPath::keys(["currentMasterVersion"]),
@@ -214,7 +217,7 @@ impl Compared {
         }
     }
 
-    /// A field that is no longer said stays as it is: GKE has no default to go back to.
+    /// Keeps the value of a field that the section no longer sets: GKE has no default to go back to.
     fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
         let stays = match rule.comparison {
             FieldComparison::Set => sorted(before) == sorted(have),
@@ -394,7 +397,7 @@ pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
 
 /// One request to GKE.
 pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body: body.map(JsonText::from), late: Vec::new() })
+    Step::Call(Call { api: Api::Gke, method, path, body: body.map(JsonText::from), deferred: Vec::new() })
 }
 
 /// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.
@@ -416,12 +419,12 @@ mod tests {
 
     const RULES: &[&Rule] = &[
         &rule("name", FieldComparison::Exact),
-        &rule("image", FieldComparison::Caseless),
+        &rule("image", FieldComparison::CaseInsensitive),
         &rule("scopes", FieldComparison::Set),
         &rule("tags", FieldComparison::OwnItems),
         &rule("labels", FieldComparison::OwnEntries),
         &rule("taints", FieldComparison::OwnTaints),
-        &rule("network", FieldComparison::LastPart),
+        &rule("network", FieldComparison::LastSegment),
         &rule("config.accelerators", FieldComparison::Accelerators),
         &rule("management", FieldComparison::Exact),
     ];

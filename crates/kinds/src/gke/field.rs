@@ -15,23 +15,23 @@ use model::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK};
 use model::schema::Message;
 
 pub struct Field<S: 'static> {
-    /// As the section has it.
+    /// The key of the section.
     pub key: &'static str,
-    /// Where the API has it, and how it is compared and changed.
-    pub rule: Ruled,
+    /// The field of the API, and how it is compared and changed.
+    pub rule: RuleSource,
     /// The value that the section sets; `None` when it sets none.
     pub from_section: fn(&S) -> Option<Value>,
     /// The value that is sent for a thing owned by the stack, where that is more than the section sets.
     pub to_api: fn(&S, &Scope) -> Option<Value>,
-    /// Says a live value, unless it is what the section means without it.
+    /// Imports a live value into the section unless it is the default.
     pub import: fn(&mut S, &Value),
 }
 
 impl<S> Field<S> {
-    /// Never said, never sent.
+    /// A row that sets nothing.
     pub const NONE: Self = Self {
         key: "",
-        rule: Ruled::Listed(""),
+        rule: RuleSource::FromSchema(""),
         from_section: |_| None,
         to_api: |_, _| None,
         import: |_, _| {},
@@ -45,32 +45,32 @@ impl<S> Field<S> {
     }
 }
 
-impl Ruled {
+impl RuleSource {
     /// The place in the API.
     pub fn path(&self) -> FieldPath {
         match self {
-            Self::Own(rule) => rule.path(),
-            Self::Listed(path) => path.parse().unwrap_or_default(),
+            Self::Explicit(rule) => rule.path(),
+            Self::FromSchema(path) => path.parse().unwrap_or_default(),
         }
     }
 }
 
 /// How a field is compared and changed.
-pub enum Ruled {
-    Own(Rule),
-    /// As the list of the API's fields says of what is at this place.
-    Listed(&'static str),
+pub enum RuleSource {
+    Explicit(Rule),
+    /// The rule that `schemas/gke-fields.tsv` has for this path.
+    FromSchema(&'static str),
 }
 
-/// A rule of a row.
+/// Creates the rule of a row.
 pub const fn rule(
     path: &'static str,
     comparison: FieldComparison,
     effect: Effect,
     update: Update,
     note: Option<&'static str>,
-) -> Ruled {
-    Ruled::Own(Rule { path, comparison, effect, update, note })
+) -> RuleSource {
+    RuleSource::Explicit(Rule { path, comparison, effect, update, note })
 }
 
 /// A row of a key whose value is a switch, a number, a text, or has the API's value as `api` and comes back by `of`; for
@@ -81,7 +81,7 @@ macro_rules! listed {
             .as_bool())
     };
     ($key:ident: number, $path:literal) => {
-        listed!($key, $path, |number: &u32| serde_json::Value::from(*number), $crate::gke::field::small)
+        listed!($key, $path, |number: &u32| serde_json::Value::from(*number), $crate::gke::field::as_u32)
     };
     // 64-bit numbers travel as texts.
     ($key:ident: wide, $path:literal) => {
@@ -89,7 +89,7 @@ macro_rules! listed {
             $key,
             $path,
             |number: &u32| serde_json::Value::from(number.to_string()),
-            $crate::gke::field::small
+            $crate::gke::field::as_u32
         )
     };
     ($key:ident: text, $path:literal) => {
@@ -108,15 +108,15 @@ macro_rules! listed {
             key: stringify!($key),
             from_section: |section| section.$key.as_ref().map($api),
             import: |section, live| section.$key = ($of)(live),
-            rule: Ruled::Listed($path),
+            rule: RuleSource::FromSchema($path),
             ..Field::NONE
         }
     };
 }
 pub(super) use listed;
 
-/// A number that may be a text.
-pub fn small(live: &Value) -> Option<u32> {
+/// Reads a number that may be a text.
+pub fn as_u32(live: &Value) -> Option<u32> {
     number(live).and_then(|number| u32::try_from(number).ok())
 }
 
@@ -130,11 +130,11 @@ pub enum ManagedBy {
     Others,
 }
 
-/// How many fields have rules of their own.
+/// Returns how many fields have rules of their own.
 pub const fn count<S>(fields: &[Field<S>]) -> usize {
     let (mut count, mut place) = (0, 0);
     while place < fields.len() {
-        if let Ruled::Own(_) = fields[place].rule {
+        if let RuleSource::Explicit(_) = fields[place].rule {
             count += 1;
         }
         place += 1;
@@ -154,7 +154,7 @@ pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static 
     let mut rules = [&NONE; N];
     let (mut count, mut place) = (0, 0);
     while place < fields.len() {
-        if let Ruled::Own(rule) = &fields[place].rule {
+        if let RuleSource::Explicit(rule) = &fields[place].rule {
             rules[count] = rule;
             count += 1;
         }
@@ -178,13 +178,13 @@ pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: ManagedBy
     body
 }
 
-/// Where the values of a body come from.
+/// Returns the provenance of the values of a body.
 pub fn provenance<S>(fields: &[Field<S>], section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     fields.iter().map(|field| (field.path(), section.key(field.key))).collect()
 }
 
-/// Says what is live: by the keys, and what they cannot say in the API's own words, which come back. Of what the list of
-/// the API's fields knows, what GKE fills in is not said.
+/// Imports a live resource: into the keys, and what these cannot express as fields of the API, which are returned.
+/// Values that GKE fills in are left out, where `schemas/gke-fields.tsv` knows them.
 pub fn import<S>(
     message: Message,
     fields: &[Field<S>],
@@ -194,8 +194,8 @@ pub fn import<S>(
     for field in fields {
         let path = field.path();
         match field.rule {
-            Ruled::Own(_) => (field.import)(section, path.find(live).unwrap_or(&Value::Null)),
-            Ruled::Listed(_) => {
+            RuleSource::Explicit(_) => (field.import)(section, path.find(live).unwrap_or(&Value::Null)),
+            RuleSource::FromSchema(_) => {
                 let chosen = Value::Object(api::import(message, &[], &api::at(&path, live)));
                 if let Some(chosen) = path.find(&chosen) {
                     (field.import)(section, chosen);
@@ -207,12 +207,13 @@ pub fn import<S>(
     api::import(message, &covered, live)
 }
 
-/// The places that a row is about: all of its own, and of a listed one those that the section says.
+/// Returns the paths that a row covers: its own, and below a path of `schemas/gke-fields.tsv` those that the section
+/// sets.
 pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPath> {
     match (&field.rule, (field.from_section)(section)) {
-        (Ruled::Own(rule), _) => vec![rule.path()],
-        (Ruled::Listed(_), Some(value)) => api::leaves_at(message, &field.path(), &value),
-        (Ruled::Listed(_), None) => Vec::new(),
+        (RuleSource::Explicit(rule), _) => vec![rule.path()],
+        (RuleSource::FromSchema(_), Some(value)) => api::leaves_at(message, &field.path(), &value),
+        (RuleSource::FromSchema(_), None) => Vec::new(),
     }
 }
 
@@ -239,32 +240,32 @@ pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange])
         }
         // An int64, which gcloud writes as text.
         _ if want.is_number() => json!(want.to_string()),
-        FieldComparison::Floor
-        | FieldComparison::Range
+        FieldComparison::MinVersion
+        | FieldComparison::CidrOrPrefixLength
         | FieldComparison::Exact
-        | FieldComparison::Caseless
+        | FieldComparison::CaseInsensitive
         | FieldComparison::Set
-        | FieldComparison::LastPart
+        | FieldComparison::LastSegment
         | FieldComparison::Accelerators
         | FieldComparison::AtCreation => want.clone(),
     }
 }
 
-pub fn given(text: &str) -> Option<Value> {
+pub fn non_empty(text: &str) -> Option<Value> {
     (!text.is_empty()).then(|| json!(text))
 }
 
-pub fn list(list: &[String]) -> Option<Value> {
+pub fn non_empty_list(list: &[String]) -> Option<Value> {
     (!list.is_empty()).then(|| json!(list))
 }
 
-/// Texts of JSON strings.
-pub fn texts<'v>(list: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
+/// Returns the strings of a list.
+pub fn strings<'v>(list: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
     list.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// A live text that is another than the default.
-pub fn not(default: &str, live: &Value) -> Option<String> {
+/// Returns a live text unless it is empty or the default.
+pub fn unless_default(default: &str, live: &Value) -> Option<String> {
     live.as_str().filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(default)).map(str::to_owned)
 }
 

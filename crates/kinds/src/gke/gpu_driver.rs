@@ -5,17 +5,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::node_pool::allocatable_gpus;
-use crate::kind::{Compare, Kind, MissingQuery, Neighbor, Queries, QueryResults, address_in, itself};
+use crate::kind::{
+    Compare, Kind, MissingQuery, Neighbor, Queries, QueryResults, address_in, own_object_query,
+};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::object::{bare, gvk};
 use crate::kubernetes::pods;
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::workload::{self, daemon_set_ready, template_effect};
 use crate::scope::{DRIVER_INSTALLER, Scope};
 use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use crate::short_forms::DriverInstall;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Action, Api, Await, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+    Action, Api, Await, Facts, Identity, KindId, ObjectId, Query, Readiness, Recreation, Resource,
 };
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
@@ -29,10 +31,10 @@ pub const KIND: Kind = Kind {
     queries,
     readiness,
     shared: true,
-    status_line: |_, found| Ok(workload::daemon_set_says(found.itself())),
+    status_line: |_, found| Ok(workload::daemon_set_status(found.own_object())),
     pods: pods::selecting,
     address: |object| address_in("gpu_driver", object),
-    disturbs: |action| matches!(action, Action::Create | Action::Replace | Action::Update),
+    invalidates_checks: |action| matches!(action, Action::Create | Action::Replace | Action::Update),
     ..Kind::DEFAULT
 };
 
@@ -71,7 +73,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     };
     let origin = FieldPath::keys(["gpu_driver"]);
     let gpu_pools = scope.pools.iter().filter(|pool| pool.gpus > 0);
-    let mut depends_on = scope.inside();
+    let mut depends_on = scope.cluster_dependency();
     depends_on.extend(gpu_pools.map(|pool| Address::of("node_pool", &pool.key)));
     depends_on.extend(lifecycle.depends_on.iter().map(Address::new));
     Some(Resource {
@@ -83,13 +85,13 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
         origin,
         depends_on,
         protect: lifecycle.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
         create_only: Value::Null,
     })
 }
 
 /// Returns the DaemonSet that `[gpu_driver]` with `manage = false` relies on.
-pub fn read(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
+pub fn lower_external(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let mut resource = lower(section, scope)?;
     resource.body = bare(&resource.body);
     Some(resource)
@@ -210,7 +212,7 @@ fn partitioner() -> Value {
 }
 
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     if wait.until.is_ready() {
         let path = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-accelerator".to_owned();
         queries.neighbor(Neighbor::Nodes, Query { api: Api::Kubernetes, path });
@@ -222,7 +224,7 @@ fn queries(wait: &Await) -> Queries {
 /// node says that GKE installed its driver; else it is a stall.
 fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let nodes = found.get(Neighbor::Nodes)?;
-    match daemon_set_ready(found.itself()) {
+    match daemon_set_ready(found.own_object()) {
         Readiness::Ready => {}
         other => return Ok(other),
     }

@@ -8,7 +8,8 @@ use crate::kind::{ChangeContext, Compare, Kind, StopEffect};
 use crate::scope::Scope;
 use model::address::{Address, FieldPath, Segment};
 use model::resource::{
-    Action, CapacityOption, CapacityOptions, ClusterName, DurationEstimate, Identity, KindId, Life, Resource,
+    Action, CapacityOption, CapacityOptions, ClusterName, DurationEstimate, Identity, KindId, Recreation,
+    Resource,
 };
 use model::schema::Message;
 
@@ -30,7 +31,7 @@ pub use ready::{allocatable_gpus, conditions, is_short};
 pub use ready::{is_autoprovisioned, live_gpus, summary};
 pub use section::{DriverVersion, ForRequests, NodePool, Surge};
 
-/// As long as creating one with nodes took for those who wrote of it in issues of Google's provider for Terraform.
+/// Duration of creating one with nodes, according to issues of Google's provider for Terraform.
 const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };
 
 /// GKE node pools.
@@ -41,12 +42,12 @@ pub const KIND: Kind = Kind {
     queries: ready::queries,
     readiness: ready::readiness,
     status_line: ready::status_line,
-    about: ready::about,
-    filled_in: fields::filled_in,
+    plan_summary: ready::about,
+    server_defaults: fields::filled_in,
     stop_effect: StopEffect::Empties(emptied),
-    scaled: ready::scaled,
+    scale_target: ready::scaled,
     estimate,
-    disturbs: Action::makes,
+    invalidates_checks: Action::creates,
     ..Kind::DEFAULT
 };
 
@@ -54,7 +55,8 @@ pub const KIND: Kind = Kind {
 const BOUGHT: [&str; 4] =
     ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
 
-/// One that is made with its cluster is in the cluster's time. Of one without nodes nothing is known.
+/// Returns the usual duration. A pool that is created with its cluster counts there; for one without nodes nothing is
+/// known.
 fn estimate(context: &ChangeContext) -> Option<DurationEstimate> {
     (context.inline_pool.is_none() && !starts_empty(context.body())).then_some(USUAL)
 }
@@ -108,7 +110,7 @@ pub fn capacity_options(
 }
 
 /// Returns the resource to read and compare for `[node_pool.KEY]` with `manage = false`.
-pub fn read(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
+pub fn lower_external(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
     resource(key, section, cluster, scope, ManagedBy::Others)
 }
 
@@ -124,14 +126,14 @@ fn resource(
     body["name"] = json!(name);
     let origin = FieldPath::keys(["node_pool", key]);
     let mut provenance = field::provenance(FIELDS, &origin);
-    provenance.extend(api::lay_over(&mut body, Message::NodePool, &section.api, &origin));
+    provenance.extend(api::merge_into_body(&mut body, Message::NodePool, &section.api, &origin));
     let accelerators = FieldPath::keys(["config", "accelerators"]);
     let driver = accelerators.index(0).key("gpuDriverInstallationConfig");
     provenance.push((driver, origin.key("driver")));
     if section.accelerator.is_none() {
         provenance.push((accelerators, origin.key("machine_type")));
     }
-    let mut depends_on: Vec<Address> = scope.inside();
+    let mut depends_on: Vec<Address> = scope.cluster_dependency();
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     Resource {
         address: Address::of("node_pool", key),
@@ -142,7 +144,7 @@ fn resource(
         origin,
         depends_on,
         protect: section.lifecycle.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
         create_only: Value::Null,
     }
 }

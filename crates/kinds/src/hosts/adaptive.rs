@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::descriptions::counted;
 use crate::json::{count, text};
-use crate::scale::Number;
+use crate::scale::ReplicaOwner;
 use model::address::FieldPath;
 use model::resource::{Readiness, Resource};
 
@@ -29,14 +29,14 @@ pub(crate) fn path() -> FieldPath {
     FieldPath::keys(["spec", "worker", "adapt"])
 }
 
-/// Those of `spec.worker`; `None` where the number is the file's.
+/// Returns the bounds in `spec.worker`; `None` if the count is the file's.
 pub(crate) fn bounds(worker: &Value) -> Option<Bounds> {
     let adapt = worker.get("adapt")?;
     Some(Bounds { least: count(&adapt["minimum"]), most: count(&adapt["maximum"]) })
 }
 
 /// Gives the number away.
-pub(crate) fn give(worker: &mut Value, least: u32, most: u32) {
+pub(crate) fn set_adaptive(worker: &mut Value, least: u32, most: u32) {
     if let Some(fields) = worker.as_object_mut() {
         fields.remove("replicas");
     }
@@ -44,10 +44,10 @@ pub(crate) fn give(worker: &mut Value, least: u32, most: u32) {
 }
 
 /// The adapter as the owner of the number.
-pub(crate) fn number(resource: &Resource) -> Option<Number> {
+pub(crate) fn number(resource: &Resource) -> Option<ReplicaOwner> {
     let Bounds { least, most } = bounds(&resource.body["spec"]["worker"])?;
     let place = resource.origin_of(&path().key("maximum"));
-    Some(Number::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), place })
+    Some(ReplicaOwner::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), origin: place })
 }
 
 /// Why an apply is needed although nothing differs: an adapter that ended decides nothing.
@@ -152,7 +152,7 @@ mod tests {
     fn the_number_is_given_away() {
         let mut worker = json!({ "replicas": 8, "threads": 1 });
         assert!(bounds(&worker).is_none());
-        give(&mut worker, 0, 8);
+        set_adaptive(&mut worker, 0, 8);
         assert_eq!(worker, json!({ "threads": 1, "adapt": { "minimum": 0, "maximum": 8 } }));
         let Some(Bounds { least: 0, most: 8 }) = bounds(&worker) else { panic!("{worker}") };
         assert!(defect(&json!({ "adapter": { "running": false } })).is_some());

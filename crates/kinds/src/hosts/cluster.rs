@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use crate::dask::api::CLUSTER_LABEL;
 use crate::dask::cluster::{DaskCluster, Scheduler};
 use crate::dask::idle::IdleTimeout;
-use crate::dask::replicas::Writer;
+use crate::dask::replicas::WorkerCountOwner;
 use crate::hosts::{adaptive, api, group, workers};
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Compare, Defect, Endpoint, EndpointKind, Kind, PodSource};
+use crate::kubernetes::calls::dry_run_call;
 use crate::kubernetes::object::pods_labelled;
-use crate::kubernetes::requests::dry_run_call;
 use crate::scope::Scope;
 use crate::short_forms::seconds;
 use model::address::{Address, FieldPath};
@@ -51,18 +51,20 @@ pub const KIND: Kind = Kind {
     compare: Compare::Kubernetes(effect),
     change_steps,
     find_defect: |context| {
-        uncertified(context).or_else(|| workers::find_defect(context)).or_else(|| forgotten(context))
+        certificate_defect(context)
+            .or_else(|| workers::find_defect(context))
+            .or_else(|| missing_boot_unit(context))
     },
-    readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
-    status_line: |_, found| Ok(workers::status_line(found.itself())),
-    about,
+    readiness: |wait, found| Ok(workers::readiness(wait, found.own_object())),
+    status_line: |_, found| Ok(workers::status_line(found.own_object())),
+    plan_summary: about,
     pods,
     endpoint,
-    scaled: workers::scaled,
-    rolling: workers::ROLLING,
-    hands_over: true,
+    scale_target: workers::scaled,
+    rolling_effect: workers::ROLLING,
+    retires_gracefully: true,
     address: |object| Address::of("dask_cluster", &object.name),
-    disturbs: Action::makes,
+    invalidates_checks: Action::creates,
     ..Kind::DEFAULT
 };
 
@@ -87,8 +89,8 @@ pub fn protocol(cluster: &DaskCluster, tls: bool) -> &str {
     cluster.worker.protocol.as_deref().unwrap_or(if tls { TLS } else { TCP })
 }
 
-/// Where workers, checks and clients reach the scheduler.
-/// The agent says it for one that listens on an interface, whose address it alone knows.
+/// Returns the address by which workers, checks and clients reach the scheduler. If it listens on an interface, only
+/// the agent knows its address.
 pub fn scheduler_address(cluster: &DaskCluster, hosts: &[Host], tls: bool) -> String {
     let scheduler = &cluster.scheduler;
     let host = scheduler.interface.as_deref().unwrap_or_else(|| host(scheduler, hosts));
@@ -119,9 +121,9 @@ impl Places {
     fn of(section: &DaskCluster, scope: &Scope) -> Option<Self> {
         let names = scope.target.host_names()?;
         let scheduler = on(&section.scheduler, &scope.target.hosts)?.name.clone();
-        let workers = workers::placed(&section.worker.hosts, &names);
+        let workers = workers::hosts_of(&section.worker.hosts, &names);
         let groups = section.group.values();
-        let groups: Vec<String> = groups.flat_map(|group| workers::placed(&group.hosts, &names)).collect();
+        let groups: Vec<String> = groups.flat_map(|group| workers::hosts_of(&group.hosts, &names)).collect();
         let is_used = |name: &&String| **name == scheduler || workers.contains(name) || groups.contains(name);
         let all = names.iter().filter(is_used).cloned().collect();
         Some(Self { scheduler, workers, all })
@@ -147,7 +149,7 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     }
     if !keys.env.is_empty() {
         scheduler["env"] = workers::variables(&keys.env);
-        workers::give_secrets(&mut scheduler, &keys.env, scope);
+        workers::add_secret_refs(&mut scheduler, &keys.env, scope);
     }
     let environment = scope.environment(section.environment.as_deref());
     let worker = &section.worker;
@@ -173,7 +175,7 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
         spec["hosts"] = json!(all);
         spec["worker"]["hosts"] = json!(workers);
     }
-    workers::as_jobs(&mut spec["worker"], worker.slurm.as_ref(), scope);
+    workers::add_slurm_options(&mut spec["worker"], worker.slurm.as_ref(), scope);
     spec
 }
 
@@ -206,12 +208,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     if let Some(ttl) = section.ttl.as_ref().and_then(|ttl| seconds(ttl.text())) {
         spec[TTL] = json!(ttl);
     }
-    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
-        adaptive::give(&mut spec["worker"], min, max);
+    if let WorkerCountOwner::Autoscaler { min, max } = section.worker.replicas.owner() {
+        adaptive::set_adaptive(&mut spec["worker"], min, max);
     }
     let mut depends_on = workers::dependencies(section.environment.as_deref(), scope);
     let envs = [&section.scheduler.keys.env, &section.worker.keys.env];
-    depends_on.extend(workers::after_secret(envs, scope));
+    depends_on.extend(workers::secret_dependency(envs, scope));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
@@ -243,7 +245,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         origin,
         depends_on,
         protect: section.lifecycle.protect,
-        life: section.life(),
+        recreation: section.recreation(),
     };
     let groups = section.group.iter();
     let groups: Vec<Resource> = groups
@@ -254,7 +256,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 
 /// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: new ones
 /// for a scheduler that runs are a replacement. One that does not run gets new ones when an apply starts it.
-fn uncertified(context: &ChangeContext) -> Option<Defect> {
+fn certificate_defect(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
     let tls = status["scheduler"].get("tls").filter(|_| is_settled)?;
@@ -272,17 +274,17 @@ fn uncertified(context: &ChangeContext) -> Option<Defect> {
         }
         false => "they get them, and workers there that have others are started again",
     };
-    Some(Defect { replaces, ..Defect::of(context, format!("{what}: {then}")) })
+    Some(Defect { needs_replace: replaces, ..Defect::of(context, format!("{what}: {then}")) })
 }
 
 /// Finds that nothing starts the cluster again after a reboot of its hosts, although its spec asks for it.
-fn forgotten(context: &ChangeContext) -> Option<Defect> {
+fn missing_boot_unit(context: &ChangeContext) -> Option<Defect> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";
     live["status"]["boot"].is_null().then(|| Defect::of(context, why.to_owned()))
 }
 
-/// Where the packages stand that workers install.
+/// Returns the path of the packages that workers install.
 pub(crate) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Option<(FieldPath, FieldPath)> {
     let facts = scope.environment(environment)?;
     let origin = FieldPath::keys(["environment", &facts.key]).key("pip_install");
@@ -352,7 +354,7 @@ fn pods(resource: &Resource) -> PodSource {
     PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
 }
 
-/// On a host no Service stands in front of a scheduler: the cluster itself says where it listens.
+/// Returns the endpoint: on a host there is no Service, the cluster's object itself has the address.
 fn endpoint(resource: &Resource) -> Option<Endpoint> {
     let service = resource.identity.object()?.clone();
     Some(Endpoint { kind: EndpointKind::Scheduler, service })

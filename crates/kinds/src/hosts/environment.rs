@@ -10,13 +10,13 @@ use crate::hosts::api;
 use crate::hosts::container::Container;
 use crate::json::text;
 use crate::kind::{ChangeContext, Compare, Defect, Kind, PodSource};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::object::pods_labelled;
-use crate::kubernetes::requests::object_change_steps;
 use crate::scope::{EnvironmentFacts, Scope};
 use crate::section::{Lifecycle, LiveName, NameRule, Section};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
-use model::resource::{Effect, Facts, Identity, KindId, Life, Owner, Readiness, Resource};
+use model::resource::{Effect, Facts, Identity, KindId, Owner, Readiness, Recreation, Resource};
 use model::versions::{Skew, Versions, skew};
 
 /// Seconds: hundreds of megabytes may have to be downloaded.
@@ -45,9 +45,9 @@ pub const KIND: Kind = Kind {
     compare: Compare::Kubernetes(effect),
     change_steps: |context| object_change_steps(context, KindId::Environment, Facts::None, DEADLINE),
     find_defect,
-    readiness: |_, found| Ok(readiness(found.itself())),
-    status_line: |_, found| Ok(status_line(found.itself())),
-    about,
+    readiness: |_, found| Ok(readiness(found.own_object())),
+    status_line: |_, found| Ok(status_line(found.own_object())),
+    plan_summary: about,
     pods,
     address: |object| Address::of("environment", &object.name),
     ..Kind::DEFAULT
@@ -122,7 +122,7 @@ impl Environment {
         EnvironmentFacts { digest: self.digest(alone.as_deref()), ..facts }
     }
 
-    /// `alone` is whose it is, where nobody else may have the same one.
+    /// Returns the digest of an environment. `alone` is an owner to mix into it, so that environments are not shared.
     fn digest(&self, alone: Option<&str>) -> String {
         let Self {
             packages,
@@ -196,7 +196,7 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
         origin,
         depends_on: lifecycle.depends_on.iter().map(Address::new).collect(),
         protect: lifecycle.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     }
 }
 
@@ -206,7 +206,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, made.then_some("a new environment is made, and what runs in the old one is replaced"))
 }
 
-/// One that could not be made, or whose Python is gone, is made again.
+/// Finds an environment that could not be created, or whose Python is gone: it is created again.
 fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
@@ -218,7 +218,7 @@ fn find_defect(context: &ChangeContext) -> Option<Defect> {
 const PIN: &str = "pin these versions (and `python`), which makes it anew on all hosts; for a `path`, install the same versions \
      on each host";
 
-/// Its versions by the hosts that it is on.
+/// Returns its versions on each of its hosts.
 fn by_host(status: &Value) -> Vec<(String, Versions)> {
     let hosts = status["onHosts"].as_object().into_iter().flatten();
     hosts
@@ -267,7 +267,7 @@ fn pods(resource: &Resource) -> PodSource {
 }
 
 /// Why one that was deleted does not go, where a host cannot remove its folder.
-pub fn stuck(live: &Value) -> Option<&str> {
+pub fn deletion_error(live: &Value) -> Option<&str> {
     let status = &live["status"];
     (live["kind"] == "Environment" && status["phase"] == "Stuck").then(|| text(&status["message"]))
 }

@@ -10,20 +10,20 @@ use crate::kind::{Compare, Kind, PodSource, address_in};
 use crate::kubernetes::object::pods_labelled;
 use crate::scope::Scope;
 use model::address::{Address, FieldPath};
-use model::resource::{Effect, Identity, KindId, Life, Resource};
+use model::resource::{Effect, Identity, KindId, Recreation, Resource};
 
 pub const KIND: Kind = Kind {
     rank: 61,
     compare: Compare::Kubernetes(effect),
     change_steps: |context| workers::change_steps(context, KindId::HostGroup),
     find_defect: workers::find_defect,
-    readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
-    status_line: |_, found| Ok(workers::status_line(found.itself())),
-    about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
+    readiness: |wait, found| Ok(workers::readiness(wait, found.own_object())),
+    status_line: |_, found| Ok(workers::status_line(found.own_object())),
+    plan_summary: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
     pods,
-    scaled: workers::scaled,
-    rolling: workers::ROLLING,
-    hands_over: true,
+    scale_target: workers::scaled,
+    rolling_effect: workers::ROLLING,
+    retires_gracefully: true,
     address: |object| address_in("dask_cluster", object),
     ..Kind::DEFAULT
 };
@@ -43,7 +43,7 @@ pub(crate) fn lower(
     let environment = section.environment.as_deref().or(cluster.environment.as_deref());
     let mut depends_on = vec![of.address.clone()];
     depends_on.extend(workers::dependencies(environment, scope));
-    depends_on.extend(workers::after_secret([&section.keys.env], scope));
+    depends_on.extend(workers::secret_dependency([&section.keys.env], scope));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin, &section.process);
     provenance.push((FieldPath::keys(["spec", "environment"]), origin.key("environment")));
@@ -58,9 +58,9 @@ pub(crate) fn lower(
             scope,
         ),
     });
-    workers::as_jobs(&mut spec["worker"], section.slurm.as_ref(), scope);
+    workers::add_slurm_options(&mut spec["worker"], section.slurm.as_ref(), scope);
     if let Some(names) = scope.target.host_names() {
-        let hosts = workers::placed(&section.hosts, &names);
+        let hosts = workers::hosts_of(&section.hosts, &names);
         spec["worker"]["hosts"] = json!(hosts);
         spec["hosts"] = json!(hosts);
     }
@@ -78,7 +78,7 @@ pub(crate) fn lower(
         origin,
         depends_on,
         protect: section.lifecycle.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     }
 }
 

@@ -16,22 +16,24 @@ use crate::kubernetes::why::Cause;
 use crate::scope::Scope;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
-use model::resource::{Await, Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource, Step};
+use model::resource::{
+    Await, Effect, Facts, Identity, KindId, ObjectId, Readiness, Recreation, Resource, Step,
+};
 
 /// Seconds until the program runs: its scheduler comes before it, and importing Dask takes up to ten on a machine that does
 /// other things.
-const STARTS: u32 = 300;
+const START_TIMEOUT: u32 = 300;
 /// As for a job of the Dask operator.
-const FOLLOWED: u32 = 3600;
+const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 
 pub const KIND: Kind = Kind {
     rank: 63,
     compare: Compare::Kubernetes(effect),
     change_steps,
     find_defect,
-    readiness: |wait, found| Ok(readiness(wait, found.itself())),
-    status_line: |_, found| Ok(status_line(found.itself())),
-    about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
+    readiness: |wait, found| Ok(readiness(wait, found.own_object())),
+    status_line: |_, found| Ok(status_line(found.own_object())),
+    plan_summary: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
     pods,
     endpoint: |resource| {
         let service = resource.identity.object()?.clone();
@@ -39,7 +41,7 @@ pub const KIND: Kind = Kind {
     },
     address: |object| Address::of("dask_job", &object.name),
     stop_effect: StopEffect::DeletesWhile(|live| State::of(live) == State::Runs),
-    ends: true,
+    runs_to_completion: true,
     ..Kind::DEFAULT
 };
 
@@ -88,7 +90,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     spec["program"] = json!({ "args": section.args });
     if !section.keys.env.is_empty() {
         spec["program"]["env"] = workers::variables(&section.keys.env);
-        workers::give_secrets(&mut spec["program"], &section.keys.env, scope);
+        workers::add_secret_refs(&mut spec["program"], &section.keys.env, scope);
     }
     if section.keys.gpus() > 0 {
         spec["program"]["gpus"] = json!(section.keys.gpus());
@@ -98,7 +100,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     }
     let mut depends_on = workers::dependencies(environment, scope);
     let envs = [&section.keys.env, &own.scheduler.keys.env, &own.worker.keys.env];
-    depends_on.extend(workers::after_secret(envs, scope));
+    depends_on.extend(workers::secret_dependency(envs, scope));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     Resource {
         address: Address::of("dask_job", key),
@@ -114,7 +116,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         origin,
         depends_on,
         protect: section.lifecycle.protect,
-        life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
+        recreation: Recreation::Once {
+            follow: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
+        },
     }
 }
 
@@ -139,8 +143,8 @@ fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Optio
     }
 }
 
-/// Where the fields stand. Values of other sections are no part of the job's own text: hosts that join, another partition or
-/// other packages do not run it again.
+/// Returns the provenance of the fields. Values of other sections are no part of the job's own text: hosts that join,
+/// another partition or other packages do not run it again.
 fn provenance(
     origin: &FieldPath,
     section: &DaskJob,
@@ -190,7 +194,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
         return (Effect::InPlace, None);
     }
     // Where its workers are is no part of what it computes, and a host that leaves the file is emptied.
-    if let Some(spread) = workers::spread(path) {
+    if let Some(spread) = workers::hosts_effect(path) {
         return spread;
     }
     (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
@@ -198,7 +202,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let runner = context.object().map(runner);
-    job::follow(context, KindId::HostJob, (None, STARTS), runner)
+    job::follow(context, KindId::HostJob, (None, START_TIMEOUT), runner)
 }
 
 /// Finds processes that nobody takes care of any more, and workers that ended while the program goes on.
@@ -279,7 +283,7 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
     Readiness::progressing(format!("its program runs, {registered} of {desired} workers are registered"))
 }
 
-/// With what the program said last.
+/// Returns why it failed, with the last output of the program.
 fn why_failed(status: &Value) -> String {
     let said = text(&status["message"]);
     let Some(code) = status["exitCode"].as_u64() else {
@@ -364,7 +368,7 @@ pub fn ended(pod: &Value, log: Option<String>, program: &str, address: &Address)
     }
 }
 
-/// Those of its program and of its cluster.
+/// Returns the pods of its program and of its cluster.
 fn pods(resource: &Resource) -> PodSource {
     let Identity::Object(object) = &resource.identity else { return PodSource::None };
     PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))

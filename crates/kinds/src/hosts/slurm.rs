@@ -225,7 +225,7 @@ pub(crate) fn waits(queue: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// How jobs of a group ended, for what has a defect: `1 job reached its time limit`.
+/// Returns how jobs of a group ended, for a defect: `1 job reached its time limit`.
 pub(crate) fn ended(queue: &Value) -> String {
     let ended = counts(&queue["ended"]);
     let all: Vec<String> =

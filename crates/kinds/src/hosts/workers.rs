@@ -11,10 +11,10 @@ use crate::hosts::api;
 use crate::hosts::slurm;
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Defect};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::equality::quantity;
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::why::Cause;
-use crate::scale::{Number, Scaled};
+use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::scope::Scope;
 use crate::section::PodKeys;
 use crate::short_forms::host_names;
@@ -73,7 +73,7 @@ pub(crate) fn body(
     for (name, value) in keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?))) {
         worker["env"][name] = json!(value);
     }
-    give_secrets(&mut worker, &keys.env, scope);
+    add_secret_refs(&mut worker, &keys.env, scope);
     worker
 }
 
@@ -99,18 +99,18 @@ pub fn threads_of(cpu: &str) -> Option<u64> {
 }
 
 /// Adds the SLURM options where workers are SLURM jobs.
-pub(crate) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
+pub(crate) fn add_slurm_options(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
     let Some(base) = &scope.slurm else { return };
     worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
 }
 
 /// Hosts that a section names, in their order; all when it names none.
-pub(crate) fn placed(named: &[String], all: &[String]) -> Vec<String> {
+pub(crate) fn hosts_of(named: &[String], all: &[String]) -> Vec<String> {
     let named: Vec<String> = named.iter().flat_map(|name| host_names(name)).collect();
     all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
 }
 
-/// The environment that processes run in comes before them.
+/// Returns the addresses of the environment that the processes depend on.
 pub(crate) fn dependencies(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
     scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
 }
@@ -121,7 +121,7 @@ pub(crate) fn variables(env: &Env) -> Value {
 }
 
 /// Notes in which key of the stack's Secret the value of a variable is: hosts keep it, and give it to processes when they start.
-pub(crate) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
+pub(crate) fn add_secret_refs(to: &mut Value, env: &Env, scope: &Scope) {
     for (name, value) in env {
         if let Variable::Secret(key) = value
             && let Some(variable) = key.variable()
@@ -132,7 +132,10 @@ pub(crate) fn give_secrets(to: &mut Value, env: &Env, scope: &Scope) {
 }
 
 /// The Secret that processes with these variables need, which is written first.
-pub(crate) fn after_secret<'e>(envs: impl IntoIterator<Item = &'e Env>, scope: &Scope) -> Option<Address> {
+pub(crate) fn secret_dependency<'e>(
+    envs: impl IntoIterator<Item = &'e Env>,
+    scope: &Scope,
+) -> Option<Address> {
     let values = envs.into_iter().flat_map(|env| env.values());
     env::dependencies(values, api::NAMESPACE, &scope.owner)
 }
@@ -172,7 +175,7 @@ pub(crate) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
     if api::replicas_path().contains(path) || adaptive::path().contains(path) {
         return Some((Effect::InPlace, None));
     }
-    if let Some(spread) = spread(path) {
+    if let Some(spread) = hosts_effect(path) {
         return Some(spread);
     }
     if FieldPath::keys(["metadata"]).contains(path) {
@@ -183,7 +186,7 @@ pub(crate) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
 }
 
 /// Returns the effect of changing the hosts; `None` for other fields.
-pub(crate) fn spread(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+pub(crate) fn hosts_effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     let hosts = api::hosts_paths();
     let does = "workers are started on new hosts, and retired on hosts that are left";
     hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
@@ -245,7 +248,7 @@ pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect::of(context, why))
 }
 
-/// By what the agent saw of processes, and the scheduler of workers.
+/// Returns the readiness, by the processes that the agent sees and the workers that the scheduler knows.
 pub(crate) fn readiness(wait: &Await, live: &Value) -> Readiness {
     api::unasked(live).unwrap_or_else(|| judged(wait, live))
 }
@@ -277,7 +280,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     }
     if let Some(bounds) = adaptive::bounds(&live["spec"]["worker"]) {
         let waits = adaptive::readiness(bounds, status);
-        return waits.or_else(|| skewed(status)).unwrap_or_else(|| unlike(status));
+        return waits.or_else(|| version_mismatch(status)).unwrap_or_else(|| unlike(status));
     }
     if running < desired && !converging {
         return Readiness::Failed(ended(format!("{running} of {desired} workers{whose} are running")));
@@ -291,7 +294,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
         Some(waits) => return waits,
         None => {}
     }
-    if let Some(skewed) = skewed(status) {
+    if let Some(skewed) = version_mismatch(status) {
         return skewed;
     }
     if let Some(what) = adaptive::unrestarted(status).filter(|_| !converging) {
@@ -310,7 +313,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
 }
 
 /// Versions that do not work together. Those of an environment that is no longer desired may be on their way out.
-fn skewed(status: &Value) -> Option<Readiness> {
+fn version_mismatch(status: &Value) -> Option<Readiness> {
     let skew = text(&status["skew"]);
     let said = !skew.is_empty() && status["converging"] != true;
     said.then(|| Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}")))
@@ -370,12 +373,14 @@ pub(crate) fn status_line(live: &Value) -> StatusLine {
 }
 
 /// The number is the file's or the adapter's: `KubeCluster` cannot scale it.
-pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
+pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget> {
     let path = api::replicas_path();
     let place = resource.origin_of(&path);
-    let file = || path.find(&resource.body).and_then(Value::as_u64).map_or(Number::Unsaid, Number::File);
+    let file = || {
+        path.find(&resource.body).and_then(Value::as_u64).map_or(ReplicaOwner::Unmanaged, ReplicaOwner::File)
+    };
     let number = adaptive::number(resource).unwrap_or_else(file);
-    Some(Scaled { path, place, unit: "workers", number })
+    Some(ScaleTarget { path, origin: place, unit: "workers", replica_owner: number })
 }
 
 /// `2 workers with 1 thread each`.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::json::text;
-use crate::kubernetes::hooks::{self, Fate, Hooks};
+use crate::kubernetes::hooks::{self, HookPlacement, Hooks};
 use crate::kubernetes::kueue;
 use model::address::{Address, FieldPath, Segment};
 use model::schema::{self, Api, DASK_GROUP};
@@ -32,7 +32,7 @@ pub struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
-    /// Where the section stands in the stack.
+    /// Returns the path of the section in the stack file.
     pub fn path(&self) -> FieldPath {
         FieldPath::keys(std::iter::once(self.section).chain(self.key))
     }
@@ -47,9 +47,10 @@ impl<'a> Bundle<'a> {
         self.hooks.is_some()
     }
 
-    /// Its objects that are applied, in the order of the texts.
+    /// Returns its objects that are applied, in the order of the files.
     pub fn objects(self) -> impl Iterator<Item = Object<'a>> {
-        self.all().filter(|object| !matches!(object.fate(), Fate::LeftOut | Fate::Refused(_)))
+        self.all()
+            .filter(|object| !matches!(object.fate(), HookPlacement::LeftOut | HookPlacement::Refused(_)))
     }
 
     /// Returns all objects, including hooks that have no place in a stack.
@@ -70,7 +71,7 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Where it stands in the stack: `manifest.NAME.objects[3]`, whose places are in the files.
+    /// Returns its origin: `manifest.NAME.objects[3]`, whose positions are in the files.
     pub fn origin(&self) -> FieldPath {
         let keys = std::iter::once(self.bundle.section).chain(self.bundle.key).chain(["objects"]);
         let keys = keys.map(|key| Segment::Key(key.to_owned()));
@@ -78,8 +79,8 @@ impl<'a> Object<'a> {
     }
 
     /// Returns when it is applied, if at all. An object of a manifest is no hook.
-    pub fn fate(&self) -> Fate<'a> {
-        self.bundle.hooks.map_or(Fate::Plain, |hooks| hooks::fate(self.value, hooks))
+    pub fn fate(&self) -> HookPlacement<'a> {
+        self.bundle.hooks.map_or(HookPlacement::Plain, |hooks| hooks::fate(self.value, hooks))
     }
 
     /// `apps/v1` in two parts.
@@ -152,7 +153,7 @@ impl<'a> Kinds<'a> {
         self.custom.iter().find(same)
     }
 
-    /// How the API serves a kind; `None` when nothing says.
+    /// Returns the API of a kind; `None` if no CRD or schema has it.
     pub fn api(&self, group: &str, version: &str, kind: &str) -> Option<&Api> {
         let dask = || {
             schema::dask_apis()

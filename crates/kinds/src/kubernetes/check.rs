@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 
 use crate::json::text;
 use crate::kind::{ChangeContext, Kind, PodSource};
+use crate::kubernetes::calls::create_call;
 use crate::kubernetes::dask_check::{self, BANDWIDTH, Program, SUM};
 use crate::kubernetes::equality::quantity;
 use crate::kubernetes::object::{condition, gvk};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::broken;
-use crate::kubernetes::requests::create_call;
 use crate::kubernetes::why::no_node_for;
-use crate::machines::{ACCELERATOR_LABEL, Machines};
-use crate::pod_security;
+use crate::node_selection::{ACCELERATOR_LABEL, Machines};
 use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, allow_client};
 use crate::section::{LiveName, NameRule, Section, SectionHead};
+use crate::security_defaults;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
-    Step, Until,
+    Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Query, Readiness, Recreation,
+    Resource, Step, Until,
 };
 
 /// Seconds for the pod to run to its end, its image's download included.
@@ -35,10 +35,10 @@ const PASSED: &str = "Test PASSED";
 pub const KIND: Kind = Kind {
     rank: 50,
     change_steps,
-    readiness: |_, found| Ok(readiness(found.itself())),
-    about: |resource| vec![on_machines(&resource.body["spec"])],
+    readiness: |_, found| Ok(readiness(found.own_object())),
+    plan_summary: |resource| vec![on_machines(&resource.body["spec"])],
     pods: |resource| PodSource::Known(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
-    ends: true,
+    runs_to_completion: true,
     ..Kind::DEFAULT
 };
 
@@ -134,7 +134,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     if let Some(facts) = facts {
         on_pool(&mut spec, facts);
     }
-    machines.place(&mut spec);
+    machines.add_to_pod(&mut spec);
     let hardware = facts.map_or("", |facts| &facts.hardware);
     let checked = match cluster {
         // Another environment is another check.
@@ -151,7 +151,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let mut depends_on = dependencies(pool.as_deref(), cluster, namespace, scope);
     depends_on.extend(named.iter().map(Address::new));
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
-    if let Some(facts) = cluster.filter(|facts| facts.closed) {
+    if let Some(facts) = cluster.filter(|facts| facts.is_network_restricted) {
         allow_client(&mut metadata, &facts.name);
     }
     if !annotations.is_null() {
@@ -159,7 +159,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     }
     // After the digest: a check that has passed has passed without.
     if !scope.target.is_on_hosts() {
-        pod_security::restrict(&mut spec);
+        security_defaults::apply(&mut spec);
     }
     let place = FieldPath::keys(["spec"]);
     let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];
@@ -178,7 +178,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
         origin,
         depends_on,
         protect: false,
-        life: Life::Kept,
+        recreation: Recreation::Always,
         create_only: Value::Null,
     }
 }
@@ -305,7 +305,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
         body: Some(
             json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" }).into(),
         ),
-        late: Vec::new(),
+        deferred: Vec::new(),
     };
     vec![
         Step::Call(create),
@@ -313,7 +313,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
         Step::ReadLog { pod: pod.clone(), expect: Some(expect.into()) },
         Step::Call(delete),
         wait(Until::Gone),
-        Step::RecordPass { digest: digest(body) },
+        Step::RecordCompletion { digest: digest(body) },
     ]
 }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::json::text;
 use crate::kind::{ChangeContext, Compare, DeletionBlocker, Kind, PodSource, address_in, unnamed};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::object::{condition, object_schema};
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::{conditions, endpoint, pods};
 use crate::scope::DASK_OPERATOR;
 use model::address::FieldPath;
@@ -15,26 +15,31 @@ use model::schema::DASK_GROUP;
 /// Seconds until a plain object counts as stuck.
 const DEADLINE: u32 = 120;
 /// Seconds until an object of a custom kind counts as stuck.
-const CUSTOM: u32 = 1800;
+const CUSTOM_TIMEOUT: u32 = 1800;
 /// Seconds until a definition that was deleted counts as stuck. kube-apiserver 1.36 can lose sight of one when
 /// its finalizer meets "storage is (re)initializing", and looks again after 5 minutes (seen; the resync period
 /// of its informers); then it waits up to a minute for the instances.
-const DEFINITION_GOES: u32 = 480;
+const CRD_DELETE_TIMEOUT: u32 = 480;
 
 /// ConfigMaps, ServiceAccounts, roles and every kind without a file of its own.
-pub const PLAIN: Kind = Kind {
+pub const GENERIC: Kind = Kind {
     rank: 30,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     change_steps: |context| {
         // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
         // Kueue handles its queues within seconds.
         let known = object_schema(context.identity).is_some() || conditions::is_of_queues(context.body());
-        object_change_steps(context, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
+        object_change_steps(
+            context,
+            KindId::Object,
+            Facts::None,
+            if known { DEADLINE } else { CUSTOM_TIMEOUT },
+        )
     },
-    readiness: |_, found| Ok(conditions::readiness(found.itself())),
+    readiness: |_, found| Ok(conditions::readiness(found.own_object())),
     shared: true,
     pods: replica_set_pods,
-    is_plain: true,
+    uses_kubernetes_name: true,
     ..Kind::DEFAULT
 };
 
@@ -43,9 +48,9 @@ pub const BINDING: Kind = Kind {
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
     change_steps: |context| plain(context, KindId::Binding),
-    readiness: |_, found| Ok(exists(found.itself())),
+    readiness: |_, found| Ok(exists(found.own_object())),
     shared: true,
-    is_plain: true,
+    uses_kubernetes_name: true,
     ..Kind::DEFAULT
 };
 
@@ -53,25 +58,25 @@ pub const SERVICE: Kind = Kind {
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
     change_steps: |context| plain(context, KindId::Service),
-    readiness: |_, found| Ok(service_ready(found.itself())),
+    readiness: |_, found| Ok(service_ready(found.own_object())),
     shared: true,
     endpoint: endpoint::of_service,
     ..Kind::DEFAULT
 };
 
 /// CustomResourceDefinitions.
-pub const DEFINITION: Kind = Kind {
+pub const CRD: Kind = Kind {
     rank: 25,
     deletion_blocker: DeletionBlocker::Contents,
-    compare: Compare::Kubernetes(definition_effect),
-    change_steps: definition_change_steps,
-    readiness: |_, found| Ok(definition_ready(found.itself())),
+    compare: Compare::Kubernetes(crd_effect),
+    change_steps: crd_change_steps,
+    readiness: |_, found| Ok(crd_ready(found.own_object())),
     shared: true,
     address: |object| match object.name.ends_with(DASK_GROUP) {
         true => address_in(DASK_OPERATOR, object),
         false => unnamed(object),
     },
-    is_plain: true,
+    uses_kubernetes_name: true,
     ..Kind::DEFAULT
 };
 
@@ -79,15 +84,15 @@ fn plain(context: &ChangeContext, kind: KindId) -> Vec<Step> {
     object_change_steps(context, kind, Facts::None, DEADLINE)
 }
 
-fn definition_change_steps(context: &ChangeContext) -> Vec<Step> {
+fn crd_change_steps(context: &ChangeContext) -> Vec<Step> {
     let deadline = match context.action {
-        Action::Delete | Action::Replace => DEFINITION_GOES,
+        Action::Delete | Action::Replace => CRD_DELETE_TIMEOUT,
         _ => DEADLINE,
     };
-    object_change_steps(context, KindId::Definition, Facts::None, deadline)
+    object_change_steps(context, KindId::Crd, Facts::None, deadline)
 }
 
-/// Of the plain kinds ReplicaSets have pods.
+/// Returns the pods of a ReplicaSet: other generic kinds have none.
 fn replica_set_pods(resource: &Resource) -> PodSource {
     match &resource.identity {
         Identity::Object(object) if object.gvk.group == "apps" && object.gvk.kind == "ReplicaSet" => {
@@ -125,7 +130,7 @@ fn service_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+fn crd_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     let fixed = [
         &["spec", "group"][..],
         &["spec", "scope"],
@@ -151,7 +156,7 @@ fn service_ready(service: &Value) -> Readiness {
 }
 
 /// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted forever.
-fn definition_ready(definition: &Value) -> Readiness {
+fn crd_ready(definition: &Value) -> Readiness {
     if let Some(names) = condition(definition, "NamesAccepted")
         && names["status"] == "False"
     {
@@ -182,12 +187,12 @@ mod tests {
     #[test]
     fn a_definition_is_ready_when_established() {
         let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
-        assert!(matches!(readiness(KindId::Definition, with(json!([]))), Readiness::Progressing(_)));
+        assert!(matches!(readiness(KindId::Crd, with(json!([]))), Readiness::Progressing(_)));
         let both = json!([{ "type": "NamesAccepted", "status": "True" }, { "type": "Established", "status": "True" }]);
-        assert_eq!(readiness(KindId::Definition, with(both)), Readiness::Ready);
+        assert_eq!(readiness(KindId::Crd, with(both)), Readiness::Ready);
         let clash = json!([{ "type": "NamesAccepted", "status": "False", "message": "taken" }]);
         assert_eq!(
-            readiness(KindId::Definition, with(clash)),
+            readiness(KindId::Crd, with(clash)),
             Readiness::Failed("its names are not accepted: taken".into())
         );
     }

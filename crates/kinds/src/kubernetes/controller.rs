@@ -55,7 +55,7 @@ pub fn in_order(
         } else if is_webhook(resource) {
             resource.depends_on.extend(deployments.iter().cloned());
         }
-        if resource.kind == KindId::Definition {
+        if resource.kind == KindId::Crd {
             without_descriptions(&mut resource.body);
         }
     }

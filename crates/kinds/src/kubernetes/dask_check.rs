@@ -84,7 +84,7 @@ pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Va
         }],
     });
     let mut annotations = json!({ CLUSTER: cluster.name });
-    if let Some(on) = &cluster.on {
+    if let Some(on) = &cluster.scheduler_host {
         annotations[ON] = json!(on);
     }
     (spec, annotations)

@@ -89,8 +89,8 @@ fn ports(service: &Value) -> impl Iterator<Item = &Value> {
     service["spec"]["ports"].as_array().into_iter().flatten()
 }
 
-/// Where a port of a Service leads to in its pods. It is found as the operator finds it, by its name or the Service's
-/// own, and else by the usual number.
+/// Returns the container port that a port of a Service leads to. The Service's port is found as the operator finds
+/// it, by its name or the Service's own, and else by the usual number.
 pub fn port(service: &Value, use_for: PortRole) -> Option<PodPort> {
     let own = text(&service["metadata"]["name"]);
     let named = |port: &&Value| port["name"] == use_for.name();

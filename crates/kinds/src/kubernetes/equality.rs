@@ -9,7 +9,7 @@ use model::schema::{List, Schema, Type};
 
 /// Kinds of values, by the spellings that are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sense {
+pub enum ValueFormat {
     /// A value that has no other spelling.
     Plain,
     /// A Kubernetes quantity: `1`, `"1"` and `"1000m"` are one.
@@ -27,8 +27,9 @@ const QUANTITY_PATTERN: &str = "([KMGTPE]i)|[numkMGTPE]";
 /// The part that patterns of durations have in the Gateway API and in the APIs that copied it.
 const DURATION_PATTERN: &str = "(h|m|s|ms)";
 
-impl Sense {
-    /// Of a place below a schema. A value that a schema only calls text may be more by the shape around it.
+impl ValueFormat {
+    /// Returns the format of a value at a path of a schema. A value that a schema only calls text may be more by the
+    /// shape around it.
     pub fn of(schema: Option<&Schema>, path: &FieldPath) -> Self {
         let Some(schema) = schema else { return Self::of_shape(path) };
         let pattern = |part: &str| schema.pattern().is_some_and(|pattern| pattern.contains(part));
@@ -46,7 +47,7 @@ impl Sense {
         }
     }
 
-    /// Of a place in a pod that some other kind has inside.
+    /// Returns the format of a value at a path in a pod template.
     fn of_shape(path: &FieldPath) -> Self {
         let keys =
             |at: usize| path.segments().len().checked_sub(at).and_then(|place| path.segments().get(place));
@@ -83,7 +84,7 @@ fn is_resource(name: &str) -> bool {
 }
 
 /// Returns true if two values mean the same at their place.
-pub fn same(want: &Value, live: &Value, sense: Sense) -> bool {
+pub fn same(want: &Value, live: &Value, sense: ValueFormat) -> bool {
     if want == live {
         return true;
     }
@@ -93,11 +94,11 @@ pub fn same(want: &Value, live: &Value, sense: Sense) -> bool {
     let equal =
         |read: fn(&Value) -> Option<i128>| matches!((read(want), read(live)), (Some(a), Some(b)) if a == b);
     match sense {
-        Sense::Plain => false,
-        Sense::Quantity => equal(quantity),
-        Sense::Duration => equal(duration),
-        Sense::IntOrString => whole(want).is_some() && whole(want) == whole(live),
-        Sense::Text => scalar(want).is_some() && scalar(want) == scalar(live),
+        ValueFormat::Plain => false,
+        ValueFormat::Quantity => equal(quantity),
+        ValueFormat::Duration => equal(duration),
+        ValueFormat::IntOrString => whole(want).is_some() && whole(want) == whole(live),
+        ValueFormat::Text => scalar(want).is_some() && scalar(want) == scalar(live),
     }
 }
 
@@ -138,20 +139,20 @@ fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements:
             Value::Array(items)
         }
         leaf => {
-            let sense = if in_requirements { Sense::Quantity } else { Sense::of(schema, path) };
+            let sense = if in_requirements { ValueFormat::Quantity } else { ValueFormat::of(schema, path) };
             spelled(leaf, sense)
         }
     }
 }
 
 /// The one spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
-fn spelled(leaf: &Value, sense: Sense) -> Value {
+fn spelled(leaf: &Value, sense: ValueFormat) -> Value {
     let one = match sense {
-        Sense::Plain => None,
-        Sense::Quantity => quantity(leaf).map(|billionths| json!(format!("{billionths}n"))),
-        Sense::Duration => duration(leaf).map(|nanoseconds| json!(format!("{nanoseconds}ns"))),
-        Sense::IntOrString => whole(leaf).map(Value::from),
-        Sense::Text => scalar(leaf).map(Value::from),
+        ValueFormat::Plain => None,
+        ValueFormat::Quantity => quantity(leaf).map(|billionths| json!(format!("{billionths}n"))),
+        ValueFormat::Duration => duration(leaf).map(|nanoseconds| json!(format!("{nanoseconds}ns"))),
+        ValueFormat::IntOrString => whole(leaf).map(Value::from),
+        ValueFormat::Text => scalar(leaf).map(Value::from),
     };
     match one {
         Some(one) => one,
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
 
     /// Spellings of one row mean the same; those of two rows never do.
-    fn check(sense: Sense, rows: &[&[Value]]) {
+    fn check(sense: ValueFormat, rows: &[&[Value]]) {
         for (place, row) in rows.iter().enumerate() {
             for (other, others) in rows.iter().enumerate() {
                 for left in *row {
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn spellings_of_one_value_are_the_same() {
         check(
-            Sense::Quantity,
+            ValueFormat::Quantity,
             &[
                 &[
                     json!(1),
@@ -326,7 +327,7 @@ mod tests {
             ],
         );
         check(
-            Sense::Duration,
+            ValueFormat::Duration,
             &[
                 &[json!("1h"), json!("60m"), json!("3600s"), json!("1h0m0s"), json!("0.5h1800s")],
                 &[json!("1500ms"), json!("1.5s"), json!("1s500ms")],
@@ -340,11 +341,11 @@ mod tests {
             ],
         );
         check(
-            Sense::IntOrString,
+            ValueFormat::IntOrString,
             &[&[json!(80), json!("80")], &[json!("080")], &[json!("80%")], &[json!("http")], &[json!("+80")]],
         );
         check(
-            Sense::Text,
+            ValueFormat::Text,
             &[
                 &[json!(true), json!("true")],
                 &[json!(1), json!("1")],
@@ -353,7 +354,7 @@ mod tests {
             ],
         );
         check(
-            Sense::Plain,
+            ValueFormat::Plain,
             &[&[json!("1")], &[json!("1000m")], &[json!(1)], &[json!(true)], &[json!("true")]],
         );
     }

@@ -48,7 +48,7 @@ pub struct HelmRelease {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<bool>,
     /// The treatment of the chart's hooks.
-    #[serde(default, skip_serializing_if = "Hooks::is_usual")]
+    #[serde(default, skip_serializing_if = "Hooks::is_default")]
     pub hooks: Hooks,
     /// Namespaces beside the release's own in which the chart may create objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,7 +100,7 @@ impl HelmRelease {
         self.release.as_deref().unwrap_or(key)
     }
 
-    /// Its objects, and what holds for all of them.
+    /// Returns its objects, and what holds for all of them.
     pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
         Bundle {
             section: SECTION,
@@ -115,7 +115,8 @@ impl HelmRelease {
         }
     }
 
-    /// Where a top-level value is said last, with what it is there: in `values`, else in the last file that has it.
+    /// Returns the path and the value of a top-level chart value: from `values`, else from the last file that sets
+    /// it.
     pub fn value(&self, key: &str, name: &str) -> Option<(FieldPath, &Value)> {
         let section = FieldPath::keys([SECTION, key]);
         let inline = self.values.get(name).map(|value| (section.key("values").key(name), value));
@@ -173,8 +174,8 @@ impl HelmRelease {
     }
 }
 
-/// Where the fields that people change most come from, in objects of a chart with the values of `dask/dask`: what a
-/// group or the scheduler says of itself. Others are at the chart's own line.
+/// Adds the provenance of the fields that people change most, in objects of a chart with the values of `dask/dask`:
+/// what a group or the scheduler says of itself. Other fields come from the chart's own line.
 pub fn places(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resource]) {
     for (key, section) in sections {
         let groups = section.worker_groups(key).into_iter();

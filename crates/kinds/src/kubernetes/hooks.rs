@@ -29,15 +29,15 @@ pub enum Hooks {
 }
 
 impl Hooks {
-    /// For `skip_serializing_if`.
-    pub(crate) fn is_usual(&self) -> bool {
+    /// Returns true for the default, which `skip_serializing_if` leaves out.
+    pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
 /// Places of an object of a chart in the order of an apply, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate<'a> {
+pub enum HookPlacement<'a> {
     /// It is no hook.
     Plain,
     /// It is made before what is no hook, in the order of the weights.
@@ -54,18 +54,18 @@ pub const HOOK: &str = "helm.sh/hook";
 const WEIGHT: &str = "helm.sh/hook-weight";
 
 /// Returns when an object of a chart is applied, if at all, by its annotations.
-pub fn fate(object: &Value, hooks: Hooks) -> Fate<'_> {
+pub fn fate(object: &Value, hooks: Hooks) -> HookPlacement<'_> {
     let annotations = &object["metadata"]["annotations"];
-    let Some(events) = annotations[HOOK].as_str() else { return Fate::Plain };
+    let Some(events) = annotations[HOOK].as_str() else { return HookPlacement::Plain };
     // There is no rollback here, and tests are what `check` is for.
     let idle = |event: &str| event.is_empty() || event.starts_with("test") || event.ends_with("-rollback");
     let events: Vec<&str> = events.split(',').map(str::trim).filter(|event| !idle(event)).collect();
     if hooks == Hooks::None || events.is_empty() {
-        return Fate::LeftOut;
+        return HookPlacement::LeftOut;
     }
     // Of Helm 2: a definition, which has its place anyway.
     if events == ["crd-install"] {
-        return Fate::Plain;
+        return HookPlacement::Plain;
     }
     let weight = annotations[WEIGHT].as_str().and_then(|weight| weight.trim().parse().ok()).unwrap_or(0);
     let at = |event: &str| events.contains(&event);
@@ -73,14 +73,14 @@ pub fn fate(object: &Value, hooks: Hooks) -> Fate<'_> {
     let repeats = events.iter().find(|event| event.ends_with("-upgrade"));
     let refused = if runs(object) { deletes.or(repeats) } else { None };
     if let Some(event) = refused.filter(|_| hooks == Hooks::Ordered) {
-        return Fate::Refused(event);
+        return HookPlacement::Refused(event);
     }
     if at("pre-install") || at("pre-upgrade") {
-        Fate::Before(weight)
+        HookPlacement::Before(weight)
     } else if at("post-install") || at("post-upgrade") {
-        Fate::After(weight)
+        HookPlacement::After(weight)
     } else {
-        Fate::LeftOut
+        HookPlacement::LeftOut
     }
 }
 
@@ -97,7 +97,7 @@ pub fn runs_once(object: &Value) -> bool {
 /// Puts the hooks of a chart before and after its other objects. Objects that a hook itself needs do not wait for it.
 pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mut [Resource]) {
     let objects = section.key("objects");
-    let own: Vec<(usize, Fate<'_>)> = resources
+    let own: Vec<(usize, HookPlacement<'_>)> = resources
         .iter()
         .enumerate()
         .filter(|(_, resource)| objects.contains(&resource.origin))
@@ -106,27 +106,27 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
             _ => None,
         })
         .collect();
-    let addresses = |chosen: &dyn Fn(Fate<'_>) -> bool| -> Vec<Address> {
+    let addresses = |chosen: &dyn Fn(HookPlacement<'_>) -> bool| -> Vec<Address> {
         let chosen = own.iter().filter(|(_, fate)| chosen(*fate));
         chosen.map(|(place, _)| resources[*place].address.clone()).collect()
     };
-    let before = addresses(&|fate| matches!(fate, Fate::Before(_)));
+    let before = addresses(&|fate| matches!(fate, HookPlacement::Before(_)));
     let first = needed_by(&before, resources);
     let more: Vec<(usize, Vec<Address>)> = own
         .iter()
         .map(|(place, fate)| {
             let depends_on = match *fate {
-                Fate::Plain if first.contains(&resources[*place].address) => Vec::new(),
-                Fate::Plain => before.clone(),
-                Fate::Before(weight) => {
-                    addresses(&|other| matches!(other, Fate::Before(lower) if lower < weight))
+                HookPlacement::Plain if first.contains(&resources[*place].address) => Vec::new(),
+                HookPlacement::Plain => before.clone(),
+                HookPlacement::Before(weight) => {
+                    addresses(&|other| matches!(other, HookPlacement::Before(lower) if lower < weight))
                 }
-                Fate::After(weight) => addresses(&|other| match other {
-                    Fate::Plain | Fate::Before(_) => true,
-                    Fate::After(lower) => lower < weight,
-                    Fate::LeftOut | Fate::Refused(_) => false,
+                HookPlacement::After(weight) => addresses(&|other| match other {
+                    HookPlacement::Plain | HookPlacement::Before(_) => true,
+                    HookPlacement::After(lower) => lower < weight,
+                    HookPlacement::LeftOut | HookPlacement::Refused(_) => false,
                 }),
-                Fate::LeftOut | Fate::Refused(_) => Vec::new(),
+                HookPlacement::LeftOut | HookPlacement::Refused(_) => Vec::new(),
             };
             (*place, depends_on)
         })
@@ -169,33 +169,36 @@ mod tests {
     fn hooks_of_an_installation_have_a_place_and_others_do_not() {
         let job = |events: &str| hook("Job", events, "-5");
         let ordered = [
-            ("pre-install", Fate::Before(-5)),
-            ("post-install", Fate::After(-5)),
-            ("pre-install,pre-rollback", Fate::Before(-5)),
-            ("pre-install, pre-upgrade", Fate::Refused("pre-upgrade")),
-            ("post-install,post-upgrade,pre-delete", Fate::Refused("pre-delete")),
-            ("post-delete", Fate::Refused("post-delete")),
-            ("test", Fate::LeftOut),
-            ("test-success", Fate::LeftOut),
-            ("post-rollback", Fate::LeftOut),
-            ("crd-install", Fate::Plain),
+            ("pre-install", HookPlacement::Before(-5)),
+            ("post-install", HookPlacement::After(-5)),
+            ("pre-install,pre-rollback", HookPlacement::Before(-5)),
+            ("pre-install, pre-upgrade", HookPlacement::Refused("pre-upgrade")),
+            ("post-install,post-upgrade,pre-delete", HookPlacement::Refused("pre-delete")),
+            ("post-delete", HookPlacement::Refused("post-delete")),
+            ("test", HookPlacement::LeftOut),
+            ("test-success", HookPlacement::LeftOut),
+            ("post-rollback", HookPlacement::LeftOut),
+            ("crd-install", HookPlacement::Plain),
         ];
         for (events, desired) in ordered {
             assert_eq!(fate(&job(events), Hooks::Ordered), desired, "{events}");
-            assert_eq!(fate(&job(events), Hooks::None), Fate::LeftOut, "{events}");
+            assert_eq!(fate(&job(events), Hooks::None), HookPlacement::LeftOut, "{events}");
         }
         let once = [
-            ("pre-install, pre-upgrade", Fate::Before(-5)),
-            ("post-upgrade", Fate::After(-5)),
-            ("post-install,pre-delete", Fate::After(-5)),
-            ("post-delete", Fate::LeftOut),
+            ("pre-install, pre-upgrade", HookPlacement::Before(-5)),
+            ("post-upgrade", HookPlacement::After(-5)),
+            ("post-install,pre-delete", HookPlacement::After(-5)),
+            ("post-delete", HookPlacement::LeftOut),
         ];
         for (events, desired) in once {
             assert_eq!(fate(&job(events), Hooks::Once), desired, "{events}");
         }
         // What is only there is there at each upgrade.
-        assert_eq!(fate(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered), Fate::Before(0));
-        assert_eq!(fate(&hook("ServiceAccount", "pre-delete", ""), Hooks::Ordered), Fate::LeftOut);
-        assert_eq!(fate(&json!({ "kind": "Job" }), Hooks::None), Fate::Plain);
+        assert_eq!(
+            fate(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered),
+            HookPlacement::Before(0)
+        );
+        assert_eq!(fate(&hook("ServiceAccount", "pre-delete", ""), Hooks::Ordered), HookPlacement::LeftOut);
+        assert_eq!(fate(&json!({ "kind": "Job" }), Hooks::None), HookPlacement::Plain);
     }
 }

@@ -8,15 +8,15 @@ use crate::descriptions::{image, with_gpus};
 use crate::json::{count, is_false, text};
 use crate::kind::{
     ChangeContext, Compare, FreedCapacity, Kind, MissingQuery, Part, PodSource, Queries, QueryResults,
-    StopEffect, itself,
+    StopEffect, own_object_query,
 };
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::gang::{self, QUEUE as QUEUE_LABEL};
 use crate::kubernetes::kueue::workload;
-use crate::kubernetes::object::{condition, gvk, made, pods_labelled};
+use crate::kubernetes::object::{condition, gvk, new_object, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{self, broken, gpus, gpus_held, pending};
-use crate::kubernetes::request_state::Requested;
-use crate::kubernetes::requests::object_change_steps;
+use crate::kubernetes::request_state::RequestRef;
 use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::scope::Scope;
 use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
@@ -24,16 +24,16 @@ use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath, Segment};
 use model::resource::{
-    Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Progress, Query, Queued, Readiness,
+    Await, Effect, Facts, Gvk, Identity, KindId, ObjectId, Progress, Query, Queued, Readiness, Recreation,
     Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 /// Seconds until a Job of a section has pods: nothing but a controller stands between.
-const STARTS: u32 = 300;
+const START_TIMEOUT: u32 = 300;
 /// Seconds that a Job is followed when it does not say how long.
-const FOLLOWED: u32 = 3600;
+const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 /// The label of the Job controller on the pods of a Job. Source: `batch/v1/types.go`, `JobNameLabel`, since Kubernetes 1.27.
 const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
 
@@ -48,13 +48,13 @@ pub const KIND: Kind = Kind {
     readiness,
     status_line,
     shared: true,
-    about,
-    pods: |resource| match (&resource.life, &resource.identity) {
-        (Life::Once { .. }, Identity::Object(job)) => PodSource::Known(pods_of(job)),
+    plan_summary: about,
+    pods: |resource| match (&resource.recreation, &resource.identity) {
+        (Recreation::Once { .. }, Identity::Object(job)) => PodSource::Known(pods_of(job)),
         _ => pods::selecting(resource),
     },
     stop_effect: StopEffect::DeletesWhile(runs),
-    ends: true,
+    runs_to_completion: true,
     ..Kind::DEFAULT
 };
 
@@ -172,7 +172,7 @@ fn api() -> Gvk {
     gvk("batch", "v1", "Job", "jobs")
 }
 
-/// The pod template of a job, as a request for nodes knows it, and where its parts come from.
+/// Returns the pod template for a ProvisioningRequest, with the provenance of its fields.
 pub fn pod_template(
     section: &Job,
     origin: &FieldPath,
@@ -191,19 +191,19 @@ pub fn pod_template(
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     provenance.push((at.key("containers").index(0).key("command"), origin.key("command")));
     let mut whole = json!({ "spec": pod });
-    section.keys.overlay(&mut whole, place, origin, &mut provenance);
+    section.keys.merge_into(&mut whole, place, origin, &mut provenance);
     (whole, provenance)
 }
 
 /// Returns the resource of `[job.KEY]`. `request` asks for nodes for it.
-pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &Scope) -> Resource {
+pub fn lower(key: &str, section: &Job, request: Option<&RequestRef<'_>>, scope: &Scope) -> Resource {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys([SECTION, key]);
     let at = FieldPath::keys(["spec", "template"]);
     let (mut template, mut provenance) = pod_template(section, &origin, &at, scope);
     let mut depends_on = template::dependencies(&[&section.pod_keys()], namespace, None, scope);
     if let Some(request) = request {
-        request.mark(&mut template["metadata"]);
+        request.add_annotations(&mut template["metadata"]);
         depends_on.push(request.address.clone());
     }
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
@@ -238,7 +238,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
         depends_on.push(Address::of("queue", key));
     }
     let (identity, body) =
-        made(api(), json!({ "name": name, "namespace": namespace, "labels": labels }), spec);
+        new_object(api(), json!({ "name": name, "namespace": namespace, "labels": labels }), spec);
     Resource {
         address: Address::of(SECTION, key),
         kind: KindId::Job,
@@ -249,7 +249,9 @@ pub fn lower(key: &str, section: &Job, request: Option<&Requested<'_>>, scope: &
         origin,
         depends_on,
         protect: section.lifecycle.protect,
-        life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
+        recreation: Recreation::Once {
+            follow: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
+        },
     }
 }
 
@@ -292,10 +294,12 @@ pub fn has_failed(job: &Value) -> bool {
     holds(job, "Failed").is_some()
 }
 
-/// How an apply follows a Job. It is no part of the object, so that another wish does not run it again.
+/// Returns the steps by which an apply follows a Job. They are no part of the object, so changing them does not run
+/// it again.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
-    let life = context.resource.map(|resource| resource.life);
-    let Some(Life::Once { follow }) = life.filter(|_| context.resource.is_some_and(is_of_section)) else {
+    let life = context.resource.map(|resource| resource.recreation);
+    let Some(Recreation::Once { follow }) = life.filter(|_| context.resource.is_some_and(is_of_section))
+    else {
         let facts = match context.body() {
             body if !body["metadata"]["labels"][QUEUE_LABEL].is_null() => Facts::InQueue,
             body if body["spec"]["suspend"] == true => Facts::Suspended,
@@ -306,8 +310,8 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let queued = context.resource.is_some_and(workload::waits);
     let gang = context.object().filter(|_| queued).map(|job| job.name.clone());
     let facts = Facts::Job { to_the_end: follow.is_some(), gang };
-    let mut steps = object_change_steps(context, KindId::Job, facts, follow.unwrap_or(STARTS));
-    let makes = context.action.makes();
+    let mut steps = object_change_steps(context, KindId::Job, facts, follow.unwrap_or(START_TIMEOUT));
+    let makes = context.action.creates();
     if let (Some(_), true, Some(job)) = (follow, makes, context.object()) {
         steps.push(Step::ReadLog { pod: job.clone(), expect: None });
     }
@@ -324,13 +328,13 @@ fn pods_of(job: &ObjectId) -> Query {
     pods_labelled(job.namespace.as_deref(), [(JOB_LABEL, job.name.as_str())])
 }
 
-/// Where the pods are whose log is meant by what is no pod itself.
+/// Returns the pods whose log `logs` shows for an object that is no pod itself.
 pub fn log_of(object: &ObjectId) -> Option<Query> {
     (object.gvk == api()).then(|| pods_of(object))
 }
 
 /// The pod of a list whose log says most: one that failed, else the newest.
-pub fn telling(pods: &Value) -> Option<&str> {
+pub fn most_relevant_pod(pods: &Value) -> Option<&str> {
     let rank = |pod: &PodState<'_>| {
         (pod.phase() == "Failed", text(&pod.0["metadata"]["creationTimestamp"]).to_owned())
     };
@@ -339,7 +343,7 @@ pub fn telling(pods: &Value) -> Option<&str> {
 
 /// The Job, the pods of one that a section follows, and what Kueue says of one in a queue.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     let (Identity::Object(job), true) = (&wait.identity, wait.until.is_ready()) else { return queries };
     if let Facts::Job { .. } = &wait.facts {
         queries.part(Part::Pods, pods_of(job));
@@ -351,7 +355,7 @@ fn queries(wait: &Await) -> Queries {
 }
 
 fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
-    let job = found.itself();
+    let job = found.own_object();
     let waiting = held_back(job, workload::job_wait_reason(found, job));
     Ok(match wait.facts {
         Facts::Job { to_the_end, .. } => followed(job, found.get(Part::Pods)?, to_the_end, waiting),
@@ -382,7 +386,7 @@ fn held_back(job: &Value, waiting: Option<workload::WaitReason>) -> Option<Readi
     })
 }
 
-/// Of a manifest or a chart: ready when it has ended well.
+/// Returns the readiness of a Job of a manifest or a chart: ready once it has succeeded.
 fn ready(wait: &Await, job: &Value, waiting: Option<Readiness>) -> Readiness {
     if !job.is_object() {
         return Readiness::progressing("not created yet");
@@ -410,7 +414,7 @@ fn ready(wait: &Await, job: &Value, waiting: Option<Readiness>) -> Readiness {
     }
 }
 
-/// Of a section: ready when it has begun, or when it has ended well.
+/// Returns the readiness of a Job of a section: ready once it has begun, or once it has succeeded.
 fn followed(job: &Value, pods: &Value, to_the_end: bool, waiting: Option<Readiness>) -> Readiness {
     if !job.is_object() {
         return Readiness::progressing("not created yet");
@@ -454,9 +458,9 @@ fn finished(job: &Value) -> String {
     format!("{} of {desired} runs finished", count(&job["status"]["succeeded"]))
 }
 
-/// For `status`: how far it is.
+/// Returns the `status` line: how far it is.
 fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
-    let job = found.itself();
+    let job = found.own_object();
     if !matches!(wait.facts, Facts::Job { .. }) {
         return Ok(StatusLine::default());
     }
@@ -580,9 +584,9 @@ mod tests {
             pod("b", "Succeeded", "2026-01-02T00:00:00Z"),
             pod("c", "Succeeded", "2026-01-03T00:00:00Z"),
         );
-        assert_eq!(telling(&json!({ "items": [a, b, c] })), Some("a"));
-        assert_eq!(telling(&json!({ "items": [c, b] })), Some("c"));
-        assert_eq!(telling(&json!({ "items": [] })), None);
+        assert_eq!(most_relevant_pod(&json!({ "items": [a, b, c] })), Some("a"));
+        assert_eq!(most_relevant_pod(&json!({ "items": [c, b] })), Some("c"));
+        assert_eq!(most_relevant_pod(&json!({ "items": [] })), None);
     }
 
     /// A Job that Kueue has given up waits for nobody, whether a section or a manifest has it.

@@ -34,7 +34,7 @@ pub fn refused(body: &Value) -> Vec<(FieldPath, String)> {
     }
     let places = [FieldPath::keys(["metadata"]), FieldPath::keys(["spec", "template", "metadata"])];
     for metadata in places {
-        marks(&metadata, metadata.find(body).unwrap_or(&Value::Null), &mut found);
+        check_metadata(&metadata, metadata.find(body).unwrap_or(&Value::Null), &mut found);
     }
     found
 }
@@ -55,7 +55,7 @@ pub fn refused_name(body: &Value) -> Option<(FieldPath, String)> {
     (!fits).then(|| (FieldPath::keys(["metadata", "name"]), what))
 }
 
-fn marks(place: &FieldPath, metadata: &Value, found: &mut Vec<(FieldPath, String)>) {
+fn check_metadata(place: &FieldPath, metadata: &Value, found: &mut Vec<(FieldPath, String)>) {
     for (field, called) in [("labels", "a label"), ("annotations", "an annotation")] {
         for (key, value) in table(&metadata[field]) {
             let at = place.key(field).key(key);

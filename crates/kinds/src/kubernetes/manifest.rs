@@ -20,7 +20,7 @@ use crate::pod::gpus;
 use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
 use crate::section::{Lifecycle, Section, SectionHead};
 use model::address::{Address, FieldPath};
-use model::resource::{Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, gvk};
+use model::resource::{Identity, OBJECT_LABEL_MANAGED_BY, ObjectId, Recreation, Resource, gvk};
 use model::schema::DASK_GROUP;
 
 pub const SECTION: &str = "manifest";
@@ -56,7 +56,7 @@ pub struct Manifest {
 pub struct Files(pub Vec<String>);
 
 impl Files {
-    /// For `skip_serializing_if`.
+    /// Returns true for no files, which `skip_serializing_if` leaves out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -119,7 +119,7 @@ impl Section for Manifest {
 }
 
 impl Manifest {
-    /// Its objects, and what holds for all of them.
+    /// Returns its objects, and what holds for all of them.
     pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
         Bundle {
             section: SECTION,
@@ -141,7 +141,7 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     let kinds = Kinds::of(bundles);
     let mut resources: Vec<Resource> =
         objects(bundles).filter_map(|object| resource(&object, &kinds, scope)).collect();
-    let made = Made::of(&resources);
+    let made = ManifestIndex::of(&resources);
     resources.iter_mut().for_each(|resource| made.order(resource));
     for bundle in bundles {
         if let Some(hooks) = bundle.hooks {
@@ -152,9 +152,9 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
 }
 
 /// Objects that manifests and charts make, by kind, namespace and name.
-pub struct Made(HashMap<(String, Option<String>, String), Address>);
+pub struct ManifestIndex(HashMap<(String, Option<String>, String), Address>);
 
-impl Made {
+impl ManifestIndex {
     pub fn of(resources: &[Resource]) -> Self {
         let named = resources.iter().filter_map(|resource| {
             let ObjectId { gvk, namespace, name } = resource.identity.object()?.clone();
@@ -196,7 +196,7 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     let section = bundle.address();
     let mut depends_on = match &namespace {
         Some(namespace) => scope.in_namespace(namespace),
-        None => scope.inside(),
+        None => scope.cluster_dependency(),
     };
     depends_on.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
     if group == DASK_GROUP && bundle.section != crate::scope::DASK_OPERATOR {
@@ -222,20 +222,20 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
         depends_on,
         protect: bundle.protect,
         create_only: Value::Null,
-        life: life(object),
+        recreation: recreation_of(object),
     })
 }
 
 /// A job runs once, and a Dask cluster with an idle timeout is deleted by the operator: both stay gone.
-fn life(object: &Object<'_>) -> Life {
+fn recreation_of(object: &Object<'_>) -> Recreation {
     let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
     if object.bundle.is_chart() && hooks::runs_once(object.value) {
-        return Life::Once { follow: None };
+        return Recreation::Once { follow: None };
     }
     match (object.group_version().0, object.kind()) {
-        (DASK_GROUP, "DaskJob") => Life::Once { follow: None },
-        (DASK_GROUP, "DaskCluster") if idle > 0 => Life::Once { follow: None },
-        _ => Life::Kept,
+        (DASK_GROUP, "DaskJob") => Recreation::Once { follow: None },
+        (DASK_GROUP, "DaskCluster") if idle > 0 => Recreation::Once { follow: None },
+        _ => Recreation::Always,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kinds of Kubernetes, and what all objects of its API have in common.
 
 pub mod bundle;
+pub mod calls;
 pub mod check;
 pub mod conditioned_object;
 pub mod conditions;
@@ -8,24 +9,23 @@ pub mod controller;
 pub mod dask_check;
 pub mod endpoint;
 pub mod equality;
+pub mod flex_start;
 pub mod helm_release;
 pub mod hooks;
 pub mod job;
 pub mod keys;
 pub mod kueue;
-pub mod machines;
 pub mod manifest;
-pub mod marks;
 pub mod namespace;
 pub mod namespace_deletion;
 pub mod object;
 pub mod once_digest;
+pub mod ownership;
 pub mod pod_state;
 pub mod pods;
 pub mod pods_and_stateful_sets;
 pub mod provisioning;
 pub mod request_state;
-pub mod requests;
 pub mod template;
 pub mod why;
 pub mod workload;

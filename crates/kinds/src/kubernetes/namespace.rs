@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::json::text;
 use crate::kind::{Compare, DeletionBlocker, Kind};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::namespace_deletion;
-use crate::kubernetes::object::{gvk, unmarked};
-use crate::kubernetes::requests::object_change_steps;
+use crate::kubernetes::object::{gvk, strip_generated_fields};
 use crate::scope::Scope;
 use crate::section::{Labels, Lifecycle, LiveName, Manage, NameRule, Section, SectionHead, object_labels};
 use model::address::{Address, FieldPath};
-use model::resource::{Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource};
+use model::resource::{Effect, Facts, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
 
 /// Seconds until it counts as stuck: content with finalizers goes first.
 const DEADLINE: u32 = 300;
@@ -24,7 +24,7 @@ pub const KIND: Kind = Kind {
     deletion_blocker: DeletionBlocker::Contents,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     change_steps: |context| object_change_steps(context, KindId::Namespace, Facts::None, DEADLINE),
-    readiness: |_, found| Ok(readiness(found.itself())),
+    readiness: |_, found| Ok(readiness(found.own_object())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),
     ..Kind::DEFAULT
@@ -82,9 +82,9 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
         body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
         origin,
         provenance: Vec::new(),
-        depends_on: scope.inside(),
+        depends_on: scope.cluster_dependency(),
         protect: false,
-        life: Life::Kept,
+        recreation: Recreation::Always,
         create_only: Value::Null,
     }
 }
@@ -105,8 +105,8 @@ pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
 }
 
 /// Returns the resource to read and compare for `[namespace.KEY]` with `manage = false`.
-pub fn read(key: &str, section: &Namespace, scope: &Scope) -> Resource {
-    unmarked(lower(key, section, scope))
+pub fn lower_external(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    strip_generated_fields(lower(key, section, scope))
 }
 
 /// The API's name of a namespace.

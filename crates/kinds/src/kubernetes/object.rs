@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::json::text;
-use crate::pod_security;
 use crate::scope::{DRIVER_INSTALLER, HOSTS_GROUP, KUEUE_GROUP};
+use crate::security_defaults;
 use model::resource::{
     Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
     encoded,
@@ -13,8 +13,8 @@ use model::schema::{self, DASK_GROUP};
 
 pub use model::resource::gvk;
 
-/// The identity and the body of an object with this metadata.
-pub fn made(gvk: Gvk, metadata: Value, spec: Value) -> (Identity, Value) {
+/// Creates the identity and the body of an object with this metadata.
+pub fn new_object(gvk: Gvk, metadata: Value, spec: Value) -> (Identity, Value) {
     let said = |key: &str| metadata[key].as_str().map(str::to_owned);
     let (namespace, name) = (said("namespace"), said("name").unwrap_or_default());
     let body =
@@ -79,9 +79,10 @@ pub(crate) fn bare(body: &Value) -> Value {
     bare
 }
 
-/// The fields of a section for an unmanaged object: all but the labels of our objects and the bounds of our pods.
-pub(crate) fn unmarked(mut resource: Resource) -> Resource {
-    pod_security::remove_restrictions(&mut resource.body);
+/// Reduces a lowered resource to what its section sets: without the stack's labels and the security defaults of pods,
+/// which an external object need not have.
+pub(crate) fn strip_generated_fields(mut resource: Resource) -> Resource {
+    security_defaults::remove(&mut resource.body);
     let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
     if let Some(labels) = labels {
         labels.retain(|key, value| {
@@ -118,7 +119,7 @@ pub fn kind_of(object: &ObjectId) -> KindId {
         ("apps", "Deployment") => KindId::Deployment,
         ("apps", "DaemonSet") if name == DRIVER_INSTALLER => KindId::GpuDriver,
         ("apps", "DaemonSet") => KindId::DaemonSet,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => KindId::Definition,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => KindId::Crd,
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => KindId::Binding,
         _ => KindId::Object,
     }

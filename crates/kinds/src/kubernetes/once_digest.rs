@@ -1,53 +1,55 @@
-//! Digests that tell one text of a thing that is created once from another.
+//! Digests of run-once resources, which tell whether one has changed since it was created.
 
 use serde_json::Value;
 
 use crate::kubernetes::equality;
 use crate::kubernetes::object::object_schema;
-use crate::pod_security;
+use crate::security_defaults;
 use model::address::Segment;
-use model::record::Passes;
-use model::resource::{Life, Resource};
+use model::record::Completions;
+use model::resource::{Recreation, Resource};
 
-/// The digest of the fields of its own section, without those copied from other sections and without the bounds of its pods. Values
-/// that a comparison takes for equal have one digest, however they are spelled.
+/// Returns the digest of the fields of a resource's own section, without those copied from other sections and without
+/// the security defaults of its pods. Values that a comparison takes for equal have one digest, however they are
+/// spelled.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    digest_of(&equality::canonical(&own(resource, Bounds::Out), schema.as_ref()))
+    digest_of(&equality::canonical(&own_spec(resource, Bounds::Out), schema.as_ref()))
 }
 
-/// How the bounds of pods count in a digest.
+/// Inclusion of the security defaults of pods in a digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bounds {
     Out,
     In,
 }
 
-/// Returns true if a digest in a record is that of a thing as it is desired. Records from before spellings counted for nothing
-/// hold a digest of the text as it stood. Those from before pods had bounds may include bounds that a user wrote out. A thing
-/// with such a record must not run again for that.
+/// Returns true if a recorded digest matches the resource. Also accepts digests of older versions, which hashed the
+/// raw text or included security defaults that a user wrote out: such a resource must not run again.
 pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     let known = |bounds: Bounds| {
-        let own = own(resource, bounds);
+        let own = own_spec(resource, bounds);
         made == digest_of(&own) || made == digest_of(&equality::canonical(&own, schema.as_ref()))
     };
     known(Bounds::Out) || known(Bounds::In)
 }
 
-/// Gives what a record knows by its spelling the digest of today, so that it may be spelled otherwise from now on.
-pub fn renew(passes: &mut Passes, desired: &[Resource]) {
-    for resource in desired.iter().filter(|resource| matches!(resource.life, Life::Once { .. })) {
-        if let Some(made) = passes.get_mut(&resource.identity).filter(|made| matches_digest(made, resource)) {
+/// Replaces digests of older versions by current ones, so that the resource may be spelled otherwise from now on.
+pub fn renew(completed: &mut Completions, desired: &[Resource]) {
+    for resource in desired.iter().filter(|resource| matches!(resource.recreation, Recreation::Once { .. })) {
+        if let Some(made) =
+            completed.get_mut(&resource.identity).filter(|made| matches_digest(made, resource))
+        {
             *made = digest(resource);
         }
     }
 }
 
-fn own(resource: &Resource, bounds: Bounds) -> Value {
+fn own_spec(resource: &Resource, bounds: Bounds) -> Value {
     let mut body = resource.body.clone();
     if bounds == Bounds::Out {
-        pod_security::remove_restrictions(&mut body);
+        security_defaults::remove(&mut body);
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {
@@ -99,27 +101,27 @@ mod tests {
             provenance: Vec::new(),
             depends_on: Vec::new(),
             protect: false,
-            life: Life::Once { follow: None },
+            recreation: Recreation::Once { follow: None },
         }
     }
 
     #[test]
     fn a_record_of_before_knows_what_it_made_and_lets_it_be_spelled_otherwise() {
         let (old, respelled) = (job("8Gi", &["a"]), job("8192Mi", &["a"]));
-        let text = digest_of(&own(&old, Bounds::In));
+        let text = digest_of(&own_spec(&old, Bounds::In));
         assert_eq!(text, "c1399e030737fb9b", "as earlier versions wrote it");
         assert_ne!(text, digest(&old));
         assert!(matches_digest(&text, &old) && matches_digest(&digest(&old), &respelled));
         // By a text alone it cannot be told; the next apply sees to that.
         assert!(!matches_digest(&text, &respelled));
-        let mut passes = Passes::from([(old.identity.clone(), text)]);
-        renew(&mut passes, std::slice::from_ref(&old));
-        assert!(matches_digest(&passes[&old.identity], &respelled));
+        let mut completed = Completions::from([(old.identity.clone(), text)]);
+        renew(&mut completed, std::slice::from_ref(&old));
+        assert!(matches_digest(&completed[&old.identity], &respelled));
         let other = job("8Gi", &["b"]);
-        assert!(!matches_digest(&passes[&old.identity], &other));
+        assert!(!matches_digest(&completed[&old.identity], &other));
         // What runs once more is not taken for what ran.
-        renew(&mut passes, std::slice::from_ref(&other));
-        assert!(matches_digest(&passes[&old.identity], &old));
+        renew(&mut completed, std::slice::from_ref(&other));
+        assert!(matches_digest(&completed[&old.identity], &old));
     }
 
     #[test]

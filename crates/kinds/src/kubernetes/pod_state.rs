@@ -41,12 +41,12 @@ impl<'v> PodState<'v> {
         !self.0["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// Its condition `PodScheduled`, while no node takes it.
+    /// Returns its condition `PodScheduled`, while no node takes it.
     pub fn unscheduled(self) -> Option<&'v Value> {
         condition(self.0, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")
     }
 
-    /// Its containers that the kubelet knows, in the order in which they start.
+    /// Returns its containers that the kubelet knows, in the order in which they start.
     pub fn containers(self) -> impl Iterator<Item = ContainerState<'v>> + Clone {
         let status = &self.0["status"];
         let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
@@ -77,12 +77,12 @@ impl<'v> ContainerState<'v> {
         self.0["state"]["running"].is_object()
     }
 
-    /// How it ended, while it is not started again.
+    /// Returns how it ended, while it is not started again.
     pub fn terminated(self) -> Option<&'v Value> {
         Some(&self.0["state"]["terminated"]).filter(|ended| ended.is_object())
     }
 
-    /// How it ended before the last start.
+    /// Returns how it ended before the last start.
     pub fn last(self) -> Option<&'v Value> {
         Some(&self.0["lastState"]["terminated"]).filter(|ended| ended.is_object())
     }

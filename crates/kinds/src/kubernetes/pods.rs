@@ -11,7 +11,7 @@ use crate::pod;
 use crate::status::Pending;
 use model::resource::{Api, Identity, Query, Resource};
 
-/// Where the pods are of what selects them itself: its text says how, or else the live object does.
+/// Returns the pods of an object with a selector: of its desired body, or else of the live object.
 pub fn selecting(resource: &Resource) -> PodSource {
     let Identity::Object(object) = &resource.identity else { return PodSource::None };
     match selected(&resource.body) {
@@ -32,7 +32,7 @@ pub struct Container {
     pub namespace: String,
     pub pod: String,
     /// The place among the pod's containers; those that run first come first.
-    pub place: usize,
+    pub index: usize,
     pub name: String,
     /// Tells the pod from another one of its name.
     pub uid: String,
@@ -66,7 +66,7 @@ fn of_pod(pod: &Value) -> Vec<Container> {
         Container {
             namespace: metadata("namespace"),
             pod: metadata("name"),
-            place,
+            index: place,
             name: text(&container["name"]).to_owned(),
             uid: metadata("uid"),
             restarts: status.map_or(0, ContainerState::restarts),
@@ -177,7 +177,7 @@ mod tests {
     use crate::dask;
     use crate::kubernetes::object::{gvk, kind_of};
     use model::address::{Address, FieldPath};
-    use model::resource::{Gvk, Life, ObjectId};
+    use model::resource::{Gvk, ObjectId, Recreation};
 
     fn resource(gvk: Gvk, body: Value) -> Resource {
         let object = ObjectId { gvk, namespace: Some("n".into()), name: "y".into() };
@@ -191,7 +191,7 @@ mod tests {
             provenance: Vec::new(),
             depends_on: Vec::new(),
             protect: false,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         }
     }
 

@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Compare, Kind, PodSource, StopEffect};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{self, broken};
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::workload;
 use model::address::FieldPath;
 use model::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
@@ -22,9 +22,9 @@ pub const POD: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
     change_steps: pod_change_steps,
-    readiness: |wait, found| Ok(pod_ready(wait, found.itself())),
+    readiness: |wait, found| Ok(pod_ready(wait, found.own_object())),
     shared: true,
-    about: |resource| vec![image(&resource.body["spec"])],
+    plan_summary: |resource| vec![image(&resource.body["spec"])],
     pods: own_pod,
     stop_effect: StopEffect::DeletesWhile(|pod| {
         !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
@@ -37,11 +37,11 @@ pub const STATEFUL_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
     change_steps: |context| object_change_steps(context, KindId::StatefulSet, Facts::None, DEADLINE),
-    readiness: |_, found| Ok(stateful_set_ready(found.itself())),
+    readiness: |_, found| Ok(stateful_set_ready(found.own_object())),
     shared: true,
-    about: |resource| replicas(&resource.body["spec"]),
+    plan_summary: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
-    scaled: workload::scaled,
+    scale_target: workload::scaled,
     ..Kind::DEFAULT
 };
 

@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 
 use crate::json::{count, is_terminating, text};
 use crate::kind::{
-    ChangeContext, Compare, Kind, MissingQuery, Neighbor, Queries, QueryResults, StopEffect, itself,
+    ChangeContext, Compare, Kind, MissingQuery, Neighbor, Queries, QueryResults, StopEffect, own_object_query,
 };
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
 use crate::kubernetes::request_state::{
-    RequestContext, RequestState, Requested, api, asks, in_words, missing,
+    RequestContext, RequestRef, RequestState, api, in_words, is_open, missing,
 };
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::template::{self, PodSpecKeys};
-use crate::pod_security;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
+use crate::security_defaults;
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
-    Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Queued, Readiness, Resource,
-    Step,
+    Api, Await, Effect, Facts, Gvk, Identity, KindId, ObjectId, Query, Queued, Readiness, Recreation,
+    Resource, Step,
 };
 
 pub const SECTION: &str = "provisioning_request";
@@ -36,18 +36,18 @@ pub const CLASS: &str = "queued-provisioning.gke.io";
 pub const MOST_NODES: u64 = 1000;
 
 /// Seconds that nodes last at most: 7 days. Source: as above, `maxRunDurationSeconds`.
-pub const LONGEST: u64 = 604_800;
+pub const MAX_DURATION_SECONDS: u64 = 604_800;
 
 /// Annotations of a request: the live name of a pool that may be had in ways that need no request, and the thing whose pods its
 /// nodes are for, `daskclusters.kubernetes.dask.org/rapids`.
 const POOL: &str = "dask-infra.dev/pool";
-const USER: &str = "dask-infra.dev/for";
+const CONSUMER: &str = "dask-infra.dev/for";
 
 /// How long provisioned nodes are kept for pods that have not come. Source: as above.
-const BOOKED: SignedDuration = SignedDuration::from_mins(10);
+const BOOKING_DURATION: SignedDuration = SignedDuration::from_mins(10);
 
 /// Seconds until an autoscaler has looked at a request. The wait for machines counts against no deadline.
-const SEEN: u32 = 300;
+const PICKUP_TIMEOUT: u32 = 300;
 
 /// Which image a request is made with, where the pods are others' to make: nodes are chosen by what the pods ask for, and
 /// nothing is pulled.
@@ -57,17 +57,17 @@ pub const KIND: Kind = Kind {
     rank: 41,
     compare: Compare::Kubernetes(effect),
     change_steps: |context: &ChangeContext| -> Vec<Step> {
-        object_change_steps(context, KindId::ProvisioningRequest, facts(context), SEEN)
+        object_change_steps(context, KindId::ProvisioningRequest, facts(context), PICKUP_TIMEOUT)
     },
     queries,
-    readiness: |_, found| Ok(judge(found.itself(), &RequestContext::of(found)?)),
+    readiness: |_, found| Ok(judge(found.own_object(), &RequestContext::of(found)?)),
     status_line,
-    about: |resource| {
+    plan_summary: |resource| {
         let pods = count(&resource.body["spec"]["podSets"][0]["count"]);
         vec![format!("nodes for {pods} pod{}, all at once", if pods == 1 { "" } else { "s" })]
     },
     address: |object| Address::of(SECTION, &object.name),
-    stop_effect: StopEffect::DeletesWhile(asks),
+    stop_effect: StopEffect::DeletesWhile(is_open),
     ..Kind::DEFAULT
 };
 
@@ -142,9 +142,9 @@ impl ProvisioningRequest {
         self.namespace.as_deref().or(job.map(Job::namespace)).unwrap_or("default")
     }
 
-    /// As the job that it is for knows it.
-    pub fn requested<'a>(&'a self, key: &'a str) -> Requested<'a> {
-        Requested { address: Address::of(SECTION, key), name: self.live_name(key), class: CLASS }
+    /// Returns the reference that the pods of its job carry.
+    pub fn requested<'a>(&'a self, key: &'a str) -> RequestRef<'a> {
+        RequestRef { address: Address::of(SECTION, key), name: self.live_name(key), class: CLASS }
     }
 }
 
@@ -183,11 +183,11 @@ pub fn lower(
     };
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     // Nodes are the same with and without, and a request is not made again for them.
-    pod_security::remove_restrictions(&mut template);
+    security_defaults::remove(&mut template);
     let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
     let name = section.live_name(key);
-    let [pod_template, mut request] = make(
-        Ask {
+    let [pod_template, mut request] = request_resources(
+        RequestSpec {
             address,
             section: Address::of(SECTION, key),
             name,
@@ -195,45 +195,47 @@ pub fn lower(
             template_name: format!("{name}-{}", &digest.as_str()[..8]),
             template: (template, provenance),
             number,
-            longest: section.max_run_duration.as_deref(),
+            max_duration: section.max_run_duration.as_deref(),
             pool: job.map_or(&section.keys, |(_, job)| &job.keys).pool.as_deref(),
-            user: None,
+            consumer: None,
             origin,
             depends_on,
             protect: section.lifecycle.protect,
         },
         scope,
     );
-    request.life = Life::Once { follow: None };
+    request.recreation = Recreation::Once { follow: None };
     [pod_template, request]
 }
 
-/// A request that is to be made, whoever it is for.
-pub struct Ask<'a> {
+/// A ProvisioningRequest to create.
+pub struct RequestSpec<'a> {
     pub address: Address,
     /// The address of the section, of which that of the PodTemplate is made.
     pub section: Address,
     pub name: &'a str,
     pub namespace: &'a str,
     pub template_name: String,
-    /// The pods, at the place `template`, and where their parts come from.
+    /// The PodTemplate's `template`, with its provenance.
     pub template: (Value, Vec<(FieldPath, FieldPath)>),
-    /// How many pods, and where that stands.
+    /// The number of pods, and its path in the stack file.
     pub number: (u32, FieldPath),
-    /// How long the nodes last, as it is written.
-    pub longest: Option<&'a str>,
+    /// The longest duration of the nodes, as it is written.
+    pub max_duration: Option<&'a str>,
     /// The key of the pool that the pods must run on.
     pub pool: Option<&'a str>,
-    /// The thing whose pods they are, where the same section makes it.
-    pub user: Option<&'a ObjectId>,
+    /// The resource whose pods these are, if the same section creates both.
+    pub consumer: Option<&'a ObjectId>,
     pub origin: FieldPath,
     pub depends_on: Vec<Address>,
     pub protect: bool,
 }
 
-/// A PodTemplate, and the request for nodes for such pods.
-pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
-    let Ask { address, section, name, namespace, template_name, number, origin, mut depends_on, .. } = ask;
+/// Creates the PodTemplate and the ProvisioningRequest for its pods.
+pub fn request_resources(ask: RequestSpec<'_>, scope: &Scope) -> [Resource; 2] {
+    let RequestSpec {
+        address, section, name, namespace, template_name, number, origin, mut depends_on, ..
+    } = ask;
     let (template, provenance) = ask.template;
     let metadata = |name: &str| json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let identity = |gvk: Gvk, name: &str| {
@@ -251,14 +253,14 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
         origin: origin.clone(),
         depends_on: scope.in_namespace(namespace),
         protect: ask.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     };
     depends_on.push(pod_template.address.clone());
     let mut spec = json!({
         "provisioningClassName": CLASS,
         "podSets": [{ "count": number.0, "podTemplateRef": { "name": template_name } }],
     });
-    if let Some(longest) = ask.longest.and_then(seconds) {
+    if let Some(longest) = ask.max_duration.and_then(seconds) {
         // All parameters are text.
         spec["parameters"] = json!({ "maxRunDurationSeconds": longest.to_string() });
     }
@@ -266,8 +268,8 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
     if let Some(pool) = ask.pool.and_then(|key| scope.pool(key)).filter(|pool| pool.other_options) {
         own["annotations"][POOL] = json!(pool.name);
     }
-    if let Some(user) = ask.user {
-        own["annotations"][USER] = json!(format!("{}.{}/{}", user.gvk.plural, user.gvk.group, user.name));
+    if let Some(user) = ask.consumer {
+        own["annotations"][CONSUMER] = json!(format!("{}.{}/{}", user.gvk.plural, user.gvk.group, user.name));
     }
     let api = api();
     let request = Resource {
@@ -283,7 +285,7 @@ pub fn make(ask: Ask<'_>, scope: &Scope) -> [Resource; 2] {
         origin,
         depends_on,
         protect: ask.protect,
-        life: Life::Kept,
+        recreation: Recreation::Always,
     };
     [pod_template, request]
 }
@@ -301,7 +303,7 @@ fn described(
     pod["restartPolicy"] = json!("Never");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     let mut whole = json!({ "spec": pod });
-    section.keys.overlay(&mut whole, place, origin, &mut provenance);
+    section.keys.merge_into(&mut whole, place, origin, &mut provenance);
     (whole, provenance)
 }
 
@@ -321,16 +323,16 @@ fn facts(context: &ChangeContext) -> Facts {
     let metadata = &context.body()["metadata"];
     let said = |annotation: &str| metadata["annotations"][annotation].as_str();
     // What is there when a request is made was there before it, and goes on until the new nodes are.
-    let is_new = context.action.makes();
+    let is_new = context.action.creates();
     let user =
-        said(USER).filter(|_| !is_new).and_then(|user| user_path(user, metadata["namespace"].as_str()));
+        said(CONSUMER).filter(|_| !is_new).and_then(|user| user_path(user, metadata["namespace"].as_str()));
     match said(POOL).map(str::to_owned) {
         None if user.is_none() => Facts::None,
-        pool => Facts::Request { pool, user },
+        pool => Facts::Request { pool, consumer: user },
     }
 }
 
-/// Where the thing of an annotation [`USER`] is. All that nodes are requested for so is of version v1.
+/// Returns the path of the resource in an annotation [`CONSUMER`]. All such kinds have version v1.
 fn user_path(user: &str, namespace: Option<&str>) -> Option<String> {
     let (kind, name) = user.split_once('/')?;
     let (plural, group) = kind.split_once('.')?;
@@ -340,18 +342,18 @@ fn user_path(user: &str, namespace: Option<&str>) -> Option<String> {
 /// The request; the pods that may have taken its nodes, which no label tells; the nodes of a pool that may need no request,
 /// and the thing whose pods they are for.
 fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     if let (Identity::Object(request), true) = (&wait.identity, wait.until.is_ready()) {
         let path = gvk("", "v1", "Pod", "pods").collection(request.namespace.as_deref());
         queries.neighbor(Neighbor::AllPods, Query { api: Api::Kubernetes, path });
     }
-    if let (Facts::Request { pool, user }, true) = (&wait.facts, wait.until.is_ready()) {
+    if let (Facts::Request { pool, consumer: user }, true) = (&wait.facts, wait.until.is_ready()) {
         let nodes = |pool: &str| labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]);
         if let Some(pool) = pool {
             queries.neighbor(Neighbor::Nodes, nodes(pool));
         }
         if let Some(path) = user.clone() {
-            queries.neighbor(Neighbor::User, Query { api: Api::Kubernetes, path });
+            queries.neighbor(Neighbor::Consumer, Query { api: Api::Kubernetes, path });
         }
     }
     queries
@@ -362,18 +364,18 @@ pub fn pool_with_options(request: &Value) -> Option<&str> {
     request["metadata"]["annotations"][POOL].as_str()
 }
 
-/// How long the nodes of a request last: `7d`, `12h`.
+/// Returns how long the nodes of a request last: `7d`, `12h`.
 pub fn lasts(request: &Value) -> String {
     let seconds = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
-    let seconds: u64 = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(LONGEST);
+    let seconds: u64 = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(MAX_DURATION_SECONDS);
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
     let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
     whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
-/// Returns true if a request is for a thing that its own section creates.
-pub fn has_user(request: &Value) -> bool {
-    !request["metadata"]["annotations"][USER].is_null()
+/// Returns true if a request is for the pods of a resource that its own section creates.
+pub fn has_consumer(request: &Value) -> bool {
+    !request["metadata"]["annotations"][CONSUMER].is_null()
 }
 
 fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
@@ -388,11 +390,11 @@ fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
         (RequestState::Provisioned | RequestState::Used | RequestState::Needless, _) => Readiness::Ready,
         // What is there had its nodes, and what went by itself needs them no more; what is still to be made has them asked
         // for again.
-        (RequestState::BookingExpired, Some(end)) if around.user.is_some() => {
+        (RequestState::BookingExpired, Some(end)) if around.consumer.is_some() => {
             Readiness::Impaired(in_words(stage, end))
         }
         (RequestState::Failed | RequestState::CapacityRevoked, Some(end))
-            if around.user.is_some_and(Value::is_object) =>
+            if around.consumer.is_some_and(Value::is_object) =>
         {
             Readiness::Impaired(in_words(stage, end))
         }
@@ -409,17 +411,17 @@ fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
     }
 }
 
-/// For `status`: the stage, and by when pods must start.
+/// Returns the `status` line: the stage, and by when pods must start.
 fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
-    let request = found.itself();
+    let request = found.own_object();
     let (stage, of) = RequestState::of(request, &RequestContext::of(found)?);
     let since = of.map_or(&request["metadata"]["creationTimestamp"], |of| &of["lastTransitionTime"]);
     let desired = count(&request["spec"]["podSets"][0]["count"]);
     let begun = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
     let longest = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
-    let longest = longest.and_then(|seconds| seconds.parse().ok()).unwrap_or(LONGEST);
+    let longest = longest.and_then(|seconds| seconds.parse().ok()).unwrap_or(MAX_DURATION_SECONDS);
     let until = match stage {
-        RequestState::Provisioned => Some(("pods must start", BOOKED)),
+        RequestState::Provisioned => Some(("pods must start", BOOKING_DURATION)),
         RequestState::Used => {
             i64::try_from(longest).ok().map(|lasts| ("its nodes go", SignedDuration::from_secs(lasts)))
         }
@@ -509,7 +511,7 @@ mod tests {
         assert_eq!(judge(&expired, &alone(&bound)), Readiness::Ready);
         // The thing that it is for is there, or has gone.
         let there = json!({ "kind": "DaskCluster" });
-        let user = |user| RequestContext { user: Some(user), ..alone(&Value::Null) };
+        let user = |user| RequestContext { consumer: Some(user), ..alone(&Value::Null) };
         assert_eq!(judge(&expired, &user(&there)), Readiness::Ready);
         assert!(matches!(judge(&expired, &user(&Value::Null)), Readiness::Impaired(_)));
         let revoked = request(&[provisioned, ("CapacityRevoked", "True")]);
@@ -522,7 +524,7 @@ mod tests {
     }
 
     fn alone(pods: &Value) -> RequestContext<'_> {
-        RequestContext { pods, needless: false, user: None }
+        RequestContext { pods, needless: false, consumer: None }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How requests for nodes stand, and how pods name theirs: what jobs, gangs and requests all read.
+//! States of ProvisioningRequests, and the annotations by which pods name theirs: for jobs, gangs and requests.
 
 use serde_json::{Value, json};
 
@@ -10,13 +10,13 @@ use crate::kubernetes::template::QUEUED_TAINT;
 use model::address::Address;
 use model::resource::Gvk;
 
-/// How the API serves requests.
+/// Returns the kind ProvisioningRequest.
 pub fn api() -> Gvk {
     gvk("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
 }
 
-/// The request that asks for nodes for the pods of a job.
-pub struct Requested<'a> {
+/// The ProvisioningRequest that the pods of a job name.
+pub struct RequestRef<'a> {
     /// The section of the request.
     pub address: Address,
     /// Its live name.
@@ -36,7 +36,7 @@ const OLD_CLASS: &str = "cluster-autoscaler.kubernetes.io/provisioning-class-nam
 /// All of them.
 pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS, OLD_CONSUMES, OLD_CLASS];
 
-/// The requests whose nodes the pods in a value take, under both names of the annotation.
+/// Collects the requests that the pods in a value consume, under both names of the annotation.
 pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     match value {
         Value::Object(fields) => {
@@ -49,10 +49,10 @@ pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     }
 }
 
-impl Requested<'_> {
-    /// Puts the annotations into the `metadata` of pods, under both of their names: which of them a cluster knows depends on
-    /// its version.
-    pub fn mark(&self, metadata: &mut Value) {
+impl RequestRef<'_> {
+    /// Adds the annotations to the `metadata` of pods, under both of their names: which of them a cluster knows
+    /// depends on its version.
+    pub fn add_annotations(&self, metadata: &mut Value) {
         let annotations =
             [(CONSUMES, self.name), (CLASS, self.class), (OLD_CONSUMES, self.name), (OLD_CLASS, self.class)];
         for (annotation, value) in annotations {
@@ -66,19 +66,19 @@ pub(crate) struct RequestContext<'a> {
     pub pods: &'a Value,
     /// True if its pool has nodes that need no request.
     pub needless: bool,
-    /// The thing whose pods its nodes are for, where the same section makes it.
-    pub user: Option<&'a Value>,
+    /// The resource whose pods consume its nodes, if the same section creates both.
+    pub consumer: Option<&'a Value>,
 }
 
 impl<'a> RequestContext<'a> {
-    const NOTHING: Self = Self { pods: &Value::Null, needless: false, user: None };
+    const NOTHING: Self = Self { pods: &Value::Null, needless: false, consumer: None };
 
     pub fn of(found: &QueryResults<'a>) -> Result<Self, MissingQuery> {
         let pods = found.get(Neighbor::AllPods)?;
         let needless = found.find(Neighbor::Nodes).is_some_and(has_plain_nodes);
-        let request = found.itself();
-        let user = found.find(Neighbor::User).filter(|user| !is_older(user, request));
-        Ok(Self { pods, needless, user })
+        let request = found.own_object();
+        let user = found.find(Neighbor::Consumer).filter(|user| !is_older(user, request));
+        Ok(Self { pods, needless, consumer: user })
     }
 }
 
@@ -132,7 +132,7 @@ impl RequestState {
                 bound || matches!(pod.phase(), "Running" | "Succeeded" | "Failed")
             };
             PodState::each(around.pods).filter(consumes).any(began)
-                || around.user.is_some_and(Value::is_object)
+                || around.consumer.is_some_and(Value::is_object)
         };
         if around.needless {
             return (Self::Needless, None);
@@ -194,7 +194,7 @@ pub fn has_expired(request: &Value) -> Option<String> {
 }
 
 /// Returns true if nodes may still come for a request, or wait for its pods.
-pub(crate) fn asks(request: &Value) -> bool {
+pub(crate) fn is_open(request: &Value) -> bool {
     let (stage, _) = RequestState::of(request, &RequestContext::NOTHING);
     matches!(stage, RequestState::Pending | RequestState::Accepted | RequestState::Provisioned)
 }
@@ -222,7 +222,7 @@ pub(crate) fn missing(request: &Value) -> String {
     }
 }
 
-/// How a request ended, and what follows.
+/// Describes how a request ended, and what follows.
 pub(crate) fn in_words(stage: RequestState, end: &Value) -> String {
     let (reason, message) = (text(&end["reason"]), text(&end["message"]));
     let told =
@@ -255,8 +255,8 @@ mod tests {
         let pods = json!({ "items": [] });
         let user = |user: &Value| {
             let found = QueryResults::of([(Part::Itself, &request)]);
-            let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::User, user);
-            RequestContext::of(&found).unwrap().user.is_some()
+            let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::Consumer, user);
+            RequestContext::of(&found).unwrap().consumer.is_some()
         };
         assert!(user(&after) && user(&request) && user(&Value::Null));
         assert!(!user(&before), "its new workers have no nodes yet, and it is not replaced without them");

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::env;
-use crate::machines::Machines;
-use crate::pod_security;
+use crate::node_selection::Machines;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::PodKeys;
+use crate::security_defaults;
 use model::address::{Address, FieldPath};
 
 /// The taint of nodes that belong to queued requests. GKE puts it on pools with `queued`; that it adds the toleration to pods
@@ -49,7 +49,7 @@ pub fn dependencies(
     depends_on
 }
 
-/// Where the parts of a PodSpec come from in the stack file.
+/// Returns the provenance of the fields of a PodSpec.
 pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     let container = pod.key("containers").index(0);
     let mut places = vec![
@@ -134,9 +134,9 @@ pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value
             { "weight": 100, "preference": { "matchExpressions": matches } },
         ] } });
     }
-    machines.place(&mut pod_spec);
-    if pod_keys.keys.is_restricted() {
-        pod_security::restrict(&mut pod_spec);
+    machines.add_to_pod(&mut pod_spec);
+    if pod_keys.keys.has_security_defaults() {
+        security_defaults::apply(&mut pod_spec);
     }
     pod_spec
 }

@@ -187,7 +187,7 @@ pub fn no_scale_up(events: &[Value]) -> Option<String> {
         .filter(|(_, reason)| !reason.contains("node affinity/selector"))
         .map(|(_, reason)| match reason.strip_prefix("Insufficient ") {
             Some(resource) => format!("a new node would not have enough {resource}"),
-            None if reason.starts_with(FULL) => "a pool has its maximum of nodes".to_owned(),
+            None if reason.starts_with(MAX_SIZE_REACHED) => "a pool has its maximum of nodes".to_owned(),
             None => match taint(reason) {
                 Some(taint) => format!("a new node would have the taint {taint}"),
                 None => reason.trim_start_matches("node(s) ").to_owned(),
@@ -198,7 +198,7 @@ pub fn no_scale_up(events: &[Value]) -> Option<String> {
 }
 
 /// The autoscaler's words for a pool that has as many nodes as it may have.
-const FULL: &str = "max node group size reached";
+const MAX_SIZE_REACHED: &str = "max node group size reached";
 
 fn is_scaling(event: &Value) -> bool {
     matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
@@ -337,7 +337,7 @@ fn not_scaled(
         |words: &str| reasons.iter().map(|(_, reason)| reason.as_str()).find(|reason| reason.contains(words));
     let said = Some(format!("NotTriggerScaleUp: {message}"));
     let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
-    if find(FULL).is_some() {
+    if find(MAX_SIZE_REACHED).is_some() {
         let what = format!("{whose} has its maximum of nodes, and none of them has room for it");
         let remedies = [more_nodes(pool, context)].into_iter().chain(fewer_workers("or use", context));
         return Some(cause("most", &what, said, remedies.collect()));

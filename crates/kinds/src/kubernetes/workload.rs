@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use crate::descriptions::{image, replicas};
 use crate::json::{count, text};
 use crate::kind::{Compare, Kind};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::object::condition;
-use crate::kubernetes::requests::object_change_steps;
 use crate::kubernetes::{helm_release, manifest, pods};
-use crate::scale::{Number, Scaled};
+use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::status::StatusLine;
 use model::address::FieldPath;
 use model::resource::{Effect, Facts, Identity, KindId, Readiness, Resource};
@@ -21,12 +21,12 @@ pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     change_steps: |context| object_change_steps(context, KindId::Deployment, Facts::None, DEADLINE),
-    readiness: |_, found| Ok(deployment_ready(found.itself())),
+    readiness: |_, found| Ok(deployment_ready(found.own_object())),
     shared: true,
-    status_line: |_, found| Ok(deployment_says(found.itself())),
-    about: |resource| replicas(&resource.body["spec"]),
+    status_line: |_, found| Ok(deployment_status(found.own_object())),
+    plan_summary: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
-    scaled,
+    scale_target: scaled,
     ..Kind::DEFAULT
 };
 
@@ -35,10 +35,10 @@ pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     change_steps: |context| object_change_steps(context, KindId::DaemonSet, Facts::None, DEADLINE),
-    readiness: |_, found| Ok(daemon_set_ready(found.itself())),
+    readiness: |_, found| Ok(daemon_set_ready(found.own_object())),
     shared: true,
-    status_line: |_, found| Ok(daemon_set_says(found.itself())),
-    about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
+    status_line: |_, found| Ok(daemon_set_status(found.own_object())),
+    plan_summary: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
     ..Kind::DEFAULT
 };
@@ -121,14 +121,14 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     Readiness::Ready
 }
 
-/// For `status`: how many pods run.
-pub(crate) fn deployment_says(object: &Value) -> StatusLine {
+/// Returns the `status` line: how many pods run.
+pub(crate) fn deployment_status(object: &Value) -> StatusLine {
     let desired = object["spec"]["replicas"].as_u64().unwrap_or(1);
     pods_said(desired, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
 }
 
-/// For `status`: on how many nodes it runs.
-pub(crate) fn daemon_set_says(object: &Value) -> StatusLine {
+/// Returns the `status` line: on how many nodes it runs.
+pub(crate) fn daemon_set_status(object: &Value) -> StatusLine {
     let status = &object["status"];
     let (desired, made) =
         (count(&status["desiredNumberScheduled"]), count(&status["currentNumberScheduled"]));
@@ -148,7 +148,7 @@ fn pods_said(desired: u64, made: u64, ready: u64) -> StatusLine {
 }
 
 /// The number of pods of what files ask for; `all` are the things of the stack.
-pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let section = resource.address.section().split('.').next().unwrap_or_default();
     if ![manifest::SECTION, helm_release::SECTION].contains(&section) {
@@ -164,16 +164,16 @@ pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
             && of["name"] == object.name.as_str()
     });
     let number = match (autoscaler, path.find(&resource.body).and_then(Value::as_u64)) {
-        (Some(autoscaler), _) => Number::Autoscaler {
+        (Some(autoscaler), _) => ReplicaOwner::Autoscaler {
             min: autoscaler.body["spec"]["minReplicas"].as_u64().unwrap_or(1),
             max: count(&autoscaler.body["spec"]["maxReplicas"]),
             whose: autoscaler.identity.to_string(),
-            place: autoscaler.origin_of(&FieldPath::keys(["spec", "maxReplicas"])),
+            origin: autoscaler.origin_of(&FieldPath::keys(["spec", "maxReplicas"])),
         },
-        (None, Some(number)) => Number::File(number),
-        (None, None) => Number::Unsaid,
+        (None, Some(number)) => ReplicaOwner::File(number),
+        (None, None) => ReplicaOwner::Unmanaged,
     };
-    Some(Scaled { place: resource.origin_of(&path), path, unit: "pods", number })
+    Some(ScaleTarget { origin: resource.origin_of(&path), path, unit: "pods", replica_owner: number })
 }
 
 #[cfg(test)]

@@ -45,9 +45,9 @@ impl fmt::Debug for File {
 
 /// Ways to get a token for a file.
 pub(super) enum Content {
-    /// By exchanging it at a token server ourselves.
+    /// Exchanges it at a token server, without the library.
     Exchange(Login),
-    /// By Google's library.
+    /// Passes it to Google's library.
     Library(Value),
 }
 
@@ -66,7 +66,7 @@ pub enum CredentialKind {
 impl CredentialKind {
     const ALL: [Self; 5] = [Self::User, Self::Key, Self::Impersonated, Self::External, Self::Workforce];
 
-    /// As the file has it.
+    /// Returns the `type` in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::User => "authorized_user",

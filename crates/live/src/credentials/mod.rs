@@ -17,7 +17,7 @@ use self::exchange::Exchange;
 use self::google::GoogleLibrary;
 pub(crate) use self::token_error::TokenError;
 use self::token_error::{CredentialSource, explain};
-use crate::environment::environment;
+use crate::environment::env_var;
 use crate::transport::TOKEN_TIMEOUT;
 use crate::{ApiError, Request};
 use model::secrets::{self, Secrets};
@@ -33,7 +33,7 @@ const QUOTA_PROJECT: http::HeaderName = http::HeaderName::from_static("x-goog-us
 #[derive(Debug, Default)]
 pub struct Credentials(OnceCell<Source>);
 
-/// Where tokens come from.
+/// The source of tokens.
 #[derive(Debug)]
 struct Source {
     origin: CredentialSource,
@@ -51,8 +51,8 @@ enum TokenSource {
 
 impl Source {
     fn find() -> Self {
-        let found = adc::find(&environment);
-        let quota_project = adc::quota_project(&environment, &found);
+        let found = adc::find(&env_var);
+        let quota_project = adc::quota_project(&env_var, &found);
         Self::new(found, quota_project)
     }
 

@@ -11,7 +11,7 @@ use crate::ErrorClass;
 use model::secrets::{self, HIDDEN, Secrets};
 
 /// Characters of what a token server says that are shown.
-const SHOWN: usize = 240;
+const MAX_SHOWN: usize = 240;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenError {
@@ -42,7 +42,7 @@ impl TokenError {
         let mut own = Secrets::default();
         sent.iter().for_each(|sent| own.add(sent, HIDDEN));
         let clean = |text: &str| {
-            let text: String = secrets::redacted(&own.out_of(text)).chars().take(SHOWN).collect();
+            let text: String = secrets::redacted(&own.out_of(text)).chars().take(MAX_SHOWN).collect();
             text.lines().next().unwrap_or_default().trim().to_owned()
         };
         let is_word =

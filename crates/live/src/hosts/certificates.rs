@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::shape::ApiPath;
 use crate::{Request, private_files};
-use model::resource::{Host, Method, Reach};
+use model::resource::{Host, HostConnection, Method};
 
 /// Days until certificates end. Plans warn when a twelfth of that, two months, is left.
 const VALID_DAYS: i64 = 730;
@@ -114,16 +114,18 @@ const CLIENT_FILES: [(&str, &str, &str); 3] = [
 
 /// The folder of this user with copies of the certificates of a Dask cluster, and those that it is in, the innermost first.
 fn folders_for_clients(host: &Host, cluster: &str) -> Option<[PathBuf; 3]> {
-    let base = private_files::state()?.join("dask-infra");
+    let base = private_files::state_dir()?.join("dask-infra");
     let clients = base.join("clients");
     Some([clients.join(name_for_clients(host, cluster)), clients, base])
 }
 
 /// A name for people to recognize and for nobody to lead elsewhere: hosts of two stacks may have one name, and so may Dask clusters.
 fn name_for_clients(host: &Host, cluster: &str) -> String {
-    let (user, port) = match &host.reach {
-        Reach::Ssh { user, port, .. } => (user.as_deref().unwrap_or_default(), port.unwrap_or_default()),
-        Reach::Here => ("", 0),
+    let (user, port) = match &host.connection {
+        HostConnection::Ssh { user, port, .. } => {
+            (user.as_deref().unwrap_or_default(), port.unwrap_or_default())
+        }
+        HostConnection::Local => ("", 0),
     };
     let way = format!("{user}\0{}\0{port}\0{cluster}", host.address());
     let known: String = cluster.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
@@ -137,14 +139,14 @@ fn name_for_clients(host: &Host, cluster: &str) -> String {
 /// Why there are no files.
 pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Value, String> {
     let text = |field: &str| found[field].as_str().filter(|text| !text.is_empty());
-    let folder = match host.reach {
-        Reach::Here => PathBuf::from(text("folder").ok_or("the host does not say where they are")?),
-        Reach::Ssh { .. } => {
+    let folder = match host.connection {
+        HostConnection::Local => PathBuf::from(text("folder").ok_or("the host does not say where they are")?),
+        HostConnection::Ssh { .. } => {
             let [folder, clients, base] =
                 folders_for_clients(host, cluster).ok_or("neither XDG_STATE_HOME nor HOME is set")?;
-            private_files::parent(&base)?;
-            private_files::folder(&clients)?;
-            let folder = private_files::folder(&folder)?;
+            private_files::create_dir(&base)?;
+            private_files::create_private_dir(&clients)?;
+            let folder = private_files::create_private_dir(&folder)?;
             for (_, name, field) in CLIENT_FILES {
                 let pem = text(field).ok_or("the host did not send them")?;
                 write(&folder, name, pem).map_err(|error| error.to_string())?;
@@ -219,7 +221,7 @@ mod tests {
     fn clients_of_each_dask_cluster_have_a_folder_of_their_own() {
         let host = |address: &str, user: Option<&str>| Host {
             name: "login".to_owned(),
-            reach: Reach::Ssh {
+            connection: HostConnection::Ssh {
                 address: address.to_owned(),
                 user: user.map(str::to_owned),
                 port: None,

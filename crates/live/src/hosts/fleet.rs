@@ -16,9 +16,9 @@ use super::{Agent, CERTIFICATES, FolderOwners, certificates};
 use crate::kube::ByteStream;
 use crate::shape::ApiPath;
 use crate::{ApiError, ErrorClass, MANAGER, Request};
-use model::resource::{Host, Method, Reach};
+use model::resource::{Host, HostConnection, Method};
 
-/// Where records are, up to the id of a stack.
+/// The path of records, up to the id of a stack.
 const RECORDS: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-";
 
 const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
@@ -32,12 +32,12 @@ const ON: &str = "hosts.dask-infra.dev/on";
 /// The hosts of a stack.
 pub struct Fleet {
     agents: Vec<(String, Arc<Agent>)>,
-    /// Those that left its file, and still have to be emptied.
-    former: Mutex<Vec<(String, Arc<Agent>)>>,
-    /// Names of those that are not looked for.
-    gone: Vec<String>,
-    places: FolderOwners,
-    /// Of objects on several hosts, by kind and name.
+    /// Hosts that left the file, and still have to be emptied.
+    removed: Mutex<Vec<(String, Arc<Agent>)>>,
+    /// Names of hosts that do not exist any more: nothing is looked for there.
+    destroyed: Vec<String>,
+    folder_owners: FolderOwners,
+    /// Identities of objects on several hosts, by kind and name.
     identities: Mutex<BTreeMap<Key, Identity>>,
     rollouts: Rollouts,
     /// Hosts that could not be used, where that is no error.
@@ -59,14 +59,14 @@ struct Identity {
 struct Write<'a> {
     request: &'a Request,
     path: &'a str,
-    /// The options of its request.
-    words: &'a str,
+    /// The query of its request.
+    query: &'a str,
     body: Value,
     hosts: Vec<String>,
     /// The parts of it that hosts have.
     before: Vec<(String, Value)>,
     /// Values that only the scheduler's host knows.
-    told: Vec<(&'static str, Value)>,
+    leader_values: Vec<(&'static str, Value)>,
     /// Hosts that it leaves when others have left them.
     used: BTreeSet<String>,
 }
@@ -79,11 +79,11 @@ impl<'a> Write<'a> {
         Self {
             request,
             path,
-            words,
+            query: words,
             body,
             hosts,
             before: Vec::new(),
-            told: Vec::new(),
+            leader_values: Vec::new(),
             used: BTreeSet::new(),
         }
     }
@@ -93,12 +93,12 @@ impl<'a> Write<'a> {
     }
 
     fn ours(&self) -> Vec<(String, Value)> {
-        applied_by(self.words, &self.before)
+        applied_by(self.query, &self.before)
     }
 
     fn part(&self, host: &str) -> Request {
         let mut part = part(&self.body, host);
-        for (field, value) in &self.told {
+        for (field, value) in &self.leader_values {
             part["spec"][*field] = value.clone();
         }
         Request { body: Some(part), ..self.request.clone() }
@@ -143,16 +143,17 @@ impl<'a> Write<'a> {
 
 impl Fleet {
     pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
-        let is_local = hosts.first().is_some_and(|host| host.reach == Reach::Here || host.slurm);
+        let is_local =
+            hosts.first().is_some_and(|host| host.connection == HostConnection::Local || host.slurm);
         hosts.first()?;
         let places = FolderOwners::default();
         let agent = |host: &Host| Arc::new(Agent::new(host.clone(), Arc::clone(&places)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
         Some(Self {
             agents,
-            former: Mutex::default(),
-            gone,
-            places,
+            removed: Mutex::default(),
+            destroyed: gone,
+            folder_owners: places,
             identities: Mutex::default(),
             rollouts: Rollouts::default(),
             skipped: Mutex::default(),
@@ -160,16 +161,18 @@ impl Fleet {
         })
     }
 
-    /// As [`LiveApi::add_hosts`](crate::LiveApi::add_hosts).
+    /// Adds hosts, as [`LiveApi::add_hosts`](crate::LiveApi::add_hosts) does.
     pub fn add_hosts(&self, hosts: &[Host]) -> bool {
         let mut former = self.former();
         let before = former.len();
         let agents = &self.agents;
-        for host in hosts.iter().filter(|host| !self.is_local && !self.gone.contains(&host.name)) {
+        for host in hosts.iter().filter(|host| !self.is_local && !self.destroyed.contains(&host.name)) {
             let mut known = agents.iter().chain(former.iter());
             if !known.any(|(name, _)| *name == host.name) {
-                former
-                    .push((host.name.clone(), Arc::new(Agent::new(host.clone(), Arc::clone(&self.places)))));
+                former.push((
+                    host.name.clone(),
+                    Arc::new(Agent::new(host.clone(), Arc::clone(&self.folder_owners))),
+                ));
             }
         }
         former.len() > before
@@ -192,15 +195,15 @@ impl Fleet {
 
     fn former(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
         // Nothing that holds it can panic half way.
-        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of the file, then those that left it.
+    /// Returns the hosts of the file, then those that left it.
     fn all(&self) -> Vec<(String, Arc<Agent>)> {
         self.agents.iter().chain(self.former().iter()).cloned().collect()
     }
 
-    fn home(&self) -> &Arc<Agent> {
+    fn record_host(&self) -> &Arc<Agent> {
         // There is one at least.
         &self.agents[0].1
     }
@@ -216,13 +219,13 @@ impl Fleet {
             && request.method == Method::Delete
             && !request.path.contains("dryRun=")
         {
-            certificates::forget_for_clients(&self.home().host, name);
+            certificates::forget_for_clients(&self.record_host().host, name);
         }
         if self.is_local {
-            return self.home().send(request).await;
+            return self.record_host().send(request).await;
         }
         let Some(place) = place.filter(|place| is_shared(place.plural)) else {
-            return self.home_answers(request).await;
+            return self.send_to_record_host(request).await;
         };
         match (request.method, place.name, place.subresource) {
             (Method::Get, None, _) => self.list(request, place.plural).await,
@@ -253,7 +256,7 @@ impl Fleet {
             }
             (_, Some(_), Some("scale")) => self.scale(request).await,
             (_, Some(_), _) => self.apply(request).await,
-            _ => self.home_answers(request).await,
+            _ => self.send_to_record_host(request).await,
         }
     }
 
@@ -281,29 +284,29 @@ impl Fleet {
         Ok(())
     }
 
-    async fn home_answers(&self, request: &Request) -> Result<Value, ApiError> {
+    async fn send_to_record_host(&self, request: &Request) -> Result<Value, ApiError> {
         let (home, _) = &self.agents[0];
         let answer = self.on(home, request).await;
         let stack = request.path.strip_prefix(RECORDS).filter(|_| request.method == Method::Get);
         if let (Some(stack), Err(error)) = (stack, &answer)
             && error.class == ErrorClass::NotFound
-            && let Some(former) = self.former_home(request, stack).await?
+            && let Some(former) = self.former_record_host(request, stack).await?
         {
             return Err(moved_home(request, &former, home));
         }
         answer
     }
 
-    /// The host that was the first when the stack was applied, where it is another one now: environments name all hosts, the home
-    /// first.
-    async fn former_home(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
+    /// Returns the host that kept the record when the stack was applied, if it is another one now: environments name
+    /// all hosts, the record's first.
+    async fn former_record_host(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
         let manager = format!("{MANAGER}/{stack}");
         let look = Request::get(request.api, format!("{HOSTS}/environments"));
         let lists = self.everywhere(|_| Some(look.clone())).await?;
         let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
         let ours = items.filter(|item| apply_managers(item).contains(manager.as_str()));
         let homes = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
-        let mut moved = homes.filter(|home| *home != self.agents[0].0 && !self.gone.contains(home));
+        let mut moved = homes.filter(|home| *home != self.agents[0].0 && !self.destroyed.contains(home));
         Ok(moved.next())
     }
 
@@ -427,7 +430,7 @@ impl Fleet {
                 request.failed(ErrorClass::Invalid, format!("{unknown} is not among the hosts of the stack"))
             );
         }
-        if !write.words.contains("dryRun=") {
+        if !write.query.contains("dryRun=") {
             write.before = self.everywhere(|_| Some(Request::get(request.api, write.path))).await?;
             self.rollouts.end(&key_of(&write.body));
             self.extend(&write).await?;
@@ -436,13 +439,14 @@ impl Fleet {
         let order = rollout::order(&write.body, &write.hosts, first.as_deref(), &write.ours());
         let mut parts = Vec::new();
         if let Some(first) = &first {
-            let begins = |host: &str| (host == first).then(|| write.leader_request(host, order.kept(host)));
+            let begins =
+                |host: &str| (host == first).then(|| write.leader_request(host, order.initial_workers(host)));
             parts.extend(self.everywhere(begins).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
-            write.told = leader_values(&write.body, part);
+            write.leader_values = leader_values(&write.body, part);
             // Groups may be on hosts that are not among those of the Dask cluster.
             if self.all().len() > 1
-                && !write.words.contains("dryRun=")
+                && !write.query.contains("dryRun=")
                 && let Some((plural, name)) = certificates::tls_cluster(request)
             {
                 self.certified(request, Some(first.as_str()), (&plural, &name)).await?;
@@ -498,7 +502,7 @@ impl Fleet {
         let request = write.request;
         let path = format!("{HOSTS}/clusters/{cluster}");
         let all = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
-        let parts = applied_by(write.words, &all);
+        let parts = applied_by(write.query, &all);
         let Some(base) = leader_part(&parts) else { return Ok(()) };
         let has = |parts: &[(String, Value)], host: &str| {
             parts.iter().any(|(name, part)| name == host && part["metadata"]["deletionTimestamp"].is_null())
@@ -514,7 +518,7 @@ impl Fleet {
             self.certified(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
         }
         // What others have is not taken from them, whatever the group's own change may.
-        let words: Vec<&str> = write.words.split('&').filter(|word| !word.starts_with("force=")).collect();
+        let words: Vec<&str> = write.query.split('&').filter(|word| !word.starts_with("force=")).collect();
         let path = format!("{path}?{}", words.join("&"));
         let begins = |host: &str| Request {
             path: path.clone(),
@@ -555,7 +559,7 @@ impl Fleet {
         let own = uids.into_iter().filter(|(host, _)| hosts.contains(host.as_str())).map(|(_, uid)| uid);
         let own: BTreeSet<String> = own.collect();
         let key = key_of(&object);
-        self.rollouts.tell(&key, &mut object["status"]);
+        self.rollouts.add_status(&key, &mut object["status"]);
         let mut identities = self.identities();
         match identities.get_mut(&key).filter(|known| !known.parts.is_disjoint(&own)) {
             Some(known) => {
@@ -613,7 +617,7 @@ impl Fleet {
     /// A log as it grows, from the host that has it.
     ///
     /// # Errors
-    /// As [`Agent::follow`].
+    /// Follows a log, as [`Agent::follow`] does.
     pub async fn follow(&self, request: Request) -> Result<ByteStream, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let place = ApiPath::parse(&path).filter(|_| !self.is_local);
@@ -691,9 +695,9 @@ mod tests {
     fn an_object_is_itself_as_long_as_any_host_has_its_part() {
         let fleet = Fleet {
             agents: Vec::new(),
-            former: Mutex::default(),
-            gone: Vec::new(),
-            places: FolderOwners::default(),
+            removed: Mutex::default(),
+            destroyed: Vec::new(),
+            folder_owners: FolderOwners::default(),
             identities: Mutex::default(),
             rollouts: Rollouts::default(),
             skipped: Mutex::default(),

@@ -29,11 +29,11 @@ mod ssh;
 pub use self::certificates::{CERTIFICATES, keep_for_clients};
 pub use self::fleet::Fleet;
 
-use crate::answer::{Answer, LARGEST};
+use crate::answer::{Answer, MAX_RESPONSE_BYTES};
 use crate::kube::ByteStream;
 use crate::shape::Media;
 use crate::{ApiError, ErrorClass, Request};
-use model::resource::{Host, Reach};
+use model::resource::{Host, HostConnection};
 
 /// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one
 /// serves; the others define what it uses.
@@ -91,7 +91,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// things, and a program that was ended with SIGKILL may take seconds to go.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two looks at a log that is followed.
+/// The pause between two reads of a log that is followed.
 const LOG_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Bytes of its standard error that are read: the reason of its end is within them.
@@ -233,8 +233,8 @@ impl Agent {
             ApiError { body, ..request.failed(ErrorClass::Other, why) }
         };
         let nonce = nonce();
-        let (program, mut command) = match &self.host.reach {
-            Reach::Here => {
+        let (program, mut command) = match &self.host.connection {
+            HostConnection::Local => {
                 let python = std::env::var_os(PYTHON).filter(|name| !name.is_empty()).map(PathBuf::from);
                 let python = python.unwrap_or_else(|| PathBuf::from("python3"));
                 let mut command = Command::new(&python);
@@ -242,7 +242,7 @@ impl Agent {
                 command.args(["-I", "-u", "-c", START, &nonce]);
                 (python.display().to_string(), command)
             }
-            way @ Reach::Ssh { .. } => {
+            way @ HostConnection::Ssh { .. } => {
                 let remote = ssh::remote(&self.host, START, &nonce);
                 let command = ssh::command(way, &remote).map_err(cannot)?;
                 (format!("ssh to {}", self.host), command)
@@ -281,7 +281,7 @@ impl Agent {
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
                 Err(cannot(format!("the agent on {} ended: {error}", self.host)))
             }
-            Ok(Ok(None) | Err(_)) if self.host.reach != Reach::Here => {
+            Ok(Ok(None) | Err(_)) if self.host.connection != HostConnection::Local => {
                 Err(ssh::failed(request, &self.host, &running.read_stderr().await))
             }
             Ok(Ok(None) | Err(_)) => Err(cannot(running.end_reason(&self.host).await)),
@@ -347,10 +347,10 @@ impl Running {
     /// One line. A host that never ends it does not fill this machine's memory.
     async fn line(&mut self) -> std::io::Result<Option<String>> {
         let mut line = Vec::new();
-        let most = u64::try_from(LARGEST).unwrap_or(u64::MAX);
+        let most = u64::try_from(MAX_RESPONSE_BYTES).unwrap_or(u64::MAX);
         (&mut self.answers).take(most).read_until(b'\n', &mut line).await?;
-        if line.len() >= LARGEST && !line.ends_with(b"\n") {
-            let what = format!("it answered a line larger than {} MiB", LARGEST / 1024 / 1024);
+        if line.len() >= MAX_RESPONSE_BYTES && !line.ends_with(b"\n") {
+            let what = format!("it answered a line larger than {} MiB", MAX_RESPONSE_BYTES / 1024 / 1024);
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
         }
         let line = String::from_utf8_lossy(&line).into_owned();

@@ -13,9 +13,9 @@ pub(super) fn names_of(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The parts that whoever sends a request with these words has applied, or nobody.
-pub(super) fn applied_by(words: &str, parts: &[(String, Value)]) -> Vec<(String, Value)> {
-    let manager = words.split('&').find_map(|word| word.strip_prefix("fieldManager="));
+/// Returns the parts that the field manager in the query has applied, and those without any.
+pub(super) fn applied_by(query: &str, parts: &[(String, Value)]) -> Vec<(String, Value)> {
+    let manager = query.split('&').find_map(|word| word.strip_prefix("fieldManager="));
     let manager = manager.unwrap_or_default().replace("%2F", "/");
     let ours =
         |part: &Value| apply_managers(part).is_empty() || apply_managers(part).contains(manager.as_str());
@@ -98,7 +98,7 @@ pub(super) fn uid_on(host: &str, part: &Value) -> String {
     format!("{host}={}", part["metadata"]["uid"].as_str().unwrap_or_default())
 }
 
-/// Its kind and name.
+/// Returns its kind and name.
 pub(super) fn key_of(object: &Value) -> Key {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (text(&object["kind"]), text(&object["metadata"]["name"]))

@@ -1,5 +1,4 @@
-//! Advice of agents. The agent is a program on a host, and the host decides what comes back: only advice that is known is given,
-//! and names in it are words.
+//! Remedies from agents. The host is not trusted: only known remedies are shown, with paths shell-quoted.
 
 use serde_json::Value;
 

@@ -25,19 +25,20 @@ const STABLE_FOR: Duration = Duration::from_secs(1);
 pub(super) struct RolloutOrder {
     /// Hosts whose workers start or restart at once.
     pub(super) now: Vec<String>,
-    /// Those that wait for them, turn by turn. Empty where everything is written at once.
+    /// Later batches; empty if everything is written at once.
     pub(super) later: Vec<Vec<String>>,
     /// The scheduler's host is always written at once. Where its workers are to go or to restart later, `spec.worker` until then.
-    kept: Option<(String, Value)>,
+    initial_workers: Option<(String, Value)>,
 }
 
 impl RolloutOrder {
-    pub(super) fn kept(&self, host: &str) -> Option<&Value> {
-        self.kept.as_ref().filter(|(name, _)| name == host).map(|(_, worker)| worker)
+    pub(super) fn initial_workers(&self, host: &str) -> Option<&Value> {
+        self.initial_workers.as_ref().filter(|(name, _)| name == host).map(|(_, worker)| worker)
     }
 }
 
-/// `before` is what hosts have of it. Where the work sets the number of workers, nobody here does.
+/// Returns the order of writes; `before` is what the hosts have of the object. Empty for adaptive clusters, where the
+/// work sets the number of workers.
 pub(super) fn order(
     body: &Value,
     hosts: &[String],
@@ -79,7 +80,7 @@ pub(super) fn order(
     }
     let waits = leader.filter(|leader| turns.iter().flatten().any(|host| host == leader));
     let kept = waits.and_then(|leader| Some((leader.to_owned(), part_of(leader)?["spec"]["worker"].clone())));
-    RolloutOrder { now, later: turns, kept }
+    RolloutOrder { now, later: turns, initial_workers: kept }
 }
 
 /// Returns the settings whose change restarts workers.
@@ -90,16 +91,16 @@ fn settings(part: &Value) -> Value {
     settings
 }
 
-/// A request to a host whose turn has not come.
-pub(super) type Step = (String, Arc<Agent>, Request);
+/// A write to a host of a later batch.
+pub(super) type HostWrite = (String, Arc<Agent>, Request);
 
-/// Objects whose hosts take turns. Nobody waits for the answers: they are told with the object.
+/// Running rollouts, by object. Nobody waits for the answers: they are reported with the object.
 #[derive(Default)]
 pub(super) struct Rollouts(Arc<Mutex<BTreeMap<Key, Rollout>>>);
 
 enum Rollout {
     Running(AbortHandle),
-    /// The rest was not written, and why.
+    /// The rollout stopped before the remaining hosts were written, and why.
     Stopped(String),
 }
 
@@ -109,25 +110,26 @@ impl Rollouts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends those of an object that is written anew.
+    /// Ends the rollout of an object that is written again.
     pub(super) fn end(&self, key: &Key) {
         if let Some(Rollout::Running(task)) = self.all().remove(key) {
             task.abort();
         }
     }
 
-    /// Starts the turns of an object. `begun` are the hosts that were written already; `look` reads the object on a host.
+    /// Starts the rollout of an object. `written` are the hosts that have it already; `look` reads the object on a
+    /// host.
     pub(super) fn begin(
         &self,
         key: Key,
         look: Request,
-        begun: Vec<(String, Arc<Agent>)>,
-        later: Vec<Vec<Step>>,
+        written: Vec<(String, Arc<Agent>)>,
+        later: Vec<Vec<HostWrite>>,
     ) {
         let (all, own) = (Arc::clone(&self.0), key.clone());
         let mut turns = self.all();
         let task = tokio::spawn(async move {
-            let taken = take(&look, begun, later).await;
+            let taken = take(&look, written, later).await;
             let mut turns = all.lock().unwrap_or_else(PoisonError::into_inner);
             match taken {
                 Ok(()) => drop(turns.remove(&own)),
@@ -137,8 +139,8 @@ impl Rollouts {
         turns.insert(key, Rollout::Running(task.abort_handle()));
     }
 
-    /// Adds to the status of an object how its turns are.
-    pub(super) fn tell(&self, key: &Key, status: &mut Value) {
+    /// Adds the state of the rollout to the status of an object.
+    pub(super) fn add_status(&self, key: &Key, status: &mut Value) {
         match self.all().get(key) {
             Some(Rollout::Running(_)) => status["converging"] = json!(true),
             Some(Rollout::Stopped(why)) => status["message"] = json!(why),
@@ -147,8 +149,12 @@ impl Rollouts {
     }
 }
 
-async fn take(look: &Request, begun: Vec<(String, Arc<Agent>)>, later: Vec<Vec<Step>>) -> Result<(), String> {
-    let mut before = begun;
+async fn take(
+    look: &Request,
+    written: Vec<(String, Arc<Agent>)>,
+    later: Vec<Vec<HostWrite>>,
+) -> Result<(), String> {
+    let mut before = written;
     for turn in later {
         for (host, agent) in &before {
             settled(host, agent, look).await?;
@@ -219,7 +225,7 @@ mod tests {
             all.iter().map(part).collect()
         };
         let turns = |before: &[(String, Value)], after: &Value| {
-            let RolloutOrder { now, later, kept } = order(after, &all, Some("a"), before);
+            let RolloutOrder { now, later, initial_workers: kept } = order(after, &all, Some("a"), before);
             (now.join(" "), later.iter().map(|turn| turn.join(" ")).collect::<Vec<_>>().join(", "), kept)
         };
         let row = |now: &str, later: &str| (now.to_owned(), later.to_owned(), None);

@@ -14,10 +14,10 @@ use super::CERTIFICATES;
 use crate::shape::ApiPath;
 
 /// Bytes of the longest message: the agent sends 20 lines of a log at most.
-const LONGEST: usize = 64 * 1024;
+const MAX_TEXT: usize = 64 * 1024;
 
 /// Workers, jobs and processes that no host has.
-const MANY: u64 = 1_000_000_000;
+const MAX_COUNT: u64 = 1_000_000_000;
 
 /// Declares a text of some form.
 macro_rules! texts {
@@ -51,7 +51,7 @@ texts! {
     /// A state, a reason, a time, a uid, an address.
     Word, "a word", |text| text.len() <= 512 && !text.contains(char::is_control);
     /// A message, a command, the end of a log.
-    Text, "a text of at most 64 KiB", |text| text.len() <= LONGEST;
+    Text, "a text of at most 64 KiB", |text| text.len() <= MAX_TEXT;
 }
 
 /// A number of workers, of jobs, of a process.
@@ -63,7 +63,7 @@ impl TryFrom<u64> for Count {
     type Error = String;
 
     fn try_from(number: u64) -> Result<Self, String> {
-        if number < MANY { Ok(Self(number)) } else { Err("is out of bounds".to_owned()) }
+        if number < MAX_COUNT { Ok(Self(number)) } else { Err("is out of bounds".to_owned()) }
     }
 }
 

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::environment::environment;
+use crate::environment::env_var;
 use crate::private_files;
 use crate::{ApiError, ErrorClass, Request};
-use model::resource::{Host, Reach};
+use model::resource::{Host, HostConnection};
 use model::shell::{ShellLine, quoted};
 
 /// One connection a host, which a further command within a minute uses again. A link that is silent for fifteen seconds
@@ -36,8 +36,8 @@ const PROGRAM: &str = "DASK_INFRA_SSH";
 ///
 /// # Errors
 /// It is no way by SSH.
-pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
-    let Reach::Ssh { address, user, port, identity, .. } = way else {
+pub(super) fn command(way: &HostConnection, remote: &str) -> Result<Command, String> {
+    let HostConnection::Ssh { address, user, port, identity, .. } = way else {
         return Err("no way by SSH".to_owned());
     };
     let mut command = Command::new(program());
@@ -70,9 +70,11 @@ pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
 /// The line for the shell at the other end that runs the agent. A shell that is not bash reads what stands in `'…'` as bash does, up to the
 /// next `'`: fish, tcsh and zsh each tried.
 pub(super) fn remote(host: &Host, start: &str, nonce: &str) -> String {
-    let (python, prologue) = match &host.reach {
-        Reach::Ssh { python, prologue, .. } => (python.as_deref().unwrap_or(PYTHON), prologue.as_slice()),
-        Reach::Here => (PYTHON, [].as_slice()),
+    let (python, prologue) = match &host.connection {
+        HostConnection::Ssh { python, prologue, .. } => {
+            (python.as_deref().unwrap_or(PYTHON), prologue.as_slice())
+        }
+        HostConnection::Local => (PYTHON, [].as_slice()),
     };
     let python = match python.strip_prefix("~/") {
         Some(rest) => format!("~/{}", quoted(rest)),
@@ -87,16 +89,16 @@ pub(super) fn remote(host: &Host, start: &str, nonce: &str) -> String {
 }
 
 fn program() -> String {
-    environment(PROGRAM).unwrap_or_else(|| "ssh".to_owned())
+    env_var(PROGRAM).unwrap_or_else(|| "ssh".to_owned())
 }
 
 /// A folder of the user alone, whose path is short: one of a socket has 107 bytes at most, and SSH adds sixty. None where there is
 /// none, as when another user made the one below `/tmp` first.
 fn sockets() -> Option<PathBuf> {
-    let session = environment("XDG_RUNTIME_DIR").filter(|folder| folder.len() < 30);
+    let session = env_var("XDG_RUNTIME_DIR").filter(|folder| folder.len() < 30);
     let session = session.map(|folder| PathBuf::from(folder).join("dask-infra"));
-    let shared = PathBuf::from(format!("/tmp/dask-infra-{}", private_files::user()));
-    session.into_iter().chain([shared]).find_map(|folder| private_files::folder(&folder).ok())
+    let shared = PathBuf::from(format!("/tmp/dask-infra-{}", private_files::uid()));
+    session.into_iter().chain([shared]).find_map(|folder| private_files::create_private_dir(&folder).ok())
 }
 
 /// Why a host was not reached, by what ssh said. Source: OpenSSH 9.2, each tried.
@@ -107,9 +109,9 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
     let last = lines.last().copied().unwrap_or("it said nothing");
     let has = |words: &str| lines.iter().any(|line| line.contains(words));
     let find = |words: &str| lines.iter().find(|line| line.contains(words)).copied();
-    let python = match &host.reach {
-        Reach::Ssh { python: Some(python), .. } => python.trim_start_matches("~/"),
-        Reach::Ssh { .. } | Reach::Here => PYTHON,
+    let python = match &host.connection {
+        HostConnection::Ssh { python: Some(python), .. } => python.trim_start_matches("~/"),
+        HostConnection::Ssh { .. } | HostConnection::Local => PYTHON,
     };
     // What bash, dash, zsh, tcsh and fish say of a program that is not there.
     let missing = ["not found", "No such file", "Unknown command", "unknown command"];
@@ -166,7 +168,7 @@ pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the 
 /// The command that connects by hand, and the name under which the host's key is known.
 fn ssh_command_line(host: &Host) -> (ShellLine, String) {
     let mut line = ShellLine::of(&program());
-    let Reach::Ssh { address, user, port, identity, .. } = &host.reach else {
+    let HostConnection::Ssh { address, user, port, identity, .. } = &host.connection else {
         return (line.words([host.address()]), quoted(host.address()));
     };
     if let Some(port) = port {
@@ -195,7 +197,7 @@ mod tests {
     fn the_command_by_hand_reaches_the_same_host() {
         let host = |user: Option<&str>, port, identity: Option<&str>| Host {
             name: "a".into(),
-            reach: Reach::Ssh {
+            connection: HostConnection::Ssh {
                 address: "n1".into(),
                 user: user.map(str::to_owned),
                 port,
@@ -219,9 +221,15 @@ mod tests {
     fn of(python: Option<&str>, prologue: &[&str]) -> Host {
         let prologue = prologue.iter().map(|line| (*line).to_owned()).collect();
         let python = python.map(str::to_owned);
-        let reach =
-            Reach::Ssh { address: "n1".into(), user: None, port: None, identity: None, python, prologue };
-        Host { name: "n1".into(), reach, slurm: false }
+        let connection = HostConnection::Ssh {
+            address: "n1".into(),
+            user: None,
+            port: None,
+            identity: None,
+            python,
+            prologue,
+        };
+        Host { name: "n1".into(), connection, slurm: false }
     }
 
     #[test]

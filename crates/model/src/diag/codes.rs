@@ -70,7 +70,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// The printed form, in any case: `DI0102`, `di0102`.
+/// Parses the printed form, case-insensitively: `DI0102`, `di0102`.
 impl std::str::FromStr for Code {
     type Err = ();
 
@@ -932,7 +932,7 @@ codes! {
     "The plan would delete the Dask operator, but Dask clusters, jobs or worker groups outside this stack need \
      it to work and to be deleted. It is kept with its definitions until those are deleted."
 
-    OthersUnseen "DI0357" "resources outside this stack could not be listed"
+    ForeignUnlisted "DI0357" "resources outside this stack could not be listed"
     "A namespace or a cluster would be deleted with everything in it, and a kind of object in it cannot be \
      listed: a permission is missing, or the API server of the kind does not respond. Objects of that kind \
      outside this stack are not named, so deleting them needs its own approval, `--allow \
@@ -1003,7 +1003,7 @@ codes! {
      again once there are workers, as long as a client waits for them; data that a client has scattered is lost. Save it first, or leave \
      a worker until the work is done."
 
-    DeletedUnseen "DI0370" "the contents of the cluster are unknown"
+    DeletedUnread "DI0370" "the contents of the cluster are unknown"
     "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \
      exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \
      anyway, with resources outside this stack and running work that cannot be listed. Load balancers and \

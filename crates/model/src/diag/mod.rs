@@ -55,7 +55,7 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The problem, in one sentence without a period.
     pub message: String,
-    /// Where; the first label is the place that the message is about.
+    /// The places in the source; the first is the primary one.
     pub labels: Vec<Label>,
     /// The remedy.
     pub help: Option<String>,

@@ -30,7 +30,7 @@ pub struct CapacityOption {
 }
 
 impl CapacityOption {
-    /// As people know it: `spot in us-central1-a`. No two options of a pool have the same name.
+    /// Returns the name that people read: `spot in us-central1-a`. No two options of a pool have the same name.
     pub fn name(&self) -> String {
         match &self.zone {
             Some(zone) => format!("{} in {zone}", self.capacity),

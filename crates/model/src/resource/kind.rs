@@ -16,7 +16,7 @@ macro_rules! kinds {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$id,)*];
 
-            /// Its name in plans, records and output.
+            /// Returns its name in plans, records and output.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$id => $name,)*
@@ -34,7 +34,7 @@ kinds! {
     /// A namespace.
     Namespace "namespace",
     /// A CustomResourceDefinition.
-    Definition "definition",
+    Crd "definition",
     /// A Kubernetes object without a kind of its own here.
     Object "object",
     /// A RoleBinding or ClusterRoleBinding.
@@ -77,7 +77,7 @@ kinds! {
     HostCluster "host_cluster",
     /// A group of its workers.
     HostGroup "host_group",
-    /// A program on a host that runs to its end beside a Dask cluster of its own.
+    /// A job on a host, with a Dask cluster of its own.
     HostJob "host_job",
 }
 
@@ -127,7 +127,7 @@ impl RecordedKind {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Known(id) => id.as_str(),

@@ -34,7 +34,7 @@ pub struct Target {
 pub struct Host {
     pub name: String,
     #[serde(rename = "way")]
-    pub reach: Reach,
+    pub connection: HostConnection,
     /// True if it is the login node of a SLURM cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slurm: bool,
@@ -43,9 +43,10 @@ pub struct Host {
 /// How a host is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reach {
-    /// It is the one that the command runs on.
-    Here,
+pub enum HostConnection {
+    /// The command runs on it.
+    #[serde(rename = "here")]
+    Local,
     /// The system's OpenSSH, as it is configured where nothing is said.
     Ssh {
         address: String,
@@ -66,14 +67,14 @@ pub enum Reach {
 
 impl Host {
     pub fn this_machine() -> Self {
-        Self { name: "this machine".to_owned(), reach: Reach::Here, slurm: false }
+        Self { name: "this machine".to_owned(), connection: HostConnection::Local, slurm: false }
     }
 
     /// Returns its address in a network; on the machine itself that is the loopback.
     pub fn address(&self) -> &str {
-        match &self.reach {
-            Reach::Here => "127.0.0.1",
-            Reach::Ssh { address, .. } => address,
+        match &self.connection {
+            HostConnection::Local => "127.0.0.1",
+            HostConnection::Ssh { address, .. } => address,
         }
     }
 }
@@ -127,7 +128,7 @@ impl Target {
 
     /// The names of hosts that things are placed on; none where there is only the machine itself, or SLURM places them.
     pub fn host_names(&self) -> Option<Vec<String>> {
-        let is_local = self.hosts.iter().all(|host| host.reach == Reach::Here || host.slurm);
+        let is_local = self.hosts.iter().all(|host| host.connection == HostConnection::Local || host.slurm);
         (!is_local).then(|| self.hosts.iter().map(|host| host.name.clone()).collect())
     }
 
@@ -141,7 +142,7 @@ impl Target {
     }
 
     /// `LIVE` or `SIMULATED`.
-    pub fn mark(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         if self.simulated { "SIMULATED" } else { "LIVE" }
     }
 }

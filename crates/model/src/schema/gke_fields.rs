@@ -29,7 +29,7 @@ pub enum Change {
 
 /// The request that changes a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallOf {
+pub struct GkeCall {
     /// `update.desiredX` (PUT of the cluster), `X` (PUT of the pool), `:method.X` (POST).
     pub name: &'static str,
     /// The place whose value it takes.
@@ -48,7 +48,7 @@ pub struct GkeField {
     pub ty: &'static str,
     pub change: Change,
     /// `None` for what no request changes.
-    pub call: Option<CallOf>,
+    pub call: Option<GkeCall>,
     /// Other effects of a change, or empty.
     pub note: &'static str,
     /// The value that GKE fills in: `yes: …`, `no …`, or empty.
@@ -113,7 +113,7 @@ fn read(row: &'static str) -> Option<GkeField> {
         _ => Change::Unknown,
     };
     let message = if message == "cluster" { Message::Cluster } else { Message::NodePool };
-    let call = (!call.is_empty()).then_some(CallOf { name: call, root, whole: send == "whole" });
+    let call = (!call.is_empty()).then_some(GkeCall { name: call, root, whole: send == "whole" });
     Some(GkeField { message, path, ty, change, call, note, default, conflicts, sources })
 }
 

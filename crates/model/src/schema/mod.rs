@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use self::check::{Problem, ProblemKind, check, closest};
 pub use self::dask::{DASK_GROUP, dask, dask_apis, dask_crds};
-pub use self::gke_fields::{CallOf, Change as GkeChange, GkeField, Message, gke_field, gke_fields};
+pub use self::gke_fields::{Change as GkeChange, GkeCall, GkeField, Message, gke_field, gke_fields};
 pub use self::gke_kinds::{
     AUTOSCALING_GROUP, Installed, installed, installed_crd, provisioning_crd, served, served_apis,
 };
@@ -195,7 +195,7 @@ impl Schema {
         self.node.items.as_ref().map(Self::child)
     }
 
-    /// How a list's elements are told apart; atomic unless the schema says otherwise.
+    /// Returns how a list's elements are matched; atomic unless the schema says otherwise.
     pub fn list(&self) -> List {
         match self.first(|node| node.list_type.as_deref()) {
             Some("map") => List::Map(self.first(|node| node.list_map_keys.clone()).unwrap_or_default()),

@@ -1,5 +1,5 @@
-//! Values that stand in no file: the body of a Secret names variables of the environment in their place, and they are
-//! put in right before it is sent.
+//! Values of Secrets from environment variables. A plan holds only the name of the variable; apply inserts the value
+//! right before the request is sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +16,8 @@ pub const SENSITIVE: &str = "(sensitive value)";
 /// How often a digest is hashed: whoever has a saved plan and guesses pays this for each guess.
 const ROUNDS: u32 = 1 << 14;
 
-/// The variables that a Secret's data names, with the keys that they are for. No base64 has a colon in it.
-pub fn asked(body: &Value) -> impl Iterator<Item = (&str, &str)> {
+/// Returns the environment variables that a Secret's data refers to, with their keys. No base64 has a colon in it.
+pub fn env_references(body: &Value) -> impl Iterator<Item = (&str, &str)> {
     let data = (body["kind"] == "Secret").then(|| body["data"].as_object()).flatten();
     let all = data.into_iter().flatten();
     all.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.strip_prefix(VARIABLE)?)))
@@ -25,22 +25,22 @@ pub fn asked(body: &Value) -> impl Iterator<Item = (&str, &str)> {
 
 /// Values of environment variables, by name. They are written nowhere, not even for debugging.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Given(BTreeMap<String, String>);
+pub struct EnvValues(BTreeMap<String, String>);
 
-impl fmt::Debug for Given {
+impl fmt::Debug for EnvValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
-impl Given {
-    /// Reads the variables that the bodies ask for, as far as they are set. An empty variable counts as unset: pipelines make one
-    /// of a secret that they do not have.
+impl EnvValues {
+    /// Reads the variables that the bodies refer to, as far as they are set. An empty variable counts as unset:
+    /// pipelines make one of a secret that they do not have.
     pub fn read<'b>(
         bodies: impl Iterator<Item = &'b Value>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        let names = bodies.flat_map(|body| asked(body).map(|(_, name)| name));
+        let names = bodies.flat_map(|body| env_references(body).map(|(_, name)| name));
         let there = |name: &str| {
             let value = variable(name).filter(|value| !value.is_empty())?;
             Some((name.to_owned(), value))
@@ -63,7 +63,8 @@ impl Given {
         self.0.get(variable).map(|value| STANDARD.encode(value).into())
     }
 
-    /// Tells one value from another, and not which it is: `salt` makes those of two places differ.
+    /// Returns a digest that tells values apart and does not reveal them. `salt` makes the digests of two places
+    /// differ.
     pub fn digest(&self, variable: &str, salt: &str) -> Option<String> {
         let value = self.0.get(variable)?;
         let mut digest = blake3::hash(salt.as_bytes());
@@ -73,10 +74,10 @@ impl Given {
         Some(digest.to_hex().as_str()[..16].to_owned())
     }
 
-    /// A body with the values in it.
+    /// Returns a body with the values in it.
     pub fn filled(&self, body: &Value) -> Value {
         let mut filled = body.clone();
-        for (key, variable) in asked(body) {
+        for (key, variable) in env_references(body) {
             if let Some(value) = self.encoded(variable) {
                 filled["data"][key] = value;
             }
@@ -85,7 +86,7 @@ impl Given {
     }
 }
 
-/// Puts [`SENSITIVE`] into the place of every text.
+/// Replaces every text by [`SENSITIVE`].
 pub fn redacted(value: &Value) -> Value {
     match value {
         Value::Object(table) => table.iter().map(|(key, value)| (key.clone(), redacted(value))).collect(),
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn variables_stand_in_data_of_secrets_only() {
-        let names = |body: Value| asked(&body).map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+        let names = |body: Value| env_references(&body).map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(
             names(json!({ "kind": "Secret", "data": { "a": "env:A", "b": "Yg==", "c": "env:C" } })),
             ["A", "C"]
@@ -121,13 +122,13 @@ mod tests {
             "C" => Some(String::new()),
             _ => None,
         };
-        let given = Given::read(std::iter::once(&body), variable);
+        let given = EnvValues::read(std::iter::once(&body), variable);
         assert!(given.has("A") && !given.has("B") && !given.has("C"));
         let filled = json!({ "kind": "Secret", "data": { "a": "Q2FuYXJ5LTE=", "b": "env:B", "c": "env:C" } });
         assert_eq!(given.filled(&body), filled);
         assert!(!format!("{given:?}").contains("Canary"), "{given:?}");
-        let other = Given::read(std::iter::once(&body), |_| Some("Canary-2".to_owned()));
-        let digest = |given: &Given, salt: &str| given.digest("A", salt).unwrap();
+        let other = EnvValues::read(std::iter::once(&body), |_| Some("Canary-2".to_owned()));
+        let digest = |given: &EnvValues, salt: &str| given.digest("A", salt).unwrap();
         assert_eq!(digest(&given, "x"), digest(&given, "x"));
         assert_ne!(digest(&given, "x"), digest(&other, "x"));
         assert_ne!(digest(&given, "x"), digest(&given, "y"));

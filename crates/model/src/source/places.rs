@@ -189,7 +189,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of whole paths.
+        /// Compares the index with a plain map from full paths.
         #[test]
         fn a_field_is_found_where_it_was_noted(
             steps in proptest::collection::vec((paths(), any::<bool>()), 0..24),

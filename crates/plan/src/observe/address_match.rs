@@ -6,13 +6,13 @@ use model::address::Address;
 
 /// Which of many addresses an address or a whole section names, without looking at each of them.
 pub struct AddressIndex<'a> {
-    /// By the address itself and by its section; every place stands once under a name.
-    places: BTreeMap<&'a str, Vec<usize>>,
+    /// Indices by address and by section; each index once under a name.
+    positions: BTreeMap<&'a str, Vec<usize>>,
 }
 
 impl<'a> AddressIndex<'a> {
-    /// Of these addresses, in their order.
-    pub fn of(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
+    /// Indexes these addresses by their position.
+    pub fn new(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
         let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, address) in addresses.into_iter().enumerate() {
             places.entry(address.as_str()).or_default().push(place);
@@ -20,16 +20,16 @@ impl<'a> AddressIndex<'a> {
                 places.entry(address.section()).or_default().push(place);
             }
         }
-        Self { places }
+        Self { positions: places }
     }
 
-    /// Returns the places of the addresses that `named`, an address or a whole section, includes.
-    pub fn by(&self, named: &Address) -> &[usize] {
-        self.places.get(named.as_str()).map_or(&[], Vec::as_slice)
+    /// Returns the indices of the addresses that `named`, an address or a whole section, includes.
+    pub fn lookup(&self, named: &Address) -> &[usize] {
+        self.positions.get(named.as_str()).map_or(&[], Vec::as_slice)
     }
 }
 
 /// Returns true if `named`, an address or a whole section, includes `address`.
-pub fn names(named: &Address, address: &Address) -> bool {
+pub fn includes(named: &Address, address: &Address) -> bool {
     named == address || named.as_str() == address.section()
 }

@@ -1,7 +1,7 @@
-//! Things that a server deletes with another one. With a GKE cluster: everything in it. With a node pool: the Pods that
-//! nothing recreates. With a namespace: its objects. With a definition: the objects of its kind. With an owner: what it owns.
-//! With a DaskCluster: its groups and autoscalers. This holds for things of the stack and of others, whatever a plan is
-//! limited to.
+//! Things that a server deletes with another one. With a GKE cluster: everything in it. With a node pool: the Pods
+//! that nothing recreates. With a namespace: its objects. With a CRD: the objects of its kind. With an owner: what it
+//! owns. With a DaskCluster: its groups and autoscalers. This holds for things of the stack and foreign ones,
+//! whatever a plan is limited to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,27 +20,24 @@ pub enum CascadeReason {
     /// It is a Pod on a node of a pool, and has no controller that recreates it elsewhere.
     Pool,
     Namespace,
-    /// It is of the kind of a definition.
-    Definition,
+    /// Its CRD is deleted.
+    Crd,
     /// All its owners are deleted. Source: the garbage collector, <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>.
     Owner,
     /// It is attached to a DaskCluster.
     DaskCluster,
 }
 
-/// Returns how a thing is deleted with another one, as far as their names tell.
-pub fn holds(home: &Identity, thing: &Identity) -> Option<CascadeReason> {
-    match (home, thing) {
+/// Returns why a thing is deleted with `parent`, as far as their names tell.
+pub fn cascade_reason(parent: &Identity, thing: &Identity) -> Option<CascadeReason> {
+    match (parent, thing) {
         (Identity::Cluster(_), Identity::Cluster(_)) => None,
         (Identity::Cluster(_), _) => Some(CascadeReason::Cluster),
-        (Identity::Object(home), Identity::Object(thing)) => {
-            let inside = is_namespace(home) && thing.namespace.as_ref() == Some(&home.name);
-            let defined = || defines(home) == Some((thing.gvk.plural.as_str(), thing.gvk.group.as_str()));
-            if inside {
-                Some(CascadeReason::Namespace)
-            } else {
-                defined().then_some(CascadeReason::Definition)
-            }
+        (Identity::Object(parent), Identity::Object(thing)) => {
+            let inside = is_namespace(parent) && thing.namespace.as_ref() == Some(&parent.name);
+            let defined =
+                || defined_kind(parent) == Some((thing.gvk.plural.as_str(), thing.gvk.group.as_str()));
+            if inside { Some(CascadeReason::Namespace) } else { defined().then_some(CascadeReason::Crd) }
         }
         (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => None,
     }
@@ -50,8 +47,8 @@ pub fn is_namespace(object: &ObjectId) -> bool {
     object.gvk.kind == "Namespace" && object.gvk.group.is_empty()
 }
 
-/// Plural and group of the kind that a definition defines: they are its name.
-pub fn defines(object: &ObjectId) -> Option<(&str, &str)> {
+/// Returns the plural and the group of the kind that a CRD defines: they are its name.
+pub fn defined_kind(object: &ObjectId) -> Option<(&str, &str)> {
     let definition = object.gvk.kind == "CustomResourceDefinition";
     definition.then(|| object.name.split_once('.')).flatten()
 }
@@ -65,12 +62,12 @@ pub struct CascadeEntry {
     pub reason: CascadeReason,
 }
 
-/// Holders with which live things could be deleted.
+/// Parents with which live things could be deleted.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum CascadeParent<'w> {
     Namespace(&'w str),
     /// Plural and group.
-    Definition(&'w str, &'w str),
+    Crd(&'w str, &'w str),
     /// A uid.
     Owner(&'w str),
     /// Namespace and name.
@@ -78,7 +75,7 @@ enum CascadeParent<'w> {
     Pool(&'w str),
 }
 
-/// A world's things by what they could be deleted with.
+/// The live things, by the parents that they are deleted with.
 pub struct Cascade<'w> {
     world: &'w World,
     cluster: Option<&'w ClusterName>,
@@ -87,126 +84,128 @@ pub struct Cascade<'w> {
 }
 
 impl<'w> Cascade<'w> {
-    /// Of what is live. `manager` is the stack's field manager.
-    pub fn of(world: &'w World, cluster: Option<&'w ClusterName>, manager: &str) -> Self {
-        let inside = || world.inside.live().into_iter().flatten();
+    /// Indexes the live state. `manager` is the stack's field manager.
+    pub fn new(world: &'w World, cluster: Option<&'w ClusterName>, manager: &str) -> Self {
+        let inside = || world.objects.live().into_iter().flatten();
         let pools = pools_of_nodes(world);
         let mut at: BTreeMap<CascadeParent<'w>, Vec<&'w ObjectId>> = BTreeMap::new();
         let mut uids = BTreeMap::new();
         for (object, live) in inside() {
             uids.extend(live["metadata"]["uid"].as_str().map(|uid| (uid, object)));
             let namespace = object.namespace.as_deref();
-            let mut homes: Vec<CascadeParent<'w>> =
+            let mut parents: Vec<CascadeParent<'w>> =
                 namespace.map(CascadeParent::Namespace).into_iter().collect();
             if !object.gvk.group.is_empty() {
-                homes.push(CascadeParent::Definition(&object.gvk.plural, &object.gvk.group));
+                parents.push(CascadeParent::Crd(&object.gvk.plural, &object.gvk.group));
             }
-            homes.extend(owners(live).map(CascadeParent::Owner));
-            let owned = owners(live).next().is_some();
+            parents.extend(owner_uids(live).map(CascadeParent::Owner));
+            let owned = owner_uids(live).next().is_some();
             let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
             // The operator makes the cluster their owner; what others have just attached will be its, too.
             if attached && (owned || !diff::applied_by(live, manager)) {
                 let cluster = live["spec"]["cluster"].as_str();
-                homes.extend(
+                parents.extend(
                     cluster.map(|name| CascadeParent::DaskCluster(namespace.unwrap_or_default(), name)),
                 );
             }
             if is_pod(object) && !owned {
-                homes.extend(pool_of(live, &pools).map(CascadeParent::Pool));
+                parents.extend(pool_of(live, &pools).map(CascadeParent::Pool));
             }
-            for home in homes {
-                at.entry(home).or_default().push(object);
+            for parent in parents {
+                at.entry(parent).or_default().push(object);
             }
         }
         Self { world, cluster, at, uids }
     }
 
     /// Returns what is deleted directly with a thing, not what is deleted with that in turn.
-    pub fn direct(&self, goes: &Identity) -> Vec<(Identity, CascadeReason)> {
-        let found = |home: CascadeParent<'_>, reason: CascadeReason| {
-            let objects = self.at.get(&home).into_iter().flatten();
+    pub fn direct(&self, deleted: &Identity) -> Vec<(Identity, CascadeReason)> {
+        let found = |parent: CascadeParent<'_>, reason: CascadeReason| {
+            let objects = self.at.get(&parent).into_iter().flatten();
             objects.map(move |object| (Identity::Object((*object).clone()), reason)).collect::<Vec<_>>()
         };
-        match goes {
+        match deleted {
             Identity::Cluster(_) => {
                 let pools = self.world.pools.keys().filter_map(|pool| {
                     Some(Identity::NodePool { cluster: self.cluster?.clone(), pool: pool.clone() })
                 });
-                let objects = self.world.inside.live().into_iter().flatten();
+                let objects = self.world.objects.live().into_iter().flatten();
                 let objects = objects.map(|(object, _)| Identity::Object(object.clone()));
                 pools.chain(objects).map(|thing| (thing, CascadeReason::Cluster)).collect()
             }
             Identity::NodePool { pool, .. } => found(CascadeParent::Pool(pool), CascadeReason::Pool),
             Identity::Object(object) => {
-                let mut along = Vec::new();
+                let mut cascaded = Vec::new();
                 if is_namespace(object) {
-                    along.extend(found(CascadeParent::Namespace(&object.name), CascadeReason::Namespace));
+                    cascaded.extend(found(CascadeParent::Namespace(&object.name), CascadeReason::Namespace));
                 }
-                if let Some((plural, group)) = defines(object) {
-                    along.extend(found(CascadeParent::Definition(plural, group), CascadeReason::Definition));
+                if let Some((plural, group)) = defined_kind(object) {
+                    cascaded.extend(found(CascadeParent::Crd(plural, group), CascadeReason::Crd));
                 }
                 if object.gvk == dask::api::cluster() {
                     let namespace = object.namespace.as_deref().unwrap_or_default();
-                    along.extend(found(
+                    cascaded.extend(found(
                         CascadeParent::DaskCluster(namespace, &object.name),
                         CascadeReason::DaskCluster,
                     ));
                 }
-                let uid = self.world.find(goes).and_then(|live| live["metadata"]["uid"].as_str());
-                along.extend(
+                let uid = self.world.find(deleted).and_then(|live| live["metadata"]["uid"].as_str());
+                cascaded.extend(
                     uid.into_iter().flat_map(|uid| found(CascadeParent::Owner(uid), CascadeReason::Owner)),
                 );
-                along
+                cascaded
             }
             Identity::Check(_) => Vec::new(),
         }
     }
 
     /// Everything that is deleted with these, in chains.
-    pub fn all(&self, goes: &[Identity]) -> BTreeMap<Identity, CascadeEntry> {
-        let mut going: BTreeSet<Identity> = goes.iter().cloned().collect();
+    pub fn all(&self, deleted: &[Identity]) -> BTreeMap<Identity, CascadeEntry> {
+        let mut all_deleted: BTreeSet<Identity> = deleted.iter().cloned().collect();
         let mut open: Vec<(Identity, Identity)> =
-            goes.iter().rev().map(|one| (one.clone(), one.clone())).collect();
-        let mut along = BTreeMap::new();
+            deleted.iter().rev().map(|one| (one.clone(), one.clone())).collect();
+        let mut cascaded = BTreeMap::new();
         while let Some((one, root)) = open.pop() {
             for (thing, reason) in self.direct(&one) {
-                let stays = reason == CascadeReason::Owner && !self.loses_all_owners(&thing, &going);
-                if stays || !going.insert(thing.clone()) {
+                let stays = reason == CascadeReason::Owner && !self.loses_all_owners(&thing, &all_deleted);
+                if stays || !all_deleted.insert(thing.clone()) {
                     continue;
                 }
-                along.insert(thing.clone(), CascadeEntry { root: root.clone(), reason });
+                cascaded.insert(thing.clone(), CascadeEntry { root: root.clone(), reason });
                 open.push((thing, root.clone()));
             }
         }
-        along
+        cascaded
     }
 
     /// Returns true if no owner of a thing stays. One that was not read may be gone already.
-    fn loses_all_owners(&self, thing: &Identity, going: &BTreeSet<Identity>) -> bool {
+    fn loses_all_owners(&self, thing: &Identity, all_deleted: &BTreeSet<Identity>) -> bool {
         let Some(live) = self.world.find(thing) else { return false };
-        let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
-        known.all(|owner| going.contains(&Identity::Object((*owner).clone())))
+        let mut known = owner_uids(live).filter_map(|uid| self.uids.get(uid));
+        known.all(|owner| all_deleted.contains(&Identity::Object((*owner).clone())))
     }
 
     /// Returns true if `is` holds for one of a thing's owners.
     pub fn has_owner(&self, live: &Value, is: impl Fn(&Identity) -> bool) -> bool {
-        let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
+        let mut known = owner_uids(live).filter_map(|uid| self.uids.get(uid));
         known.any(|owner| is(&Identity::Object((*owner).clone())))
     }
 }
 
 impl Cascade<'_> {
-    /// Returns true if one of a thing's owners, or of theirs, is such an object: a controller made the thing for it.
-    pub fn made_for(&self, live: &Value, is: &impl Fn(&ObjectId, &Value) -> bool) -> bool {
-        let mut open: Vec<&ObjectId> = owners(live).filter_map(|uid| self.uids.get(uid).copied()).collect();
+    /// Returns true if `is` holds for an owner of a thing, or for an owner of that: a controller created the thing
+    /// for it.
+    pub fn has_ancestor(&self, live: &Value, is: &impl Fn(&ObjectId, &Value) -> bool) -> bool {
+        let mut open: Vec<&ObjectId> =
+            owner_uids(live).filter_map(|uid| self.uids.get(uid).copied()).collect();
         let mut seen = BTreeSet::new();
         while let Some(owner) = open.pop() {
-            let live = self.world.inside.live().and_then(|inside| inside.get(owner));
+            let live = self.world.objects.live().and_then(|inside| inside.get(owner));
             let Some(live) = live.filter(|_| seen.insert(owner)) else { continue };
             if is(owner, live) {
                 return true;
             }
-            open.extend(owners(live).filter_map(|uid| self.uids.get(uid).copied()));
+            open.extend(owner_uids(live).filter_map(|uid| self.uids.get(uid).copied()));
         }
         false
     }
@@ -214,7 +213,7 @@ impl Cascade<'_> {
 
 /// The pools of nodes, by name.
 fn pools_of_nodes(world: &World) -> BTreeMap<&str, &str> {
-    let inside = world.inside.live().into_iter().flatten();
+    let inside = world.objects.live().into_iter().flatten();
     let nodes = inside.filter(|(object, _)| object.gvk.kind == "Node" && object.namespace.is_none());
     nodes
         .filter_map(|(object, live)| {
@@ -235,12 +234,12 @@ fn pool_of<'w>(pod: &Value, pools: &BTreeMap<&str, &'w str>) -> Option<&'w str> 
 /// The Pods on the nodes of a pool.
 pub(crate) fn pods_of_pool<'w>(world: &'w World, pool: &str) -> Vec<(&'w ObjectId, &'w Value)> {
     let pools = pools_of_nodes(world);
-    let inside = world.inside.live().into_iter().flatten();
+    let inside = world.objects.live().into_iter().flatten();
     inside.filter(|(object, live)| is_pod(object) && pool_of(live, &pools) == Some(pool)).collect()
 }
 
-/// The uids of an object's owners.
-pub(crate) fn owners(live: &Value) -> impl Iterator<Item = &str> {
+/// Returns the uids of an object's ownerReferences.
+pub(crate) fn owner_uids(live: &Value) -> impl Iterator<Item = &str> {
     let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     // Those without a uid are nobody's.
     owners.map(|owner| owner["uid"].as_str().unwrap_or_default())

@@ -8,7 +8,7 @@ use crate::observe::inputs::Inputs;
 use model::resource::Resource;
 use model::schema::Schema;
 
-/// Of the custom kinds among what is desired, by `apiVersion` and kind.
+/// Schemas of the custom kinds among the desired resources, by `apiVersion` and kind.
 #[derive(Default)]
 pub(crate) struct CrdSchemas(BTreeMap<(String, String), Schema>);
 
@@ -16,7 +16,7 @@ impl CrdSchemas {
     /// Returns the schemas of live definitions, by which the server fills in defaults; else those of the stack.
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";
-        let live = inputs.world.inside.live().into_iter().flatten().map(|(_, live)| live);
+        let live = inputs.world.objects.live().into_iter().flatten().map(|(_, live)| live);
         let desired = inputs.desired.iter().map(|resource| &resource.body);
         let definitions: Vec<&Value> = live.chain(desired).filter(is_definition).collect();
         let mut shapes = BTreeMap::new();

@@ -9,9 +9,9 @@
 use serde_json::{Map, Value};
 
 use kinds::gke::compare::{Compared, blank};
-use kinds::kubernetes::equality::{Sense, is_requirements, same};
-use kinds::kubernetes::marks::is_of;
-pub use kinds::kubernetes::marks::other_stacks;
+use kinds::kubernetes::equality::{ValueFormat, is_requirements, same};
+use kinds::kubernetes::ownership::is_manager_of_stack;
+pub use kinds::kubernetes::ownership::other_stacks;
 use model::address::{Cursor, FieldPath, Segment, SegmentRef};
 use model::resource::{Effect, FieldChange};
 use model::schema::{List, Schema};
@@ -40,8 +40,8 @@ pub fn applied_in<'a>(live: &'a Value, manager: &str) -> Option<&'a str> {
     entries.into_iter().find(applied)?["apiVersion"].as_str()
 }
 
-/// When a field manager last wrote the object.
-pub fn written(live: &Value, manager: &str) -> Option<String> {
+/// Returns when a field manager last wrote the object.
+pub fn last_written(live: &Value, manager: &str) -> Option<String> {
     let latest = entries(live).filter(|owner| owner.manager == manager).map(|owner| owner.time).max();
     latest.map(str::to_owned)
 }
@@ -50,23 +50,25 @@ pub fn written(live: &Value, manager: &str) -> Option<String> {
 const CONTROLLERS: &[&str] =
     &["kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager"];
 
-/// The field manager that wrote an object first, and when.
-pub fn maker(live: &Value) -> Option<(String, String)> {
+/// Returns the field manager that wrote an object first, and when.
+pub fn creator(live: &Value) -> Option<(String, String)> {
     let first = entries(live).filter(|owner| !owner.time.is_empty()).min_by_key(|owner| owner.time)?;
     Some((first.manager.to_owned(), first.time.to_owned()))
 }
 
-/// Fields that others set on a live object, whenever, beyond what is desired and what is left to them.
-/// `manager` is ours. Not among them: what is removed, and what controllers keep books in, status, annotations, finalizers
-/// and owners.
+/// Returns fields that other field managers set and that are neither desired nor create-only. `manager` is the
+/// stack's. Status, annotations, finalizers and owner references are left out, as controllers write them, and so are
+/// fields that the change removes.
 pub fn set_by_others(
     desired: &Value,
-    left: &Value,
+    create_only: &Value,
     live: &Value,
     manager: &str,
     schema: Option<&Schema>,
 ) -> Vec<FieldChange> {
-    let of_us = |name: &str| is_of(name, manager) || name == "dask-infra" || name.starts_with("dask-infra/");
+    let of_us = |name: &str| {
+        is_manager_of_stack(name, manager) || name == "dask-infra" || name.starts_with("dask-infra/")
+    };
     let list = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let mut found: Vec<FieldChange> = Vec::new();
     for (entry, owner) in list.zip(entries(live)) {
@@ -76,12 +78,12 @@ pub fn set_by_others(
         }
         let effect: fn(&FieldPath) -> (Effect, Option<&'static str>) = |_| (Effect::InPlace, None);
         let mut walk = DiffWalker::new(manager, effect);
-        walk.given_up(owner.fields, Some(desired), live, schema);
+        walk.removed_fields(owner.fields, Some(desired), live, schema);
         let new = walk.compared.changes.into_iter().filter(|change| {
             let metadata = FieldPath::root().key("metadata");
             let books = metadata.contains(&change.path) && !metadata.key("labels").contains(&change.path);
             let status = FieldPath::root().key("status").contains(&change.path);
-            !books && !status && change.path.find(left).is_none()
+            !books && !status && change.path.find(create_only).is_none()
         });
         let who = (owner.manager.to_owned(), owner.time.to_owned());
         found.extend(new.map(|change| FieldChange { drift: Some(who.clone()), ..change }));
@@ -93,8 +95,8 @@ pub fn set_by_others(
     found
 }
 
-/// The owners of a field below keys.
-fn owners_of<'a>(live: &'a Value, path: &FieldPath) -> Vec<ManagedFieldsEntry<'a>> {
+/// Returns the entries of managedFields that own a field.
+fn field_entries<'a>(live: &'a Value, path: &FieldPath) -> Vec<ManagedFieldsEntry<'a>> {
     path.segments().iter().fold(entries(live).collect(), |owners, segment| match segment {
         Segment::Key(key) => step(&owners, &format!("f:{key}")),
         Segment::Index(_) => owners,
@@ -103,12 +105,12 @@ fn owners_of<'a>(live: &'a Value, path: &FieldPath) -> Vec<ManagedFieldsEntry<'a
 
 /// Returns true if a field manager has applied a field and nobody has written it since.
 pub fn owns(live: &Value, manager: &str, path: &FieldPath) -> bool {
-    owners_of(live, path).iter().any(|owner| owner.applied && owner.manager == manager)
+    field_entries(live, path).iter().any(|owner| owner.applied && owner.manager == manager)
 }
 
 /// Returns the field manager that last wrote a field by hand, and the time.
-pub fn written_by(live: &Value, path: &FieldPath) -> Option<(String, String)> {
-    let owners = owners_of(live, path);
+pub fn last_writer(live: &Value, path: &FieldPath) -> Option<(String, String)> {
+    let owners = field_entries(live, path);
     let by_hand = owners.iter().filter(|owner| !owner.applied).max_by_key(|owner| owner.time)?;
     // Writes through the scale subresource of a custom resource carry no time (seen on kube-apiserver 1.36).
     let time = if by_hand.time.is_empty() { "an unknown time" } else { by_hand.time };
@@ -143,7 +145,7 @@ pub fn compare<'a>(
         walk.at(SegmentRef::Key(key), |walk| walk.field(value, live.get(key), &below, child.as_ref()));
     }
     if let Some(ours) = owners.iter().find(|owner| owner.applied && owner.manager == manager) {
-        walk.given_up(ours.fields, Some(desired), live, schema);
+        walk.removed_fields(ours.fields, Some(desired), live, schema);
     }
     walk.compared
 }
@@ -200,7 +202,8 @@ impl<'a> DiffWalker<'a> {
     fn differs(&mut self, before: Option<&Value>, after: Option<&Value>, owners: &[ManagedFieldsEntry]) {
         let path = self.cursor.path();
         let (effect, note) = (self.effect)(&path);
-        let other = owners.iter().find(|owner| owner.applied && !is_of(owner.manager, self.manager));
+        let other =
+            owners.iter().find(|owner| owner.applied && !is_manager_of_stack(owner.manager, self.manager));
         if let Some(other) = other.filter(|_| after.is_some()) {
             self.compared.others.push((path.clone(), other.manager.to_owned()));
         }
@@ -227,8 +230,8 @@ impl<'a> DiffWalker<'a> {
     ) {
         self.compared.fingerprint_input.add(self.cursor.as_str(), live.unwrap_or(&Value::Null));
         let equal = match live {
-            Some(live) if self.in_requirements => same(want, live, Sense::Quantity),
-            Some(live) => want == live || same(want, live, Sense::of(schema, &self.cursor.path())),
+            Some(live) if self.in_requirements => same(want, live, ValueFormat::Quantity),
+            Some(live) => want == live || same(want, live, ValueFormat::of(schema, &self.cursor.path())),
             // The server drops zero values of built-in kinds; our entry still names the field.
             None => blank(want) && self.owned(owners),
         };
@@ -360,7 +363,7 @@ impl<'a> DiffWalker<'a> {
     }
 
     /// Reports fields that our manager owns, that are live, and that are no longer desired.
-    fn given_up(
+    fn removed_fields(
         &mut self,
         fields: &'a Value,
         desired: Option<&Value>,
@@ -399,7 +402,7 @@ impl<'a> DiffWalker<'a> {
             let inner = below.as_object().is_some_and(|fields| fields.keys().any(|key| key != "."));
             self.at(place, |walk| {
                 if inner && (want.is_some() || !have.is_array()) {
-                    walk.given_up(below, want, have, schema_below.as_ref());
+                    walk.removed_fields(below, want, have, schema_below.as_ref());
                 } else if want.is_none() {
                     walk.differs(Some(have), None, &[]);
                 }
@@ -409,7 +412,8 @@ impl<'a> DiffWalker<'a> {
     }
 }
 
-/// How a list without a schema is told apart: by the keys that managedFields names, else whole.
+/// Returns how the items of a list without a schema are matched: by the keys that managedFields names, else the list
+/// is one value.
 fn named(owners: &[ManagedFieldsEntry]) -> List {
     let fields = owners.iter().filter_map(|owner| owner.fields.as_object()).flat_map(Map::keys);
     let mut kind = List::Atomic;
@@ -447,8 +451,8 @@ fn position(list: &Value, keys: &Map<String, Value>, schema: Option<&Schema>) ->
     exact.or_else(|| items.iter().position(fits))
 }
 
-/// For each desired item the live one with its keys. Where no default is known, the server may have filled in a key that
-/// the item does not say: then it is one of those that no other item names.
+/// Finds the live item with the same keys for each desired one. Where no default is known, the server may have filled
+/// in a key that the item does not say: then it is one of those that no other item names.
 fn paired(keys: &[String], items: &[Value], have: &[Value], schema: Option<&Schema>) -> Vec<Option<usize>> {
     let values = |item: &Value| key_values(keys, item, schema);
     let live: Vec<Map<String, Value>> = have.iter().map(values).collect();

@@ -1,4 +1,4 @@
-//! Secrets whose values come from the environment: compared without being kept, and left open in what is planned.
+//! Secrets whose values come from the environment: compared without being kept, and deferred in the steps of a plan.
 
 use serde_json::Value;
 
@@ -7,14 +7,14 @@ use crate::observe::inputs::Inputs;
 use kinds::gke::compare::Compared;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
-use model::resource::{Effect, FieldChange, JsonText, Late, Resource, Step};
+use model::resource::{Deferred, Effect, FieldChange, JsonText, Resource, Step};
 use model::schema::Schema;
-use model::secrets::env_values::{Given, VARIABLE, asked, redacted};
+use model::secrets::env_values::{EnvValues, VARIABLE, env_references, redacted};
 
 /// Reports each environment variable of a Secret that is not set, or empty.
 pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
-    for (key, variable) in asked(&resource.body) {
-        if inputs.world.given.has(variable) {
+    for (key, variable) in env_references(&resource.body) {
+        if inputs.world.env_values.has(variable) {
             continue;
         }
         let what = format!("the environment variable `{variable}` is not set, or empty");
@@ -28,16 +28,16 @@ pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problem
     }
 }
 
-/// As [`diff::compare`], with the values of the environment, which do not come out of here.
+/// Compares as [`diff::compare`] does, with the values of environment variables, which the result does not contain.
 pub(crate) fn compare(
-    given: &Given,
+    env_values: &EnvValues,
     desired: &Value,
     live: &Value,
     manager: &str,
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
 ) -> Compared {
-    let filled = asked(desired).next().map(|_| given.filled(desired));
+    let filled = env_references(desired).next().map(|_| env_values.filled(desired));
     let mut compared = diff::compare(filled.as_ref().unwrap_or(desired), live, manager, schema, effect);
     redact(desired, &mut compared.changes);
     compared
@@ -45,7 +45,7 @@ pub(crate) fn compare(
 
 /// Takes the values out of what differs in the data of a Secret that has any from the environment.
 pub(crate) fn redact(desired: &Value, changes: &mut [FieldChange]) {
-    if asked(desired).next().is_none() {
+    if env_references(desired).next().is_none() {
         return;
     }
     let data = FieldPath::keys(["data"]);
@@ -59,19 +59,19 @@ pub(crate) fn redact(desired: &Value, changes: &mut [FieldChange]) {
     }
 }
 
-/// Leaves the values of the environment open in what would be sent.
-pub(crate) fn leave_open(given: &Given, steps: &mut [Step]) {
+/// Adds the values of environment variables to the calls as deferred values.
+pub(crate) fn defer_env_values(env_values: &EnvValues, steps: &mut [Step]) {
     for step in steps {
         let Step::Call(call) = step else { continue };
         // Hardly any body has one: the others are not unpacked.
         let body = call.body.as_ref().filter(|body| body.text().contains(VARIABLE));
         let Some(body) = body.map(JsonText::value) else { continue };
-        let open = asked(&body).map(|(key, variable)| {
-            let digest = given.digest(variable, &call.path).unwrap_or_default();
-            let late = Late::Environment { variable: variable.to_owned(), digest };
-            (FieldPath::keys(["data", key]), late)
+        let open = env_references(&body).map(|(key, variable)| {
+            let digest = env_values.digest(variable, &call.path).unwrap_or_default();
+            let deferred = Deferred::Environment { variable: variable.to_owned(), digest };
+            (FieldPath::keys(["data", key]), deferred)
         });
-        let open: Vec<(FieldPath, Late)> = open.collect();
-        call.late.extend(open);
+        let open: Vec<(FieldPath, Deferred)> = open.collect();
+        call.deferred.extend(open);
     }
 }

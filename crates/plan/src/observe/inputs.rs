@@ -40,15 +40,16 @@ pub struct Partial {
     /// Objects among them that are live and ours and that no record names: it was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<(Address, ObjectId)>,
-    /// The number that the target alone gets, against what the stack file says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub number: Option<u32>,
+    /// The replica count of the target, where it differs from the stack file's.
+    #[serde(rename = "number", default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
 }
 
-/// The stack file's word where a plan compares something else: pools that are stopped have no nodes in it, and pools with
-/// several capacity options are on one of them. A plan that is made again begins here, as both follow from what is live.
+/// The stack file's values where a plan compares something else: pools that are stopped have no nodes in it, and
+/// pools with several capacity options use one of them. Planning again begins with these, as both follow from the
+/// live state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FileOverrides {
+pub struct FileBaseline {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) resources: Vec<Resource>,
     /// The price of all of it, where that of the plan is another one.
@@ -56,7 +57,7 @@ pub struct FileOverrides {
     hourly: Option<Hourly>,
 }
 
-impl FileOverrides {
+impl FileBaseline {
     /// Returns true where the plan compares exactly what the file says.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.hourly.is_none()
@@ -72,7 +73,7 @@ impl FileOverrides {
         }
     }
 
-    /// Gives back the desired state and its price as the file has them.
+    /// Returns the desired state and its price as the file has them.
     pub(crate) fn restored(
         &self,
         compared: &Arc<[Resource]>,
@@ -112,23 +113,23 @@ pub struct Inputs<'a> {
     pub retry_capacity: bool,
     /// The limits of the plan.
     pub selection: Selection,
-    /// True if another target than the last one is meant.
-    pub retarget: bool,
+    /// True if the target may differ from that of the last apply.
+    pub allow_retarget: bool,
     /// The longest wait, in seconds, of changes that remove Dask's workers until their scheduler is idle.
-    pub when_idle: Option<u32>,
+    pub idle_wait_seconds: Option<u32>,
     /// The things that stop, start, or are stopped.
     pub stop_state: StopState,
-    /// Where values stand in the stack file.
+    /// The positions of values in the stack file.
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
     /// The stops before this plan.
     pub previous_stops: PreviousStops,
-    /// The file's word on what is compared otherwise.
-    pub in_file: FileOverrides,
+    /// The stack file's values that are compared otherwise.
+    pub file_baseline: FileBaseline,
 }
 
 impl<'a> Inputs<'a> {
-    /// Of a stack as a whole, without flags.
+    /// Creates the inputs of a whole stack, without flags.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
         let Lowered { owner, target, resources, external, capacity_options, hourly } = stack;
         let record = world.record.as_ref();
@@ -148,13 +149,13 @@ impl<'a> Inputs<'a> {
             replace: Vec::new(),
             retry_capacity: false,
             selection: Selection::default(),
-            retarget: false,
-            when_idle: None,
+            allow_retarget: false,
+            idle_wait_seconds: None,
             stop_state,
             sources,
             hourly,
             previous_stops: PreviousStops::default(),
-            in_file: FileOverrides::default(),
+            file_baseline: FileBaseline::default(),
         }
     }
 
@@ -167,7 +168,7 @@ impl<'a> Inputs<'a> {
         partial: Option<Partial>,
     ) -> Plan {
         // Where nothing of the stack is, nothing was forgotten: that is a first apply.
-        let incomplete = !self.world.unlisted.is_empty() && self.has_things();
+        let incomplete = !self.world.unlisted_owned.is_empty() && self.has_things();
         let Self {
             desired,
             external,
@@ -181,13 +182,13 @@ impl<'a> Inputs<'a> {
             replace,
             retry_capacity,
             selection: _,
-            retarget,
-            when_idle,
+            allow_retarget: retarget,
+            idle_wait_seconds: when_idle,
             stop_state,
             sources: _,
             hourly,
             previous_stops: _,
-            in_file,
+            file_baseline: in_file,
         } = self;
         let kept = world.record.is_some() || world.lock_without_record || world.record_namespace_left;
         let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
@@ -201,7 +202,7 @@ impl<'a> Inputs<'a> {
             changes,
             barriers: Vec::new(),
             desired,
-            in_file,
+            file_baseline: in_file,
             capacity_options,
             external,
             reads,
@@ -209,10 +210,10 @@ impl<'a> Inputs<'a> {
             hourly,
             approved,
             partial,
-            retarget,
+            allow_retarget: retarget,
             replace,
             retry_capacity,
-            when_idle,
+            idle_wait_seconds: when_idle,
             stop_state,
         }
     }

@@ -17,16 +17,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
-use crate::observe::cascade::defines;
+use crate::observe::cascade::defined_kind;
 use crate::observe::crd_schemas::CrdSchemas;
 use crate::observe::inputs::Inputs;
-use crate::reason::Users;
+use crate::reason::OtherStacks;
 use crate::{Action, Change};
 use kinds::gke;
 use kinds::gke::compare::{Compared, FingerprintInput};
 use kinds::kind::{ChangeContext, Compare, Defect, Kind};
 use kinds::kubernetes::object::kind_of;
-use kinds::kubernetes::{check, marks};
+use kinds::kubernetes::{check, ownership};
 use model::address::{Address, FieldPath};
 use model::record::Record;
 use model::resource::{
@@ -42,10 +42,10 @@ pub(crate) struct Observed<'a> {
     pub(crate) crd_schemas: CrdSchemas,
     /// The desired resources, keyed by their identity in the API.
     pub(crate) desired: ByIdentity<'a>,
-    /// Wanted definitions, by plural and group of their kind.
-    definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
+    /// The desired CRDs, by plural and group of their kind.
+    crds: BTreeMap<(&'a str, &'a str), &'a Resource>,
     /// The names of things for people.
-    pub(crate) known: KnownAddresses<'a>,
+    pub(crate) addresses: KnownAddresses<'a>,
 }
 
 impl<'a> Observed<'a> {
@@ -55,39 +55,41 @@ impl<'a> Observed<'a> {
             manager: inputs.owner.field_manager(),
             crd_schemas: CrdSchemas::of(inputs),
             desired: resource::by_identity(&inputs.desired),
-            definitions: definitions(&inputs.desired),
-            known: KnownAddresses::of(&inputs.desired, inputs.world.record.as_ref()),
+            crds: crds(&inputs.desired),
+            addresses: KnownAddresses::of(&inputs.desired, inputs.world.record.as_ref()),
         }
     }
 
-    /// A cluster that is being deleted, or was never whole, takes with it what nobody can read any more.
-    pub(crate) fn is_leaving(&self) -> bool {
+    /// Returns true if the GKE cluster is STOPPING or ERROR: then nobody can read what is in it.
+    pub(crate) fn is_cluster_unusable(&self) -> bool {
         let status = self.inputs.world.cluster.live().and_then(|cluster| cluster["status"].as_str());
         matches!(status, Some("STOPPING" | "ERROR"))
     }
 
-    /// Returns true if the stack has the definition of an object's kind, with the version that the object is asked for in.
+    /// Returns true if the stack has the CRD of an object's kind, with the version that the object is asked for in.
     pub(crate) fn will_serve(&self, resource: &Resource) -> bool {
         let Identity::Object(object) = &resource.identity else { return false };
-        let definition = self.definition_of(object);
-        definition.is_some_and(|other| served(&other.body).any(|version| version == object.gvk.version))
+        let definition = self.crd_of(object);
+        definition
+            .is_some_and(|other| served_versions(&other.body).any(|version| version == object.gvk.version))
     }
 
-    /// The desired definition of an object's kind.
-    pub(crate) fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
-        self.definitions.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
+    /// Returns the desired CRD of an object's kind.
+    pub(crate) fn crd_of(&self, object: &ObjectId) -> Option<&Resource> {
+        self.crds.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
     }
 
-    /// An object that goes while its definition stops serving the version that it was read in: a version that is served
-    /// before and after.
-    pub(crate) fn in_lasting_version(&self, identity: Identity) -> Identity {
+    /// Returns the identity of a deleted object in an API version that its CRD serves before and after its own
+    /// change.
+    pub(crate) fn in_served_version(&self, identity: Identity) -> Identity {
         let Identity::Object(mut object) = identity else { return identity };
-        let later = (!object.gvk.group.is_empty()).then(|| self.definition_of(&object)).flatten();
+        let later = (!object.gvk.group.is_empty()).then(|| self.crd_of(&object)).flatten();
         if let Some(later) = later
-            && !served(&later.body).any(|version| version == object.gvk.version)
+            && !served_versions(&later.body).any(|version| version == object.gvk.version)
         {
             let now = self.inputs.world.find(&later.identity).unwrap_or(&Value::Null);
-            let mut both = served(&later.body).filter(|version| served(now).any(|other| other == *version));
+            let mut both = served_versions(&later.body)
+                .filter(|version| served_versions(now).any(|other| other == *version));
             if let Some(version) = both.next() {
                 object.gvk.version = version.to_owned();
             }
@@ -105,7 +107,7 @@ impl<'a> Observed<'a> {
             }
             Compare::Kubernetes(effect) => {
                 let schema = self.crd_schemas.schema(resource);
-                let given = &self.inputs.world.given;
+                let given = &self.inputs.world.env_values;
                 let mut compared =
                     env_secrets::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
                 compared.changes.extend(other_version(&resource.body, live, &self.manager));
@@ -127,7 +129,7 @@ impl<'a> Observed<'a> {
         (kind.find_defect)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
-            inside: self.inputs.world.inside.live(),
+            objects: self.inputs.world.objects.live(),
             ..ChangeContext::of(action, &resource.identity, &self.inputs.owner)
         })
     }
@@ -171,18 +173,20 @@ impl<'a> Observed<'a> {
         let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
         let managers = match change.action {
             Action::Update if change.adopted.is_some() && !kind.shared => {
-                marks::other_stacks(live, &self.manager)
+                ownership::other_stacks(live, &self.manager)
             }
-            Action::Forget if self.is_external(&change.identity) => marks::own(live, &self.manager),
+            Action::Forget if self.is_external(&change.identity) => {
+                ownership::own_managers(live, &self.manager)
+            }
             _ => Vec::new(),
         };
         managers.into_iter().map(str::to_owned).collect()
     }
 
     /// "stack other uses it too".
-    pub(crate) fn users_of(&self, identity: &Identity) -> Users {
+    pub(crate) fn other_stacks_of(&self, identity: &Identity) -> OtherStacks {
         let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
-        Users(diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect())
+        OtherStacks(diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect())
     }
 
     /// Returns the change of a desired thing, at the place of the first field that asks for it.
@@ -194,13 +198,13 @@ impl<'a> Observed<'a> {
             fields,
             location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
             origin,
-            ..Change::of(address.clone(), identity.clone(), *kind, action)
+            ..Change::new(address.clone(), identity.clone(), *kind, action)
         }
     }
 
     /// Returns the name of a thing for people, and its kind.
     pub(crate) fn name_of(&self, identity: &Identity) -> (Address, KindId) {
-        self.known.find(identity)
+        self.addresses.find(identity)
     }
 
     /// The record and its namespace are not things of the stack: apply keeps them.
@@ -215,11 +219,11 @@ impl<'a> Observed<'a> {
     }
 }
 
-fn definitions(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
+fn crds(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
     let mut definitions = BTreeMap::new();
     for resource in desired {
         if let Identity::Object(object) = &resource.identity
-            && let Some(name) = defines(object)
+            && let Some(name) = defined_kind(object)
         {
             definitions.entry(name).or_insert(resource);
         }
@@ -228,7 +232,7 @@ fn definitions(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
 }
 
 /// The versions that a definition serves.
-fn served(definition: &Value) -> impl Iterator<Item = &str> {
+fn served_versions(definition: &Value) -> impl Iterator<Item = &str> {
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
     versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str())
 }
@@ -287,7 +291,7 @@ pub(crate) fn is_in_kubernetes(identity: &Identity) -> bool {
 }
 
 /// GKE gives a pool no id, and its link is its name; the instance groups behind it are new with each pool.
-pub(crate) fn which_pool(live: &Value) -> Option<(&'static str, &Value)> {
+pub(crate) fn pool_identity_field(live: &Value) -> Option<(&'static str, &Value)> {
     // A cluster has an id, and lists the groups of all its pools.
     let groups = live.get("instanceGroupUrls").filter(|_| live["id"].is_null())?;
     Some(("instanceGroupUrls", groups))

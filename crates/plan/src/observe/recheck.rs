@@ -7,27 +7,33 @@ use crate::{Change, observe::diff, observe::env_secrets};
 use kinds::kind::Compare;
 use model::address::FieldPath;
 use model::resource::{Owner, Resource};
-use model::secrets::env_values::Given;
+use model::secrets::env_values::EnvValues;
 
 /// Relations of a live object to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
-    /// As it is desired already, and ours.
+    /// It is as desired, and the stack's.
     UpToDate,
-    /// As the change was planned for: whatever moved, the plan does not depend on it.
+    /// The planned change still fits: the plan does not depend on what changed.
     Planned,
-    /// Something else.
-    Moved,
+    /// The change no longer fits.
+    Changed,
 }
 
 /// Compares again what the plan compared.
-pub fn recheck(change: &Change, resource: &Resource, owner: &Owner, given: &Given, live: &Value) -> Recheck {
+pub fn recheck(
+    change: &Change,
+    resource: &Resource,
+    owner: &Owner,
+    env_values: &EnvValues,
+    live: &Value,
+) -> Recheck {
     let Compare::Kubernetes(effect) = &kinds::of(change.kind).compare else {
-        return Recheck::Moved;
+        return Recheck::Changed;
     };
     let (schema, manager) =
         (kinds::kubernetes::object::object_schema(&resource.identity), owner.field_manager());
-    let compared = env_secrets::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
+    let compared = env_secrets::compare(env_values, &resource.body, live, &manager, schema.as_ref(), *effect);
     if compared.changes.is_empty() && diff::applied_by(live, &manager) {
         return Recheck::UpToDate;
     }
@@ -42,5 +48,5 @@ pub fn recheck(change: &Change, resource: &Resource, owner: &Owner, given: &Give
             .is_some_and(|adopted| adopted.fields.is_empty() || adopted.fields.contains(path))
     };
     let agreed = compared.others.iter().all(|(path, _)| adopted(path));
-    if planned && agreed { Recheck::Planned } else { Recheck::Moved }
+    if planned && agreed { Recheck::Planned } else { Recheck::Changed }
 }

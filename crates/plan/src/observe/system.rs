@@ -8,7 +8,7 @@ use model::resource::ObjectId;
 
 /// The namespaces of the system, by their whole names: people use names like `kube-monitoring` for their own.
 /// Source: a new GKE cluster, <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>, its
-/// add-ons and fleets. The list is recalled; GKE adds to it, so what carries a mark counts by itself ([`is_marked`]).
+/// add-ons and fleets. The list is recalled; GKE adds to it, so what carries a mark counts by itself ([`has_addon_key`]).
 const NAMESPACES: [&str; 14] = [
     "config-management-monitoring",
     "config-management-system",
@@ -28,10 +28,10 @@ const NAMESPACES: [&str; 14] = [
 /// How names of other namespaces begin that GKE gives. Objects in one count as GKE's by a mark alone.
 const PREFIXES: [&str; 4] = ["gke-managed-", "gke-gmp-", "gmp-", "config-management-"];
 
-/// Keys of labels and annotations that makers of the system's objects put on them: GKE's add-on manager (as on `kube-dns`
-/// and the GPU device plugin), its components, Kubernetes' own roles, Config Sync. A key that ends with `/` stands for all of
-/// its keys.
-const MARKS: [&str; 5] = [
+/// Keys of labels and annotations of the system's objects: of GKE's add-on manager (as on `kube-dns` and the GPU
+/// device plugin), its components, Kubernetes' own roles, Config Sync. A key that ends with `/` stands for all of its
+/// keys.
+const ADDON_KEYS: [&str; 5] = [
     "addonmanager.kubernetes.io/mode",
     "components.gke.io/",
     "configmanagement.gke.io/",
@@ -69,16 +69,15 @@ pub(crate) fn is_system(namespace: &str) -> bool {
 
 /// Returns true for a namespace that Kubernetes, GKE or this program made, and nobody who uses the cluster.
 pub(crate) fn is_systems_own(namespace: &str, live: &Value) -> bool {
-    is_system(namespace) || is_gkes_name(namespace) && is_marked(live)
+    is_system(namespace) || is_gkes_name(namespace) && has_addon_key(live)
 }
 
 fn is_gkes_name(namespace: &str) -> bool {
     PREFIXES.iter().any(|start| namespace.starts_with(start))
 }
 
-/// Returns true for an object that nobody misses when the cluster of this stack goes: the system's own in a namespace of the
-/// system, or what this stack keeps for itself.
-pub(crate) fn made(object: &ObjectId, live: &Value, stack: &str) -> bool {
+/// Returns true for objects of Kubernetes, GKE or this stack itself in system namespaces.
+pub(crate) fn is_system_object(object: &ObjectId, live: &Value, stack: &str) -> bool {
     let Some(namespace) = object.namespace.as_deref() else { return false };
     if namespace == record::NAMESPACE {
         let (place, name) = (Record::object(stack), &object.name);
@@ -91,15 +90,17 @@ pub(crate) fn made(object: &ObjectId, live: &Value, stack: &str) -> bool {
     let named = map && namespace == "kube-system" && CONFIG_MAPS.contains(&object.name.as_str());
     // The accounts of Kubernetes' own controllers have a name and nothing else that anybody could have written.
     let account = object.gvk.kind == "ServiceAccount" && managers(live).next().is_none();
-    named || account || is_marked(live) || is_managed(namespace, live)
+    named || account || has_addon_key(live) || is_managed(namespace, live)
 }
 
-/// Returns true for an object with a label or annotation of its maker.
-fn is_marked(live: &Value) -> bool {
+/// Returns true for an object with a label or annotation of GKE's add-ons.
+fn has_addon_key(live: &Value) -> bool {
     ["labels", "annotations"].iter().any(|map| {
         let keys = live["metadata"][*map].as_object().into_iter().flatten().map(|(key, _)| key);
         keys.into_iter().any(|key| {
-            MARKS.iter().any(|mark| if mark.ends_with('/') { key.starts_with(mark) } else { key == mark })
+            ADDON_KEYS
+                .iter()
+                .any(|mark| if mark.ends_with('/') { key.starts_with(mark) } else { key == mark })
         })
     })
 }
@@ -169,7 +170,7 @@ mod tests {
                 namespace: Some(namespace.to_owned()),
                 name: name.to_owned(),
             };
-            assert_eq!(made(&object, &live, "s"), expect, "{kind} {namespace}/{name}: {live}");
+            assert_eq!(is_system_object(&object, &live, "s"), expect, "{kind} {namespace}/{name}: {live}");
         }
     }
 }

@@ -9,7 +9,7 @@ fn is_part(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '-'
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter| !is_part(letter)).filter(|word| !word.is_empty())
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn has_word(value: &Value, name: &str) -> bool {
 /// Collects the words of all texts in a value.
 fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
     match value {
-        Value::String(text) => found.extend(words(text)),
+        Value::String(text) => found.extend(tokens(text)),
         Value::Array(items) => items.iter().for_each(|item| words_of(item, found)),
         Value::Object(fields) => fields.values().for_each(|value| words_of(value, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -41,45 +41,45 @@ pub(crate) fn referencing_fields(live: &Value) -> impl Iterator<Item = &Value> {
     fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).map(|(_, value)| value)
 }
 
-/// Places by the name of what is there, and by the namespace that it can be spoken of in; everywhere without one.
+/// Indices of objects, by namespace and by the rarest token of their name. Cluster-wide objects have no namespace.
 #[derive(Default)]
 pub(crate) struct NameIndex<'a> {
-    /// By the rarest word of the name: whoever has the name as a word has that one.
-    places: BTreeMap<(Option<&'a str>, &'a str), Vec<usize>>,
-    /// Names without a word.
-    wordless: Vec<usize>,
+    /// Indices by namespace and rarest token of the name.
+    by_token: BTreeMap<(Option<&'a str>, &'a str), Vec<usize>>,
+    /// Indices of names without a token.
+    without_token: Vec<usize>,
 }
 
 impl<'a> NameIndex<'a> {
-    /// Of these: place, namespace, name.
-    pub fn of(named: &[(usize, Option<&'a str>, &'a str)]) -> Self {
+    /// Builds the index from index, namespace and name.
+    pub fn new(named: &[(usize, Option<&'a str>, &'a str)]) -> Self {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for word in named.iter().flat_map(|(_, _, name)| words(name)) {
+        for word in named.iter().flat_map(|(_, _, name)| tokens(name)) {
             *counts.entry(word).or_default() += 1;
         }
         let mut names = Self::default();
         for (place, namespace, name) in named {
-            match words(name).min_by_key(|word| counts.get(word)) {
-                Some(word) => names.places.entry((*namespace, word)).or_default().push(*place),
-                None => names.wordless.push(*place),
+            match tokens(name).min_by_key(|word| counts.get(word)) {
+                Some(word) => names.by_token.entry((*namespace, word)).or_default().push(*place),
+                None => names.without_token.push(*place),
             }
         }
         names
     }
 
-    /// The places of all that an object in a namespace may speak of, and of few others.
+    /// Returns the indices of all that an object in a namespace may mention, and of few others.
     pub fn candidates_in(&self, live: &Value, namespace: Option<&str>) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut said = BTreeSet::new();
-        if self.places.is_empty() && self.wordless.is_empty() {
+        if self.by_token.is_empty() && self.without_token.is_empty() {
             return found;
         }
         referencing_fields(live).for_each(|value| words_of(value, &mut said));
-        found.extend(&self.wordless);
+        found.extend(&self.without_token);
         for word in said {
-            found.extend(self.places.get(&(None, word)).into_iter().flatten());
+            found.extend(self.by_token.get(&(None, word)).into_iter().flatten());
             if namespace.is_some() {
-                found.extend(self.places.get(&(namespace, word)).into_iter().flatten());
+                found.extend(self.by_token.get(&(namespace, word)).into_iter().flatten());
             }
         }
         found

@@ -6,7 +6,7 @@ use model::resource::DurationEstimate;
 /// The longest path through what takes long, and how long it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CriticalPath<'p> {
-    /// Of the whole path, when all on it goes fast and when all on it goes slowly.
+    /// The duration of the whole path, when everything on it is fast and when everything is slow.
     pub estimate: DurationEstimate,
     /// The changes on it that take long, in the order of doing.
     pub changes: Vec<&'p Change>,
@@ -16,10 +16,10 @@ impl Plan {
     /// The longest path through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
     pub fn critical_path(&self) -> Option<CriticalPath<'_>> {
         let own: Vec<Option<DurationEstimate>> = self.changes.iter().map(|change| change.estimate).collect();
-        let (estimate, places) = longest(&own, |place| self.predecessors(&self.changes[place]).collect())?;
+        let (estimate, indices) = longest(&own, |index| self.predecessors(&self.changes[index]).collect())?;
         Some(CriticalPath {
             estimate,
-            changes: places.into_iter().map(|place| &self.changes[place]).collect(),
+            changes: indices.into_iter().map(|index| &self.changes[index]).collect(),
         })
     }
 }
@@ -41,24 +41,24 @@ fn longest(
     let paths = paths(own, before);
     let ends = paths.iter().filter_map(|path| Some((path.estimate, path.last?)));
     let (estimate, last) = ends.max_by_key(|(estimate, _)| estimate.most)?;
-    let mut places: Vec<usize> =
-        std::iter::successors(Some(last), |place| paths.get(*place)?.earlier).collect();
-    places.reverse();
-    Some((estimate, places))
+    let mut indices: Vec<usize> =
+        std::iter::successors(Some(last), |index| paths.get(*index)?.earlier).collect();
+    indices.reverse();
+    Some((estimate, indices))
 }
 
 fn paths(own: &[Option<DurationEstimate>], before: impl Fn(usize) -> Vec<usize>) -> Vec<Path> {
     let mut paths: Vec<Option<Path>> = vec![None; own.len()];
     let mut open: Vec<usize> = (0..own.len()).rev().collect();
     // Each is looked at again after all that it waits for; a plan has no circles.
-    while let Some(place) = open.last().copied() {
-        let before = before(place);
-        let ahead: Vec<usize> = before.iter().copied().filter(|place| paths[*place].is_none()).collect();
-        if paths[place].is_some() || ahead.is_empty() {
+    while let Some(index) = open.last().copied() {
+        let before = before(index);
+        let ahead: Vec<usize> = before.iter().copied().filter(|index| paths[*index].is_none()).collect();
+        if paths[index].is_some() || ahead.is_empty() {
             open.pop();
-            let reached = before.into_iter().filter_map(|place| paths[place]);
+            let reached = before.into_iter().filter_map(|index| paths[index]);
             let reached = reached.max_by_key(|path| path.estimate.most).unwrap_or_default();
-            paths[place].get_or_insert_with(|| own[place].map_or(reached, |own| reached.and(place, own)));
+            paths[index].get_or_insert_with(|| own[index].map_or(reached, |own| reached.and(index, own)));
         }
         open.extend(ahead);
     }
@@ -66,11 +66,11 @@ fn paths(own: &[Option<DurationEstimate>], before: impl Fn(usize) -> Vec<usize>)
 }
 
 impl Path {
-    fn and(self, place: usize, own: DurationEstimate) -> Self {
+    fn and(self, index: usize, own: DurationEstimate) -> Self {
         let DurationEstimate { least, most } = self.estimate;
         let estimate =
             DurationEstimate { least: least.saturating_add(own.least), most: most.saturating_add(own.most) };
-        Self { estimate, last: Some(place), earlier: self.last }
+        Self { estimate, last: Some(index), earlier: self.last }
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn what_is_quick_between_two_that_take_long_is_passed_over() {
         let own = [Some(time(300)), None, Some(time(100)), Some(time(200)), None];
-        let before = |place: usize| [vec![], vec![0], vec![1], vec![1], vec![2, 3]][place].clone();
+        let before = |index: usize| [vec![], vec![0], vec![1], vec![1], vec![2, 3]][index].clone();
         let estimate = DurationEstimate { least: 250, most: 500 };
         assert_eq!(longest(&own, before), Some((estimate, vec![0, 3])));
         assert_eq!(longest(&[None, None], |_| Vec::new()), None);
@@ -99,17 +99,17 @@ mod tests {
         fn none_is_longer(drawn in prop::collection::vec((prop::option::of(1_u32..1000), any::<u16>()), 1..12)) {
             let own: Vec<Option<DurationEstimate>> = drawn.iter().map(|(seconds, _)| seconds.map(time)).collect();
             // Those whose bit is set, of those before it.
-            let before = |place: usize| (0..place).filter(|other| drawn[place].1 & (1 << other) != 0).collect::<Vec<_>>();
-            fn most(place: usize, own: &[Option<DurationEstimate>], before: &dyn Fn(usize) -> Vec<usize>) -> u32 {
-                let reached = before(place).into_iter().map(|place| most(place, own, before)).max();
-                reached.unwrap_or(0) + own[place].map_or(0, |own| own.most)
+            let before = |index: usize| (0..index).filter(|other| drawn[index].1 & (1 << other) != 0).collect::<Vec<_>>();
+            fn most(index: usize, own: &[Option<DurationEstimate>], before: &dyn Fn(usize) -> Vec<usize>) -> u32 {
+                let reached = before(index).into_iter().map(|index| most(index, own, before)).max();
+                reached.unwrap_or(0) + own[index].map_or(0, |own| own.most)
             }
-            let expected = (0..own.len()).map(|place| most(place, &own, &before)).max().unwrap();
+            let expected = (0..own.len()).map(|index| most(index, &own, &before)).max().unwrap();
             let found = longest(&own, before);
             prop_assert_eq!(found.as_ref().map_or(0, |(estimate, _)| estimate.most), expected);
-            if let Some((estimate, places)) = found {
-                prop_assert_eq!(places.iter().filter_map(|place| own[*place]).map(|own| own.most).sum::<u32>(), estimate.most);
-                prop_assert!(places.is_sorted());
+            if let Some((estimate, indices)) = found {
+                prop_assert_eq!(indices.iter().filter_map(|index| own[*index]).map(|own| own.most).sum::<u32>(), estimate.most);
+                prop_assert!(indices.is_sorted());
             }
         }
     }

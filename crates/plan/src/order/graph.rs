@@ -20,32 +20,32 @@ pub fn connect(
     desired: &[Resource],
     world: &World,
 ) -> Result<Vec<Barrier>, Vec<Address>> {
-    let handed = handover_order(changes, world);
-    let makes = create_order(changes, desired, &handed);
+    let handovers = handover_order(changes, world);
+    let makes = create_order(changes, desired, &handovers);
     let Edges { delete_after_dependents, mut delete_before_consumers, mut delete_after_users } =
         Relations::of(changes, desired, world).edges();
-    handed.iter().for_each(|(taker, deleted)| delete_after_users.pair(*taker, *deleted));
+    handovers.iter().for_each(|(taker, deleted)| delete_after_users.add_edge(*taker, *deleted));
     let count = changes.len();
     // A user that leaves for capacity that only the delete frees cannot be first.
-    delete_after_users.cut(&cycles(
+    delete_after_users.remove_cycle_edges(&cycles(
         count,
         &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users],
     ));
-    delete_before_consumers.cut(&cycles(
+    delete_before_consumers.remove_cycle_edges(&cycles(
         count,
         &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users],
     ));
     let mut checked = check_order(changes, desired);
     if !checked.is_empty() {
         // A group may wait for a check of its own cluster.
-        checked.cut(&cycles(
+        checked.remove_cycle_edges(&cycles(
             count,
             &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users, &checked],
         ));
     }
     let orders = [makes, delete_after_dependents, delete_before_consumers, delete_after_users, checked];
     if let Some(cycle) = cycles(count, &orders.each_ref()).into_iter().next() {
-        return Err(cycle.into_iter().map(|place| changes[place].address.clone()).collect());
+        return Err(cycle.into_iter().map(|index| changes[index].address.clone()).collect());
     }
     Ok(write_edges(orders, changes))
 }
@@ -87,17 +87,18 @@ fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
         worker.is_object() && worker.get("slurm").is_none() && worker.get("gpus").is_none()
     };
     let mut effects = BTreeMap::<&str, Vec<(WorkerEffect, usize)>>::new();
-    for (place, change) in changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).hands_over)
+    for (index, change) in
+        changes.iter().enumerate().filter(|(_, change)| kinds::of(change.kind).retires_gracefully)
     {
         if let Some(effect) = WorkerEffect::of(change) {
-            effects.entry(cluster_of(&change.address)).or_default().push((effect, place));
+            effects.entry(cluster_of(&change.address)).or_default().push((effect, index));
         }
     }
     let mut handed = Vec::new();
     for effects in effects.values_mut() {
         effects.sort();
         for (index, (effect, deleted)) in
-            effects.iter().enumerate().filter(|(_, (_, place))| has_capacity(&changes[*place]))
+            effects.iter().enumerate().filter(|(_, (_, index))| has_capacity(&changes[*index]))
         {
             let is_before = |other: &&(WorkerEffect, usize)| {
                 other.0 < *effect || matches!(effect, WorkerEffect::Restart { .. })
@@ -108,7 +109,7 @@ fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
     handed
 }
 
-/// Two steps into a file: `dask_cluster.NAME` for all that is in it.
+/// Returns the first two segments of the section, `dask_cluster.NAME`.
 fn cluster_of(address: &Address) -> &str {
     let text = address.section();
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
@@ -120,21 +121,21 @@ fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
     let runs = |change: &Change| change.kind == KindId::Check && change.action == Action::Run;
     let running = changes.iter().enumerate().filter(|(_, change)| runs(change));
-    let running: HashMap<&Address, usize> = running.map(|(place, change)| (&change.address, place)).collect();
+    let running: HashMap<&Address, usize> = running.map(|(index, change)| (&change.address, index)).collect();
     if running.is_empty() {
         return order;
     }
     let mut parts = BTreeMap::<&str, Vec<usize>>::new();
-    for (place, change) in changes.iter().enumerate() {
+    for (index, change) in changes.iter().enumerate() {
         let cluster = cluster_of(&change.address);
         if change.action != Action::Keep && cluster != change.address.as_str() {
-            parts.entry(cluster).or_default().push(place);
+            parts.entry(cluster).or_default().push(index);
         }
     }
     for resource in desired {
         let Some(check) = running.get(&resource.address) else { continue };
         for followed in &resource.depends_on {
-            order.all(parts.get(followed.as_str()).map_or(&[][..], Vec::as_slice), &[*check]);
+            order.add_edges(parts.get(followed.as_str()).map_or(&[][..], Vec::as_slice), &[*check]);
         }
     }
     order
@@ -143,7 +144,7 @@ fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
 /// Returns the order by what resources follow. A group does not follow its Dask cluster where that waits to hand over to it.
 fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
-    let named = AddressIndex::of(changes.iter().map(|change| &change.address));
+    let named = AddressIndex::new(changes.iter().map(|change| &change.address));
     let resources: HashMap<&Address, &Resource> =
         desired.iter().rev().map(|resource| (&resource.address, resource)).collect();
     let depends_on = || {
@@ -165,19 +166,19 @@ fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usiz
     };
     let before = |dependency: &Address| -> Vec<usize> {
         let stays = |before: &usize| changes[*before].action != Action::Delete;
-        named.by(dependency).iter().copied().filter(stays).collect()
+        named.lookup(dependency).iter().copied().filter(stays).collect()
     };
     // Many that follow a whole section share the list of what is in it.
     let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
     for (dependency, after) in depends_on() {
         followers.entry(dependency).or_default().push(after);
     }
-    followers.retain(|dependency, after| order.is_long(named.by(dependency).len(), after.len()));
+    followers.retain(|dependency, after| order.is_long(named.lookup(dependency).len(), after.len()));
     for (dependency, after) in depends_on().filter(|(dependency, _)| !followers.contains_key(dependency)) {
-        order.all(&before(dependency), &[after]);
+        order.add_edges(&before(dependency), &[after]);
     }
     for (dependency, after) in &followers {
-        order.all(&before(dependency), after);
+        order.add_edges(&before(dependency), after);
     }
     order
 }

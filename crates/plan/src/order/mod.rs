@@ -1,5 +1,5 @@
-//! An order among the changes of a plan: pairs of them, and groups of which every one comes before every one of another.
-//! A group of pairs that would be long to write out becomes a barrier.
+//! The order of the changes of a plan: edges between two of them, and groups of which every one comes before every
+//! one of another. A group with many edges becomes a barrier.
 
 pub(crate) mod duration;
 pub mod graph;
@@ -12,11 +12,11 @@ use petgraph::graphmap::DiGraphMap;
 
 use crate::{Barrier, Change};
 
-/// Up to so many pairs of a group are written out, so that each change says itself what it waits for: at most sixteen for
+/// The most edges of a group that are written out, so that each change lists what it waits for: at most sixteen for
 /// each that is in the group. More become a barrier.
-const PAIRS: usize = 1024;
+const MAX_PAIRS: usize = 1024;
 
-/// The order of changes, as pairs and groups of their places.
+/// The order of changes, as edges and groups of their indices.
 #[derive(Debug)]
 pub(crate) struct Order {
     pairs: Vec<(usize, usize)>,
@@ -27,7 +27,7 @@ pub(crate) struct Order {
 
 impl Default for Order {
     fn default() -> Self {
-        Self::up_to(PAIRS)
+        Self::with_limit(MAX_PAIRS)
     }
 }
 
@@ -39,13 +39,13 @@ struct Group {
 }
 
 impl Order {
-    /// Puts `before` before `after`.
-    pub fn pair(&mut self, before: usize, after: usize) {
+    /// Adds the edge from `before` to `after`.
+    pub fn add_edge(&mut self, before: usize, after: usize) {
         self.pairs.push((before, after));
     }
 
-    /// Empty; longer groups than these become barriers.
-    pub fn up_to(limit: usize) -> Self {
+    /// Creates an empty order. Groups with more edges than `limit` become barriers.
+    pub fn with_limit(limit: usize) -> Self {
         Self { pairs: Vec::new(), groups: Vec::new(), limit }
     }
 
@@ -58,8 +58,8 @@ impl Order {
         before.saturating_mul(after) > self.limit
     }
 
-    /// Puts each of `before` before each of `after`, and none before itself.
-    pub fn all(&mut self, before: &[usize], after: &[usize]) {
+    /// Adds an edge from each of `before` to each of `after`, and none to itself.
+    pub fn add_edges(&mut self, before: &[usize], after: &[usize]) {
         if !self.is_long(before.len(), after.len()) {
             for after in after {
                 let others = before.iter().filter(|before| *before != after);
@@ -69,7 +69,7 @@ impl Order {
         }
         let later: BTreeSet<usize> = after.iter().copied().collect();
         let (both, before): (Vec<usize>, Vec<usize>) =
-            before.iter().copied().partition(|place| later.contains(place));
+            before.iter().copied().partition(|index| later.contains(index));
         match both.as_slice() {
             [] => self.group(before, after.to_vec()),
             [one] => {
@@ -88,17 +88,17 @@ impl Order {
         }
     }
 
-    /// Leaves out what comes before what stands in one cycle with it.
-    pub fn cut(&mut self, cycles: &[Vec<usize>]) {
+    /// Removes the edges inside each cycle.
+    pub fn remove_cycle_edges(&mut self, cycles: &[Vec<usize>]) {
         if cycles.is_empty() {
             return;
         }
         let circle_of: BTreeMap<usize, usize> = cycles
             .iter()
             .enumerate()
-            .flat_map(|(number, cycle)| cycle.iter().map(move |place| (*place, number)))
+            .flat_map(|(number, cycle)| cycle.iter().map(move |index| (*index, number)))
             .collect();
-        let cycle = |place: &usize| circle_of.get(place);
+        let cycle = |index: &usize| circle_of.get(index);
         self.pairs.retain(|(before, after)| cycle(before).is_none() || cycle(before) != cycle(after));
         for Group { before, after } in std::mem::take(&mut self.groups) {
             // In one cycle at most: what is before all in one is before all in another.
@@ -107,19 +107,19 @@ impl Order {
                 self.group(before, after);
                 continue;
             };
-            let (inside, outside) = before.into_iter().partition(|place| cycle(place) == Some(met));
-            let later: Vec<usize> = after.iter().copied().filter(|place| cycle(place) != Some(met)).collect();
+            let (inside, outside) = before.into_iter().partition(|index| cycle(index) == Some(met));
+            let later: Vec<usize> = after.iter().copied().filter(|index| cycle(index) != Some(met)).collect();
             self.group(outside, after);
             self.group(inside, later);
         }
     }
 }
 
-/// Those that follow each other in circles.
+/// Returns the cycles.
 pub(crate) fn cycles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
     let mut graph = DiGraphMap::<usize, ()>::new();
-    for place in 0..count {
-        graph.add_node(place);
+    for index in 0..count {
+        graph.add_node(index);
     }
     for (before, after) in orders.iter().flat_map(|order| &order.pairs) {
         graph.add_edge(*before, *after, ());
@@ -136,7 +136,7 @@ pub(crate) fn cycles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
         return Vec::new();
     }
     let mut cycles = tarjan_scc(&graph);
-    cycles.iter_mut().for_each(|cycle| cycle.retain(|place| *place < count));
+    cycles.iter_mut().for_each(|cycle| cycle.retain(|index| *index < count));
     cycles.retain(|cycle| cycle.len() > 1);
     cycles
 }
@@ -196,10 +196,10 @@ mod tests {
     }
 
     fn order(limit: usize, sides: &[Sides]) -> Order {
-        let mut order = Order::up_to(limit);
+        let mut order = Order::with_limit(limit);
         for (before, after) in sides {
             let list = |side: &BTreeSet<usize>| side.iter().copied().collect::<Vec<usize>>();
-            order.all(&list(before), &list(after));
+            order.add_edges(&list(before), &list(after));
         }
         order
     }
@@ -219,8 +219,8 @@ mod tests {
             let (before, plain) = (order(0, &stands), order(usize::MAX, &stands));
             let met = cycles(9, &[&before, &short]);
             prop_assert_eq!(sorted(met.clone()), sorted(cycles(9, &[&plain, &long])));
-            short.cut(&met);
-            long.cut(&met);
+            short.remove_cycle_edges(&met);
+            long.remove_cycle_edges(&met);
             prop_assert_eq!(short.written_out(), long.written_out());
             prop_assert!(short.groups.iter().all(|group| !group.before.is_empty() && !group.after.is_empty()));
         }
@@ -229,15 +229,15 @@ mod tests {
     #[test]
     fn what_follows_itself_among_many_waits_for_the_others() {
         for limit in [0, usize::MAX] {
-            let mut order = Order::up_to(limit);
-            order.all(&[0, 1, 2], &[2, 3]);
+            let mut order = Order::with_limit(limit);
+            order.add_edges(&[0, 1, 2], &[2, 3]);
             let pairs = BTreeSet::from([(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
             assert_eq!(order.written_out(), pairs, "{limit}");
             assert!(cycles(4, &[&order]).is_empty());
         }
         for limit in [0, usize::MAX] {
-            let mut order = Order::up_to(limit);
-            order.all(&[0, 1], &[0, 1]);
+            let mut order = Order::with_limit(limit);
+            order.add_edges(&[0, 1], &[0, 1]);
             assert_eq!(sorted(cycles(2, &[&order])), [[0, 1]], "{limit}");
         }
     }

@@ -16,15 +16,15 @@ use kinds::pod::gpus;
 use model::address::{Address, FieldPath};
 use model::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
-/// Where pods of a thing run.
+/// Node pools that the pods of a thing run on.
 #[derive(Default)]
 struct Pods {
     /// Names of pools that they must or would rather run on.
     pools: BTreeSet<String>,
     /// True if some pods may run on any node.
-    loose: bool,
-    /// True if some of these ask for GPUs.
-    loose_gpus: bool,
+    unpinned: bool,
+    /// True if some of these request GPUs.
+    unpinned_gpus: bool,
 }
 
 impl Pods {
@@ -38,8 +38,8 @@ impl Pods {
             let own: Vec<String> =
                 own.flat_map(|label| &label.values).map(|name| (*name).to_owned()).collect();
             if own.is_empty() {
-                pods.loose = true;
-                pods.loose_gpus |= gpus(spec) > 0;
+                pods.unpinned = true;
+                pods.unpinned_gpus |= gpus(spec) > 0;
             }
             pods.pools.extend(own);
         }
@@ -48,13 +48,13 @@ impl Pods {
 
     /// Returns true if some pods may run on a pool. Nodes with GPUs keep away pods that ask for none: GKE taints them.
     fn may_run_on(&self, pool: &str, has_gpus: bool) -> bool {
-        self.pools.contains(pool) || self.loose && (!has_gpus || self.loose_gpus)
+        self.pools.contains(pool) || self.unpinned && (!has_gpus || self.unpinned_gpus)
     }
 
     /// Returns true if pods of both things may run on one node.
-    fn may_meet(&self, other: &Self) -> bool {
-        let any = |pods: &Self| pods.loose || !pods.pools.is_empty();
-        any(self) && any(other) && (self.loose || other.loose || !self.pools.is_disjoint(&other.pools))
+    fn may_share_node(&self, other: &Self) -> bool {
+        let any = |pods: &Self| pods.unpinned || !pods.pools.is_empty();
+        any(self) && any(other) && (self.unpinned || other.unpinned || !self.pools.is_disjoint(&other.pools))
     }
 }
 
@@ -80,8 +80,8 @@ impl<'a> ChangeNode<'a> {
         }
     }
 
-    /// Returns true if it is written or run, or if it is released because others go on using it.
-    fn makes(&self) -> bool {
+    /// Returns true for every action but Keep and Delete.
+    fn writes(&self) -> bool {
         !matches!(self.change.action, Action::Delete | Action::Keep)
     }
 
@@ -104,11 +104,11 @@ impl<'a> ChangeNode<'a> {
     }
 
     fn is_deleted_itself(&self) -> bool {
-        self.deletes() && !self.is_deleted_with_holder()
+        self.deletes() && !self.is_deleted_with_parent()
     }
 
-    /// Returns true for a delete without steps of its own: it is done once the delete of its holder is.
-    fn is_deleted_with_holder(&self) -> bool {
+    /// Returns true for a delete without steps of its own: it is done once the delete of its parent is.
+    fn is_deleted_with_parent(&self) -> bool {
         self.deletes() && self.change.steps.is_empty()
     }
 
@@ -127,8 +127,8 @@ impl<'a> ChangeNode<'a> {
 /// The changes of a plan, and what comes before what where one of two deletes.
 pub(crate) struct Relations<'a> {
     things: Vec<ChangeNode<'a>>,
-    /// Sections that go and hold a controller of an API group, or its definitions: by group.
-    served: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Deleted sections with a controller or a CRD of an API group, by group.
+    serving_sections: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
 /// The edges between changes, grouped by their cause.
@@ -164,7 +164,7 @@ impl<'a> Relations<'a> {
         };
         let things: Vec<ChangeNode> = changes.iter().map(thing).collect();
         let served = served(things.iter().map(|thing| (thing.change, thing.live)));
-        Self { things, served }
+        Self { things, serving_sections: served }
     }
 
     /// Objects are found by what relates them, not by asking each pair: there may be ten thousand. Clusters, pools and what
@@ -178,20 +178,20 @@ impl<'a> Relations<'a> {
             return edges;
         }
         self.order_cascaded(&mut edges);
-        for (deleted, thing) in self.places(ChangeNode::is_deleted_itself) {
-            for (place, other) in self.places(ChangeNode::makes).filter(|_| thing.frees_capacity()) {
-                if self.yields_capacity(thing, other) {
-                    edges.delete_before_consumers.pair(deleted, place);
-                } else if self.leaves(other, thing) {
-                    edges.delete_after_users.pair(place, deleted);
+        for (deleted, thing) in self.indices(ChangeNode::is_deleted_itself) {
+            for (index, other) in self.indices(ChangeNode::writes).filter(|_| thing.frees_capacity()) {
+                if self.takes_freed_capacity(thing, other) {
+                    edges.delete_before_consumers.add_edge(deleted, index);
+                } else if self.uses_until_written(other, thing) {
+                    edges.delete_after_users.add_edge(index, deleted);
                 }
             }
             let objects = thing.object().is_some();
-            for (place, other) in
-                self.places(ChangeNode::is_deleted_itself).filter(|(place, _)| !objects && *place != deleted)
+            for (index, other) in
+                self.indices(ChangeNode::is_deleted_itself).filter(|(index, _)| !objects && *index != deleted)
             {
                 if self.lives_on(other, thing) {
-                    edges.delete_after_dependents.pair(place, deleted);
+                    edges.delete_after_dependents.add_edge(index, deleted);
                 }
             }
         }
@@ -207,43 +207,43 @@ impl<'a> Relations<'a> {
     /// Orders deletes before stopped pools lose their nodes: the operator that finishes the deletes may run on any of them.
     fn order_emptied_pools(&self, edges: &mut Edges) {
         let deleted: Vec<usize> =
-            self.places(ChangeNode::is_deleted_itself).map(|(place, _)| place).collect();
+            self.indices(ChangeNode::is_deleted_itself).map(|(index, _)| index).collect();
         let emptied: Vec<usize> =
-            self.places(|thing| thing.change.scales_to_zero()).map(|(place, _)| place).collect();
-        edges.delete_after_dependents.all(&deleted, &emptied);
+            self.indices(|thing| thing.change.scales_to_zero()).map(|(index, _)| index).collect();
+        edges.delete_after_dependents.add_edges(&deleted, &emptied);
     }
 
-    fn places(
+    fn indices(
         &self,
         which: impl Fn(&ChangeNode<'a>) -> bool,
     ) -> impl Iterator<Item = (usize, &ChangeNode<'a>)> {
         self.things.iter().enumerate().filter(move |(_, thing)| which(thing))
     }
 
-    /// Orders deletes without steps after the deletes of their holders. A cluster holds everything in it. A namespace and a
+    /// Orders deletes without steps after the deletes of their parents. A cluster contains everything in it. A namespace and a
     /// Dask cluster hold what is in one namespace.
     fn order_cascaded(&self, edges: &mut Edges) {
         let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.places(ChangeNode::is_deleted_with_holder) {
+        for (index, thing) in self.indices(ChangeNode::is_deleted_with_parent) {
             let namespace = thing.object().and_then(|object| object.namespace.as_deref());
-            along.entry(namespace).or_default().push(place);
+            along.entry(namespace).or_default().push(index);
         }
         let mut takers: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
         let deleted =
             |thing: &ChangeNode<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
-        for (place, thing) in
-            self.places(|thing: &ChangeNode<'a>| deleted(thing) && !thing.is_deleted_with_holder())
+        for (index, thing) in
+            self.indices(|thing: &ChangeNode<'a>| deleted(thing) && !thing.is_deleted_with_parent())
         {
             match &thing.change.identity {
                 Identity::Cluster(_) => {
                     let all: Vec<usize> = along.values().flatten().copied().collect();
-                    edges.delete_after_dependents.all(&[place], &all);
+                    edges.delete_after_dependents.add_edges(&[index], &all);
                 }
                 Identity::Object(object) if object.gvk.kind == "Namespace" => {
-                    takers.entry(Some(&object.name)).or_default().push(place);
+                    takers.entry(Some(&object.name)).or_default().push(index);
                 }
                 Identity::Object(object) if object.gvk.kind == "DaskCluster" => {
-                    takers.entry(object.namespace.as_deref()).or_default().push(place);
+                    takers.entry(object.namespace.as_deref()).or_default().push(index);
                 }
                 Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => {}
             }
@@ -251,8 +251,8 @@ impl<'a> Relations<'a> {
         for (namespace, takers) in takers {
             let objects = along.get(&namespace).into_iter().flatten().copied();
             let objects: Vec<usize> =
-                objects.filter(|place| self.things[*place].object().is_some()).collect();
-            edges.delete_after_dependents.all(&takers, &objects);
+                objects.filter(|index| self.things[*index].object().is_some()).collect();
+            edges.delete_after_dependents.add_edges(&takers, &objects);
         }
     }
 
@@ -261,50 +261,50 @@ impl<'a> Relations<'a> {
         let deleted: Vec<usize> = deleted
             .iter()
             .copied()
-            .filter(|place| self.things[*place].is_deleted_itself() && self.things[*place].object().is_some())
+            .filter(|index| self.things[*index].is_deleted_itself() && self.things[*index].object().is_some())
             .collect();
-        let object = |place: &&usize| self.things[**place].object().is_some();
+        let object = |index: &&usize| self.things[**index].object().is_some();
         let (mut made, mut ranks) = (Vec::new(), BTreeMap::<u32, Vec<usize>>::new());
-        for place in before.iter().filter(object) {
-            let thing = &self.things[*place];
-            if thing.makes() {
-                made.push(*place);
+        for index in before.iter().filter(object) {
+            let thing = &self.things[*index];
+            if thing.writes() {
+                made.push(*index);
             } else if thing.is_deleted_itself() {
-                ranks.entry(thing.rank).or_default().push(*place);
+                ranks.entry(thing.rank).or_default().push(*index);
             }
         }
         // Later made, earlier deleted: so no two wait for each other.
         for (rank, before) in ranks {
             let below: Vec<usize> =
-                deleted.iter().copied().filter(|place| self.things[*place].rank < rank).collect();
-            edges.delete_after_dependents.all(&before, &below);
+                deleted.iter().copied().filter(|index| self.things[*index].rank < rank).collect();
+            edges.delete_after_dependents.add_edges(&before, &below);
         }
         let plain: Vec<usize> =
-            deleted.into_iter().filter(|place| !self.things[*place].frees_capacity()).collect();
-        edges.delete_after_users.all(&made, &plain);
+            deleted.into_iter().filter(|index| !self.things[*index].frees_capacity()).collect();
+        edges.delete_after_users.add_edges(&made, &plain);
     }
 
     /// Adds the edges between objects of one section.
     fn order_sections(&self, edges: &mut Edges) {
         let mut sections: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.things.iter().enumerate() {
-            sections.entry(thing.change.address.section()).or_default().push(place);
+        for (index, thing) in self.things.iter().enumerate() {
+            sections.entry(thing.change.address.section()).or_default().push(index);
         }
-        for places in sections.values() {
-            self.relate(places, places, edges);
+        for indices in sections.values() {
+            self.relate(indices, indices, edges);
         }
     }
 
     /// Adds the edges between objects of custom kinds and the sections that serve their group.
     fn order_served_kinds(&self, edges: &mut Edges) {
-        for (group, sections) in &self.served {
+        for (group, sections) in &self.serving_sections {
             let of_group =
                 |thing: &ChangeNode<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
-            let objects: Vec<usize> = self.places(of_group).map(|(place, _)| place).collect();
+            let objects: Vec<usize> = self.indices(of_group).map(|(index, _)| index).collect();
             let serves = |thing: &ChangeNode<'a>| {
                 sections.contains(thing.change.address.section()) && !of_group(thing)
             };
-            let serving: Vec<usize> = self.places(serves).map(|(place, _)| place).collect();
+            let serving: Vec<usize> = self.indices(serves).map(|(index, _)| index).collect();
             self.relate(&objects, &serving, edges);
             self.order_cascading_namespaces(&objects, &serving, edges);
         }
@@ -313,21 +313,21 @@ impl<'a> Relations<'a> {
     /// Orders a namespace that deletes objects with it before what serves these, whose controller ends them. Not where the
     /// namespace itself serves them, or holds what does.
     fn order_cascading_namespaces(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
-        let inside = |place: &usize, name: &str| {
-            let object = self.things[*place].object();
+        let inside = |index: &usize, name: &str| {
+            let object = self.things[*index].object();
             object.is_some_and(|object| object.namespace.as_deref() == Some(name))
         };
-        for (place, thing) in self.places(ChangeNode::is_deleted_itself) {
+        for (index, thing) in self.indices(ChangeNode::is_deleted_itself) {
             let Some(object) = thing.object().filter(|object| object.gvk.kind == "Namespace") else {
                 continue;
             };
             let taken =
-                |other: &usize| self.things[*other].is_deleted_with_holder() && inside(other, &object.name);
-            let home = serving.iter().any(|other| *other == place || inside(other, &object.name));
+                |other: &usize| self.things[*other].is_deleted_with_parent() && inside(other, &object.name);
+            let home = serving.iter().any(|other| *other == index || inside(other, &object.name));
             if !home && objects.iter().any(taken) {
                 let later: Vec<usize> =
                     serving.iter().copied().filter(|other| self.things[*other].is_deleted_itself()).collect();
-                edges.delete_after_users.all(&[place], &later);
+                edges.delete_after_users.add_edges(&[index], &later);
             }
         }
     }
@@ -336,15 +336,15 @@ impl<'a> Relations<'a> {
     fn order_contents(&self, edges: &mut Edges) {
         let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.things.iter().enumerate() {
+        for (index, thing) in self.things.iter().enumerate() {
             let Some(object) = thing.object() else { continue };
             if let Some(namespace) = &object.namespace {
-                namespaces.entry(namespace).or_default().push(place);
+                namespaces.entry(namespace).or_default().push(index);
             }
             let definition = format!("{}.{}", object.gvk.plural, object.gvk.group);
-            definitions.entry(definition).or_default().push(place);
+            definitions.entry(definition).or_default().push(index);
         }
-        for (place, thing) in self.places(ChangeNode::is_deleted_itself) {
+        for (index, thing) in self.indices(ChangeNode::is_deleted_itself) {
             let inside = match thing.object() {
                 Some(object) if object.gvk.kind == "Namespace" => namespaces.get(object.name.as_str()),
                 Some(object) if object.gvk.kind == "CustomResourceDefinition" => {
@@ -352,39 +352,39 @@ impl<'a> Relations<'a> {
                 }
                 Some(_) | None => None,
             };
-            self.relate(inside.map_or(&[], Vec::as_slice), &[place], edges);
+            self.relate(inside.map_or(&[], Vec::as_slice), &[index], edges);
         }
     }
 
     /// Orders a delete after the deletes of resources that follow it.
     fn order_dependents(&self, edges: &mut Edges) {
-        let named = AddressIndex::of(self.things.iter().map(|thing| &thing.change.address));
+        let named = AddressIndex::new(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
-        for (place, thing) in self.places(ChangeNode::is_deleted_itself) {
+        for (index, thing) in self.indices(ChangeNode::is_deleted_itself) {
             for dependency in thing.desired.iter().flat_map(|resource| &resource.depends_on) {
-                followers.entry(dependency).or_default().push(place);
+                followers.entry(dependency).or_default().push(index);
             }
         }
         for (dependency, followers) in followers {
-            self.relate(&followers, named.by(dependency), edges);
+            self.relate(&followers, named.lookup(dependency), edges);
         }
     }
 
     /// Orders a delete after the changes of live objects that mention its object.
     fn order_mentions(&self, edges: &mut Edges) {
-        let named = self.places(ChangeNode::is_deleted_itself).filter_map(|(place, thing)| {
+        let named = self.indices(ChangeNode::is_deleted_itself).filter_map(|(index, thing)| {
             let ObjectId { namespace, name, .. } = thing.object()?;
-            Some((place, namespace.as_deref(), name.as_str()))
+            Some((index, namespace.as_deref(), name.as_str()))
         });
-        let known = NameIndex::of(&named.collect::<Vec<_>>());
-        for (place, thing) in self.places(|thing: &ChangeNode<'a>| thing.is_deleted_itself() || thing.uses())
+        let known = NameIndex::new(&named.collect::<Vec<_>>());
+        for (index, thing) in self.indices(|thing: &ChangeNode<'a>| thing.is_deleted_itself() || thing.uses())
         {
             let Some(by) = thing.object() else { continue };
             for deleted in known.candidates_in(thing.live, by.namespace.as_deref()) {
                 let is_named =
-                    self.things[deleted].object().is_some_and(|object| names(thing.live, by, object));
-                if is_named && deleted != place {
-                    self.relate(&[place], &[deleted], edges);
+                    self.things[deleted].object().is_some_and(|object| mentions(thing.live, by, object));
+                if is_named && deleted != index {
+                    self.relate(&[index], &[deleted], edges);
                 }
             }
         }
@@ -400,7 +400,7 @@ impl<'a> Relations<'a> {
     }
 
     /// Returns true if `other`, which is written, run or released, has to do with a deleted thing until then.
-    fn leaves(&self, other: &ChangeNode, deleted: &ChangeNode) -> bool {
+    fn uses_until_written(&self, other: &ChangeNode, deleted: &ChangeNode) -> bool {
         if matches!(deleted.change.identity, Identity::Cluster(_)) {
             return true;
         }
@@ -408,7 +408,9 @@ impl<'a> Relations<'a> {
             let moves = matches!(other.change.action, Action::Update | Action::Replace);
             return match other.pool() {
                 // What ran on the last pool without GPUs, the system's pods among it, has to have a place.
-                Some(_) => deleted.gpu().is_none() && other.gpu().is_none() && self.is_last_plain(deleted),
+                Some(_) => {
+                    deleted.gpu().is_none() && other.gpu().is_none() && self.is_last_without_gpus(deleted)
+                }
                 None => moves && other.live_pods.pools.contains(pool),
             };
         }
@@ -416,11 +418,11 @@ impl<'a> Relations<'a> {
         deleted.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
             || self.is_served(inside, deleted)
-            || other.uses() && names(other.live, inside, object)
+            || other.uses() && mentions(other.live, inside, object)
     }
 
     /// Returns true if the deleted pool has no GPUs, and no pool without GPUs is kept or updated.
-    fn is_last_plain(&self, deleted: &ChangeNode) -> bool {
+    fn is_last_without_gpus(&self, deleted: &ChangeNode) -> bool {
         let stays = |thing: &&ChangeNode| matches!(thing.change.action, Action::Keep | Action::Update);
         let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
         deleted.gpu().is_none() && !plain.any(|thing| stays(&thing))
@@ -429,7 +431,7 @@ impl<'a> Relations<'a> {
     /// Returns true if another change takes the capacity that a deleted thing frees. GPUs of a type go to pools with
     /// GPUs of that type: quotas count them, and full quotas are the rule. Workers, and checks that were cut short,
     /// leave their GPUs to the checks and clusters that are created. An autoscaler leaves the number of workers.
-    fn yields_capacity(&self, deleted: &ChangeNode, other: &ChangeNode) -> bool {
+    fn takes_freed_capacity(&self, deleted: &ChangeNode, other: &ChangeNode) -> bool {
         if let (Some(pool), Some(_)) = (deleted.pool(), other.pool()) {
             let takes = match other.change.action {
                 Action::Create | Action::Replace => true,
@@ -446,7 +448,7 @@ impl<'a> Relations<'a> {
             };
             // Work that is waited for must not lose its nodes before.
             let held = |thing: &ChangeNode| {
-                thing.makes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
+                thing.writes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
             };
             return takes
                 && deleted.gpu().is_some()
@@ -460,7 +462,7 @@ impl<'a> Relations<'a> {
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
         let left = kinds::kubernetes::check::is_pod(&deleted.change.identity, &deleted.change.address);
         if left || deleted.freed_capacity() == FreedCapacity::Nodes {
-            return same || deleted.live_pods.may_meet(&other.desired_pods);
+            return same || deleted.live_pods.may_share_node(&other.desired_pods);
         }
         let of_it = |object: &ObjectId| {
             let (of, beside) =
@@ -471,17 +473,17 @@ impl<'a> Relations<'a> {
         deleted.freed_capacity() == FreedCapacity::WorkerCount && (same || other.object().is_some_and(of_it))
     }
 
-    /// Returns true if a deleted thing is part of what serves the kind of an object: its definition, or the section of its
-    /// controller. False if it is of the same API group as the object itself.
+    /// Returns true if a deleted thing serves the kind of an object: its CRD, or the section of its controller. False
+    /// if it is of the same API group as the object itself.
     fn is_served(&self, object: &ObjectId, deleted: &ChangeNode) -> bool {
-        let sections = self.served.get(object.gvk.group.as_str());
+        let sections = self.serving_sections.get(object.gvk.group.as_str());
         let own = deleted.object().is_some_and(|deleted| deleted.gvk.group == object.gvk.group);
         !own && sections.is_some_and(|sections| sections.contains(deleted.change.address.section()))
     }
 }
 
-/// By API group of custom kinds, the sections in which something that goes speaks of it: a definition, or a role of the
-/// controller that lets its objects go.
+/// Returns the sections in which a deleted object mentions an API group of custom kinds: a CRD, or a role of the
+/// controller that removes finalizers. By group.
 fn served<'a>(
     changes: impl Iterator<Item = (&'a Change, &'a Value)> + Clone,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
@@ -504,16 +506,16 @@ pub(crate) fn is_custom(object: &ObjectId) -> bool {
     model::schema::api(&object.gvk.group, &object.gvk.version, &object.gvk.kind).is_none()
 }
 
-/// Sections of what goes that serve a custom kind: with a definition, or with the controller of objects that go.
+/// Returns the deleted sections that serve a custom kind: with a CRD, or with the controller of deleted objects.
 pub(crate) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
     let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&Value::Null));
     let defined =
-        changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Definition);
+        changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Crd);
     let defined = defined.map(|change| change.address.section());
     served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
 }
 
-/// Returns true if `inside` is in the namespace `object`, or of the kind that the definition `object` defines.
+/// Returns true if `inside` is in the namespace `object`, or of the kind of the CRD `object`.
 fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
     match object.gvk.kind.as_str() {
         "Namespace" => inside.namespace.as_ref() == Some(&object.name),
@@ -522,8 +524,8 @@ fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
     }
 }
 
-/// Returns true if a live object mentions another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
-fn names(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
+/// Returns true if a live object mentions another in its reach: the ConfigMap that it mounts, its ServiceAccount.
+fn mentions(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
     let reaches = object.namespace.is_none() || object.namespace == by.namespace;
     reaches && referencing_fields(live).any(|value| has_word(value, &object.name))
 }

@@ -75,7 +75,7 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
         "cluster" => return (Identity::Cluster(cluster()), KindId::Cluster),
         "Namespace" => (everywhere("", "namespaces"), KindId::Namespace),
         "CustomResourceDefinition" => {
-            (everywhere("apiextensions.k8s.io", "customresourcedefinitions"), KindId::Definition)
+            (everywhere("apiextensions.k8s.io", "customresourcedefinitions"), KindId::Crd)
         }
         "ClusterRole" => (everywhere("rbac.authorization.k8s.io", "clusterroles"), KindId::Object),
         "Deployment" => (within("apps", "deployments"), KindId::Deployment),
@@ -111,7 +111,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
     Change {
         steps: if drawn.has_steps { vec![step] } else { Vec::new() },
         before: before.into(),
-        ..Change::of(address, identity, kind, drawn.action)
+        ..Change::new(address, identity, kind, drawn.action)
     }
 }
 
@@ -127,7 +127,7 @@ fn live(changes: &[Change]) -> World {
             Identity::Check(_) => {}
         }
     }
-    world.inside = Seen::Live(inside);
+    world.objects = Seen::Live(inside);
     world
 }
 
@@ -152,11 +152,11 @@ fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     let [mut delete_after_dependents, mut delete_before_consumers, mut delete_after_users] =
         [const { BTreeSet::new() }; 3];
-    for (deleted, thing) in of.places(ChangeNode::deletes) {
+    for (deleted, thing) in of.indices(ChangeNode::deletes) {
         for (place, other) in
-            of.places(|other| !other.is_deleted_with_holder()).filter(|(place, _)| *place != deleted)
+            of.indices(|other| !other.is_deleted_with_parent()).filter(|(place, _)| *place != deleted)
         {
-            if thing.is_deleted_with_holder() {
+            if thing.is_deleted_with_parent() {
                 if matches!(other.change.action, Action::Delete | Action::Replace)
                     && deletes_along(other, thing)
                 {
@@ -169,10 +169,10 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
                 if deletes_what_is_served(of, other, thing) {
                     delete_after_users.insert((place, deleted));
                 }
-            } else if other.makes() {
-                if of.yields_capacity(thing, other) {
+            } else if other.writes() {
+                if of.takes_freed_capacity(thing, other) {
                     delete_before_consumers.insert((deleted, place));
-                } else if of.leaves(other, thing) {
+                } else if of.uses_until_written(other, thing) {
                     delete_after_users.insert((place, deleted));
                 }
             }
@@ -199,7 +199,7 @@ fn deletes_what_is_served(of: &Relations, namespace: &ChangeNode, serves: &Chang
     let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
     let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
     let along =
-        of.things.iter().filter(|thing| thing.is_deleted_with_holder()).filter_map(ChangeNode::object);
+        of.things.iter().filter(|thing| thing.is_deleted_with_parent()).filter_map(ChangeNode::object);
     along.filter(|object| inside(object) && of.is_served(object, serves)).any(|object| {
         let mut serving = of.things.iter().filter(|thing| of.is_served(object, thing));
         serves.object().is_some()
@@ -216,14 +216,14 @@ fn later_in(of: &Relations, other: &ChangeNode, deleted: &ChangeNode) -> bool {
         resource
             .depends_on
             .iter()
-            .any(|desired| crate::observe::address_match::names(desired, &deleted.change.address))
+            .any(|desired| crate::observe::address_match::includes(desired, &deleted.change.address))
     };
     other.rank > deleted.rank
         && (deleted.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
             || of.is_served(inside, deleted)
             || other.desired.is_some_and(depends_on)
-            || names(other.live, inside, object))
+            || mentions(other.live, inside, object))
 }
 
 proptest! {
@@ -240,7 +240,7 @@ proptest! {
         let relations = Relations::of(&changes, &desired, &world);
         let plain = pairwise(&relations);
         for limit in [usize::MAX, 3] {
-            let order = || Order::up_to(limit);
+            let order = || Order::with_limit(limit);
             let empty = Edges { delete_after_dependents: order(), delete_before_consumers: order(), delete_after_users: order() };
             let Edges { delete_after_dependents, delete_before_consumers, delete_after_users } = relations.add_to(empty);
             prop_assert_eq!(&delete_after_dependents.written_out(), &plain[0]);

@@ -1,5 +1,5 @@
-//! Taking over what others made: which plans do that and nothing else. An adoption puts our marks on things; whatever
-//! else it would change is reported, and what it would recreate is refused.
+//! Adopting foreign resources: which plans do that and nothing else. An adoption adds the stack's ownership labels
+//! and field manager; whatever else it would change is reported, and what it would recreate is refused.
 
 use serde_json::Value;
 
@@ -14,19 +14,19 @@ use model::source::Sources;
 
 /// Approvals of a person beyond the adoption itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Agreed<'a> {
+pub struct AcceptedChanges<'a> {
     /// Changes of fields to what the stack file says.
     pub changes: bool,
     /// Approvals given; `take` is needed for what another stack has.
     pub approvals: &'a [Approval],
 }
 
-/// Returns the objections to adopting a section by a plan, in the order of the plan.
-pub fn against(
+/// Returns the errors that prevent adopting a section by a plan, in the order of the plan.
+pub fn adoption_errors(
     plan: &Plan,
     section: &Address,
     world: &World,
-    agreed: Agreed<'_>,
+    agreed: AcceptedChanges<'_>,
     sources: &Sources,
 ) -> Vec<Diagnostic> {
     let place = sources.address_span(section);
@@ -35,25 +35,25 @@ pub fn against(
         let problem = if change.address.section() == section.as_str() {
             not_approved(change, world, agreed)
         } else {
-            Some(beside(change, section))
+            Some(unrelated_change(change, section))
         };
         found.extend(problem.map(|problem| problem.at(place, "to be adopted")));
     }
     found
 }
 
-/// Takes the waits away from things that only get marks: whether they are ready is not this adoption's doing.
+/// Removes the waits from things that only get ownership labels: their readiness is not this adoption's doing.
 pub fn without_waits(plan: &mut Plan) {
     let marked = |change: &&mut Change| {
-        matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_mark)
+        matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_ownership_label)
     };
     for change in plan.changes.iter_mut().filter(marked) {
         change.steps.retain(|step| !matches!(step, Step::Await(_)));
     }
 }
 
-/// Other work is not part of it.
-fn beside(change: &Change, section: &Address) -> Diagnostic {
+/// Returns the error for a change outside the section.
+fn unrelated_change(change: &Change, section: &Address) -> Diagnostic {
     let what = format!("{section} needs {}, which must be {} first", change.address, done(&change.action));
     Diagnostic::error(Code::NotAdoptable, what)
         .help("`dask-infra plan` shows it: apply that, or adopt it, and then this")
@@ -69,7 +69,7 @@ fn done(action: &Action) -> &'static str {
     }
 }
 
-fn not_approved(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
+fn not_approved(change: &Change, world: &World, agreed: AcceptedChanges<'_>) -> Option<Diagnostic> {
     let thing = &change.identity;
     if change.action == Action::Create {
         let what = format!("{thing} does not exist, so it cannot be adopted");
@@ -89,7 +89,7 @@ fn not_approved(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Di
         );
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
-    let fields: Vec<&FieldChange> = change.fields.iter().filter(|field| !is_mark(field)).collect();
+    let fields: Vec<&FieldChange> = change.fields.iter().filter(|field| !is_ownership_label(field)).collect();
     if fields.is_empty() && change.action == Action::Update {
         return None;
     }
@@ -119,8 +119,8 @@ fn other_stack(change: &Change, world: &World) -> Option<String> {
     labels[LABEL_STACK].as_str().or(stacks.next()).map(str::to_owned)
 }
 
-/// Returns true if a field only says who owns a thing.
-fn is_mark(field: &FieldChange) -> bool {
+/// Returns true if a field is an ownership label.
+fn is_ownership_label(field: &FieldChange) -> bool {
     let marks = [
         FieldPath::keys(["metadata", "labels", OBJECT_LABEL_MANAGED_BY]),
         FieldPath::keys(["metadata", "labels", OBJECT_LABEL_STACK]),

@@ -13,7 +13,7 @@ use model::diag::{Code, Diagnostic, listed};
 use model::resource::Resource;
 
 /// Fields that are named when more are gone.
-const NAMED: usize = 3;
+const MAX_LISTED: usize = 3;
 
 impl Planner<'_> {
     /// Refuses a definition without a version that objects are stored in, and says what else it no longer has.
@@ -53,15 +53,15 @@ impl Planner<'_> {
             said.push(format!("it no longer serves {}", listed(gone.iter().map(String::as_str), "and")));
         }
         if !fields.is_empty() {
-            let more = fields.len().saturating_sub(NAMED);
-            let named = listed(fields.iter().take(NAMED).map(String::as_str), "and");
+            let more = fields.len().saturating_sub(MAX_LISTED);
+            let named = listed(fields.iter().take(MAX_LISTED).map(String::as_str), "and");
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             said.push(format!(
                 "it no longer has the fields {named}{more}: objects lose them on their next write"
             ));
         }
         if !said.is_empty() {
-            self.notes.push(Note::of(Code::RemovedInDefinition, &resource.address, said.join("; ")));
+            self.notes.push(Note::new(Code::RemovedInDefinition, &resource.address, said.join("; ")));
         }
     }
 }

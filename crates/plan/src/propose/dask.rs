@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::Value;
 
 use crate::planner::Planner;
-use crate::reason::Unknown;
+use crate::reason::RunUnknown;
 use crate::{Change, Inputs, Note, observe::diff};
 use kinds::dask;
 use kinds::dask::expiry::Cause;
@@ -17,7 +17,7 @@ use kinds::kubernetes::{provisioning, request_state};
 use kinds::scope::POOL_LABEL;
 use model::address::Address;
 use model::diag::Code;
-use model::resource::{self, Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource, World};
+use model::resource::{self, Effect, FieldChange, Identity, KindId, ObjectId, Recreation, Resource, World};
 
 /// Lets a Job that Kueue has not let go change its queue in place; afterwards Kueue's webhook refuses that. Source:
 /// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
@@ -30,44 +30,44 @@ fn queue_of_job(live: &Value, compared: &mut Compared) {
     }
 }
 
-/// The number of workers that counts: that of a cluster's default group. `KubeCluster.scale` and `kubectl scale` write it there,
-/// and the cluster's own number stays as it was.
-struct Counting<'w> {
+/// The replica count of the default group, which takes precedence over the cluster's own. `KubeCluster.scale` and
+/// `kubectl scale` write it there, and the cluster's count stays as it was.
+struct DefaultGroupReplicas<'w> {
     group: ObjectId,
     live: &'w Value,
-    number: Option<&'w Value>,
+    replicas: Option<&'w Value>,
 }
 
-fn counting_number<'w>(world: &'w World, cluster: &ObjectId) -> Option<Counting<'w>> {
+fn default_group_replicas<'w>(world: &'w World, cluster: &ObjectId) -> Option<DefaultGroupReplicas<'w>> {
     let group = dask::api::default_group(cluster);
     let live = world.find(&Identity::Object(group.clone()))?;
-    Some(Counting { number: dask::api::replicas_path().find(live), group, live })
+    Some(DefaultGroupReplicas { replicas: dask::api::replicas_path().find(live), group, live })
 }
 
-impl Counting<'_> {
-    /// How it differs from the desired one. A changed number of the cluster is handed on by the operator.
+impl DefaultGroupReplicas<'_> {
+    /// Returns the difference from the desired count. The operator passes a change of the cluster's count on.
     fn differs(&self, desired: &Value, cluster: &Value) -> Option<FieldChange> {
         let path = dask::api::replicas_path();
         let number =
-            self.number.filter(|number| *number != desired && path.find(cluster) == Some(desired))?;
+            self.replicas.filter(|number| *number != desired && path.find(cluster) == Some(desired))?;
         let unknown = || ("others".to_owned(), "an unknown time".to_owned());
         Some(FieldChange {
             before: Some(number.clone()),
             after: Some(desired.clone()),
             effect: Effect::InPlace,
             note: Some(format!("of {}, which decides", self.group)),
-            drift: Some(diff::written_by(self.live, &path).unwrap_or_else(unknown)),
+            drift: Some(diff::last_writer(self.live, &path).unwrap_or_else(unknown)),
             path,
             secret: false,
         })
     }
 }
 
-/// How the number of workers that counts differs from that of the file, where the file has one.
-pub(crate) fn number_changed(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
+/// Returns the difference between the default group's replica count and the file's, where the file has one.
+pub(crate) fn replicas_change(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
     let cluster = resource.identity.object().filter(|object| object.gvk == dask::api::cluster())?;
     let desired = dask::api::replicas_path().find(&resource.body)?;
-    counting_number(world, cluster)?.differs(desired, live)
+    default_group_replicas(world, cluster)?.differs(desired, live)
 }
 
 /// The code of what is said of a cluster that a CronJob deletes.
@@ -79,9 +79,9 @@ pub(crate) fn expiry_code(cause: Cause) -> Code {
 }
 
 impl Planner<'_> {
-    /// Compares numbers of workers that others may write: a field that is given away says to whom, and a number of the file's
-    /// is held against the group that counts. Jobs and requests are looked at for what became of them.
-    pub(crate) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    /// Compares replica counts that others may write: a field that is given away says to whom, and the file's count
+    /// is compared with that of the default group. Jobs and requests are compared by what became of them.
+    pub(crate) fn compare_dask_state(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
         if resource.kind == KindId::Job {
             queue_of_job(live, compared);
@@ -104,21 +104,21 @@ impl Planner<'_> {
                 self.two_writers(resource, object);
             }
             Some(_) => {}
-            None => self.given_away(resource, live, compared),
+            None => self.released_replicas(resource, live, compared),
         }
     }
 
-    /// Compares a number of the file's with that of the group that counts, and has what a plan shows depend on it.
+    /// Compares the file's count with that of the default group, and makes the plan's fingerprint depend on it.
     fn default_group(&self, cluster: &ObjectId, desired: &Value, live: &Value, compared: &mut Compared) {
-        let Some(counts) = counting_number(self.observed.inputs.world, cluster) else { return };
+        let Some(counts) = default_group_replicas(self.observed.inputs.world, cluster) else { return };
         let fingerprint_input = dask::api::replicas_path().key("default group").to_string();
-        compared.fingerprint_input.add(&fingerprint_input, counts.number.unwrap_or(&Value::Null));
+        compared.fingerprint_input.add(&fingerprint_input, counts.replicas.unwrap_or(&Value::Null));
         compared.changes.extend(counts.differs(desired, live));
     }
 
     /// Notes a foreign autoscaler that writes the number that is the file's: `KubeCluster.adapt` makes one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
-        let objects = self.observed.inputs.world.inside.live().into_iter().flatten();
+        let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
             object.gvk == dask::api::autoscaler()
                 && object.namespace == cluster.namespace
@@ -126,7 +126,7 @@ impl Planner<'_> {
                 && !self.observed.has_applied(live)
         });
         let Some((other, _)) = others.next() else { return };
-        self.notes.push(Note::of(
+        self.notes.push(Note::new(
             Code::TwoWriters,
             &resource.address,
             format!(
@@ -136,7 +136,7 @@ impl Planner<'_> {
         ));
     }
 
-    fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    fn released_replicas(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let path = dask::api::replicas_path();
         let Some(start) = path.find(&resource.create_only) else { return };
         let autoscaled = self.is_autoscaled(resource);
@@ -147,7 +147,7 @@ impl Planner<'_> {
         let set = self.observed.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
-            self.notes.push(Note::of(
+            self.notes.push(Note::new(
                 Code::StartHasNoEffect,
                 &resource.address,
                 format!(
@@ -174,7 +174,7 @@ impl Planner<'_> {
     /// Ignores a change of the cluster that it copied, and notes a job that failed.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.observed.inputs.world.record.as_ref();
-        let made = record.and_then(|record| record.passes.get(&resource.identity));
+        let made = record.and_then(|record| record.completed.get(&resource.identity));
         let edited = made.is_some_and(|made| !kinds::kubernetes::once_digest::matches_digest(made, resource));
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
@@ -193,7 +193,7 @@ impl Planner<'_> {
             }
         }
         if live["status"]["jobStatus"] == "Failed" || kinds::kubernetes::job::has_failed(live) {
-            self.notes.push(Note::of(
+            self.notes.push(Note::new(
                 Code::JobEnded,
                 &resource.address,
                 format!("the job failed; `--replace {}` runs it again", resource.address),
@@ -219,28 +219,28 @@ impl Planner<'_> {
         let address = &resource.address;
         let anew = if again == address { "" } else { ", and recreates that" };
         let message = format!("the request ended: {end}; `--replace {again}` asks for its nodes again{anew}");
-        self.notes.push(Note::of(Code::RequestEnded, address, message));
+        self.notes.push(Note::new(Code::RequestEnded, address, message));
     }
 
     /// Returns true if a desired thing is rightly absent. It was created once in its present text and has gone since, or it
     /// belongs to a cluster for which that holds.
     pub(crate) fn stays_absent(&mut self, resource: &Resource) -> bool {
         let Inputs { world, mode: _, replace, .. } = self.observed.inputs;
-        let live = world.find(&resource.identity).filter(|_| !self.renewed);
+        let live = world.find(&resource.identity).filter(|_| !self.cluster_is_new);
         if live.is_some_and(|live| !is_terminating(live)) || replace.contains(&resource.address) {
             return false;
         }
-        if self.cluster_of(resource).is_some_and(|cluster| self.kept_absent.contains(&cluster)) {
+        if self.cluster_of(resource).is_some_and(|cluster| self.not_created.contains(&cluster)) {
             return true;
         }
-        let Life::Once { follow } = resource.life else { return false };
+        let Recreation::Once { follow } = resource.recreation else { return false };
         let of_cluster = matches!(resource.kind, KindId::DaskCluster | KindId::HostCluster);
         let is_cluster = follow.is_none() && of_cluster;
         if is_cluster && self.observed.inputs.is_started(&resource.identity) {
             return false;
         }
-        let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
-        if self.renewed
+        let passed = world.record.as_ref().and_then(|record| record.completed.get(&resource.identity));
+        if self.cluster_is_new
             || !passed.is_some_and(|made| kinds::kubernetes::once_digest::matches_digest(made, resource))
         {
             return false;
@@ -252,7 +252,7 @@ impl Planner<'_> {
             let code = if resource.body["spec"]["ttl"].is_null() { Code::IdleGone } else { Code::TtlGone };
             let message =
                 format!("it does not exist; `dask-infra start {address}` recreates it, and it ends {ends}");
-            self.notes.push(Note::of(code, address, message));
+            self.notes.push(Note::new(code, address, message));
             return true;
         }
         let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
@@ -283,7 +283,7 @@ impl Planner<'_> {
                 format!("the job has run and was deleted since; `--replace {address}` runs it again"),
             ),
         };
-        self.notes.push(Note::of(code, address, message));
+        self.notes.push(Note::new(code, address, message));
         true
     }
 
@@ -292,7 +292,7 @@ impl Planner<'_> {
         let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
         // Of what stays, what its section does not say counts, too.
-        let made = self.changes.iter().filter(|change| change.action.makes());
+        let made = self.changes.iter().filter(|change| change.action.creates());
         let made: HashSet<&Identity> = made.map(|change| &change.identity).collect();
         let stays = |identity: &Identity| inputs.world.find(identity).filter(|_| !made.contains(identity));
         let body = |identity: &Identity| stays(identity).or(desired.get(identity).map(|own| &own.body));
@@ -315,8 +315,10 @@ impl Planner<'_> {
             .filter(|(_, pool, is_live)| node_pool::gives_its_account(pool, shields && !is_live))
             .map(|(name, ..)| name)
             .collect();
-        let made =
-            self.changes.iter().filter(|change| change.kind == KindId::DaskCluster && change.action.makes());
+        let made = self
+            .changes
+            .iter()
+            .filter(|change| change.kind == KindId::DaskCluster && change.action.creates());
         let notes = made.filter_map(|change| {
             let spec = &desired.get(&change.identity)?.body["spec"];
             let own = ["scheduler", "worker"].map(|part| spec[part]["spec"]["nodeSelector"][POOL_LABEL].as_str());
@@ -327,7 +329,7 @@ impl Planner<'_> {
                  = true` in `[cluster]` prevents that",
                 pools.join(", ")
             );
-            (!pools.is_empty()).then(|| Note::of(Code::NodeAccount, &change.address, message))
+            (!pools.is_empty()).then(|| Note::new(Code::NodeAccount, &change.address, message))
         });
         let notes: Vec<Note> = notes.collect();
         self.notes.extend(notes);
@@ -335,20 +337,23 @@ impl Planner<'_> {
 
     /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
     /// know is lost.
-    pub(crate) fn may_have_run(&self, resource: &Resource) -> Option<Unknown> {
+    pub(crate) fn may_have_run(&self, resource: &Resource) -> Option<RunUnknown> {
         let Inputs { world, replace, .. } = self.observed.inputs;
-        let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
+        let once =
+            matches!(resource.recreation, Recreation::Once { .. }) && !replace.contains(&resource.address);
         // A Dask cluster does nothing by itself: to create it twice is no harm.
         let comes =
             resource.kind == KindId::DaskCluster && self.observed.inputs.is_started(&resource.identity);
-        if !once || self.renewed || comes {
+        if !once || self.cluster_is_new || comes {
             return None;
         }
         // A request stays when it has ended, so one that is not there was never made.
         let stays = resource.kind == KindId::ProvisioningRequest;
         match &world.record {
-            Some(record) if record.begun.contains(&resource.identity) && !stays => Some(Unknown::Interrupted),
-            None if self.has_things() => Some(Unknown::RecordMissing),
+            Some(record) if record.create_once_pending.contains(&resource.identity) && !stays => {
+                Some(RunUnknown::Interrupted)
+            }
+            None if self.has_things() => Some(RunUnknown::RecordMissing),
             Some(_) | None => None,
         }
     }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::observe::{Ownership, fingerprint, which_pool};
+use crate::observe::{Ownership, fingerprint, pool_identity_field};
 use crate::planner::{Planner, Selected};
-use crate::reason::{Reason, Users};
+use crate::reason::{OtherStacks, Reason};
 use crate::{
     Action, Adopted, Change, Note, observe::address_match, observe::env_secrets, observe::immutable,
     propose::hosts,
@@ -54,8 +54,8 @@ impl Planner<'_> {
             if kind.stop_effect.deletes() {
                 return self.stop(resource, stop);
             }
-            if !self.renewed && self.live(&resource.identity).is_none() {
-                self.kept_absent.insert(resource.identity.clone());
+            if !self.cluster_is_new && self.live(&resource.identity).is_none() {
+                self.not_created.insert(resource.identity.clone());
                 self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
                 return;
             }
@@ -65,15 +65,15 @@ impl Planner<'_> {
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_absent(resource) {
-            self.kept_absent.insert(resource.identity.clone());
+            self.not_created.insert(resource.identity.clone());
             self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
             return;
         }
         let Some(live) = self.live(&resource.identity) else {
-            if self.renewed && self.observed.inputs.world.find(&resource.identity).is_some() {
+            if self.cluster_is_new && self.observed.inputs.world.find(&resource.identity).is_some() {
                 self.refuse_if_protected(resource, "delete");
             }
-            self.renewed |= is_cluster;
+            self.cluster_is_new |= is_cluster;
             let reruns = self.may_have_run(resource);
             let action = if reruns.is_some() { Action::Replace } else { Action::Create };
             let change = self.observed.proposed(resource, action, Vec::new());
@@ -83,12 +83,12 @@ impl Planner<'_> {
         };
         if let Some(owner) = self.deleted_with(resource, live) {
             self.refuse_if_protected(resource, "delete");
-            self.with_owner.insert(resource.identity.clone());
+            self.recreated_with_parent.insert(resource.identity.clone());
             self.recreate(resource, live, Reason::RecreatedWith(owner));
             return;
         }
         if is_terminating(live) {
-            self.renewed |= is_cluster;
+            self.cluster_is_new |= is_cluster;
             self.recreate(resource, live, Reason::BeingDeleted);
             return;
         }
@@ -124,7 +124,7 @@ impl Planner<'_> {
         // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
         let pool = matches!(resource.identity, Identity::NodePool { .. }).then(|| {
             let live = self.with_size(resource, live.clone());
-            self.in_its_zones(resource, live)
+            self.with_planned_zones(resource, live)
         });
         let live = pool.as_ref().unwrap_or(live);
         let ownership = self.observed.ownership(resource, kind, live);
@@ -134,8 +134,8 @@ impl Planner<'_> {
             // Edits of what is stopped wait until it is started.
             compared.changes.retain(|field| gke::node_pool::is_emptied_by(&field.path));
         }
-        self.number_of_workers(resource, live, &mut compared);
-        hosts::come_to(kind, live, &mut compared.changes);
+        self.compare_dask_state(resource, live, &mut compared);
+        hosts::adjust_host_worker_changes(kind, live, &mut compared.changes);
         self.note_move(resource, &mut compared.changes);
         if !self.observed.inputs.replace.contains(&resource.address) {
             self.problems.extend(immutable::shrinks(resource, live, &compared.changes));
@@ -143,7 +143,7 @@ impl Planner<'_> {
         let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);
         if action != Action::Keep
-            && let Some((path, groups)) = which_pool(live)
+            && let Some((path, groups)) = pool_identity_field(live)
         {
             compared.fingerprint_input.add(path, groups);
         }
@@ -153,7 +153,7 @@ impl Planner<'_> {
             Ownership::Shared(stacks) => {
                 // Our entry on the object is what tells the others that we use it.
                 if reasons.is_empty() {
-                    reasons.push(Reason::Shared(Users(stacks)));
+                    reasons.push(Reason::Shared(OtherStacks(stacks)));
                 }
                 adopted_fields(&compared.others)
             }
@@ -164,25 +164,25 @@ impl Planner<'_> {
         }
         if matches!(action, Action::Keep | Action::Update)
             && let Some(defect) = self.observed.find_defect(resource, kind, live, action)
-            && !(defect.replaces && resource.protect)
+            && !(defect.needs_replace && resource.protect)
         {
-            action = if defect.replaces { Action::Replace } else { Action::Update };
+            action = if defect.needs_replace { Action::Replace } else { Action::Update };
             reasons.push(Reason::Defect(defect.why.clone()));
             self.defects.insert(resource.address.clone(), defect);
         }
         if adopted.is_some() && reasons.is_empty() {
             reasons.push(Reason::WouldBeAdopted);
         }
-        if action == Action::Update && resource.kind == KindId::Definition {
+        if action == Action::Update && resource.kind == KindId::Crd {
             self.check_stored_versions(resource, live);
         }
         if action == Action::Replace {
             if matches!(resource.identity, Identity::Cluster(_)) {
-                self.renewed = true;
+                self.cluster_is_new = true;
                 // Nothing in it outlives it, so nothing in it can be left out.
                 self.selected = Selected::All;
             }
-            if !reasons.iter().any(Reason::takes_nothing) {
+            if !reasons.iter().any(Reason::loses_no_data) {
                 self.refuse_if_protected(resource, "replace");
             }
         }
@@ -197,7 +197,7 @@ impl Planner<'_> {
         match self.observed.inputs.world.sizes.get(pool) {
             Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
                 live["nodeCount"] = desired.clone();
-                self.notes.push(Note::of(
+                self.notes.push(Note::new(
                     Code::UnknownSize,
                     &resource.address,
                     format!(
@@ -210,7 +210,7 @@ impl Planner<'_> {
             None if desired.is_null() => {}
             None => {
                 live["nodeCount"] = desired.clone();
-                self.notes.push(Note::of(
+                self.notes.push(Note::new(
                     Code::UnknownSize,
                     &resource.address,
                     "the live number of nodes is unknown, so no change of size is planned",
@@ -294,7 +294,7 @@ impl Planner<'_> {
         match live["status"].as_str() {
             Some("ERROR") => Some(Reason::InError { conditions }),
             Some("RUNNING_WITH_ERROR") => {
-                self.notes.push(Note::of(
+                self.notes.push(Note::new(
                     Code::PoolInTrouble,
                     &resource.address,
                     format!("its status is RUNNING_WITH_ERROR{conditions}; GKE keeps trying"),
@@ -317,15 +317,17 @@ impl Planner<'_> {
                 continue;
             }
             let digest = kinds::kubernetes::check::digest(&resource.body);
-            let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
-            let passed = record.and_then(|record| record.passes.get(&resource.identity));
-            let renewed = self.changes.iter().find(|change| disturbs(change, resource));
+            let record = inputs.world.record.as_ref().filter(|_| !self.cluster_is_new);
+            let passed = record.and_then(|record| record.completed.get(&resource.identity));
+            let renewed = self.changes.iter().find(|change| invalidates_check(change, resource));
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
                 _ if asked => Some(Reason::Requested),
                 // There is no node to run on.
                 _ if self.uses_stopped(resource) => None,
-                (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone(), change.action)),
+                (Some(_), Some(change)) => {
+                    Some(Reason::DependencyChanged(change.address.clone(), change.action))
+                }
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some(Reason::CheckChanged),
                 _ if nothing_is_managed => Some(Reason::PassesNotRecorded),
@@ -339,9 +341,9 @@ impl Planner<'_> {
 }
 
 /// Returns true if a change invalidates the pass of a check.
-pub fn disturbs(change: &Change, check: &Resource) -> bool {
-    let before = |address| address_match::names(address, &change.address);
-    (kinds::of(change.kind).disturbs)(change.action) && check.depends_on.iter().any(before)
+pub fn invalidates_check(change: &Change, check: &Resource) -> bool {
+    let before = |address| address_match::includes(address, &change.address);
+    (kinds::of(change.kind).invalidates_checks)(change.action) && check.depends_on.iter().any(before)
 }
 
 /// The fields that other tools apply with other values.

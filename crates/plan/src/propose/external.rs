@@ -76,7 +76,7 @@ impl Planner<'_> {
             return None;
         }
         let same = |object: &ObjectId| object.gvk == desired.gvk && object.namespace == desired.namespace;
-        let mut objects = world.inside.live()?.iter();
+        let mut objects = world.objects.live()?.iter();
         let found = objects.find(|(object, live)| same(object) && kinds::dask::operator::is_operator(live));
         found.map(|(_, live)| live.clone())
     }
@@ -96,7 +96,7 @@ impl Planner<'_> {
         match identity {
             Identity::Cluster(_) => world.cluster == Seen::Absent,
             Identity::NodePool { .. } => world.cluster.live().is_some() || ours,
-            Identity::Object(_) => match &world.inside {
+            Identity::Object(_) => match &world.objects {
                 Seen::Live(_) => true,
                 Seen::Absent => inside(&world.cluster) || ours,
                 Seen::Unreadable(_) => false,
@@ -203,7 +203,7 @@ impl Planner<'_> {
     }
 
     fn warn(&mut self, code: Code, resource: &Resource, message: String) {
-        self.notes.push(Note::of(code, &resource.address, message));
+        self.notes.push(Note::new(code, &resource.address, message));
     }
 
     /// Returns a short summary of what was found.
@@ -364,7 +364,7 @@ fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
     (ready < desired || desired == 0).then(|| format!("{ready} of {desired} Pods ready"))
 }
 
-/// The live fields that what the stack does with a thing of others hangs on.
+/// Returns the live fields of external resources that the plan depends on.
 fn relied_on(identity: &Identity) -> Vec<FieldPath> {
     let fields: &[&str] = match identity {
         Identity::Cluster(_) => &["locations", "releaseChannel.channel"],
@@ -386,7 +386,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
         "`{}` is {said} in the stack file{place} and {live} live; it is managed elsewhere, so nothing is changed",
         key(resource, path)
     );
-    Note::of(Code::OthersDiffer, &resource.address, message)
+    Note::new(Code::OthersDiffer, &resource.address, message)
 }
 
 /// The key of the section that a field of the body comes from, and what lies below: `labels.team`.

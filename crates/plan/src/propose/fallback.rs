@@ -59,7 +59,7 @@ pub fn with_fallback(
     resources
 }
 
-/// The option that a live thing stays on; of one that an apply left without machines the next, or the first after the last.
+/// Returns the option of the live pool; after an interrupted apply without capacity the next one, cyclically.
 fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
     let live = world.find(&capacity.identity).filter(|live| !is_terminating(live))?;
     let on = capacity_options::option_of(capacity, live)?;
@@ -218,7 +218,7 @@ impl<'a> Planner<'a> {
         };
         let option = capacity.options[from].name();
         let message = format!("GKE is still creating it by {option}; if there are no machines, {then}");
-        self.notes.push(Note::of(Code::CapacityNext, address, message));
+        self.notes.push(Note::new(Code::CapacityNext, address, message));
     }
 
     /// Notes that a pool is not on its first option.
@@ -244,6 +244,6 @@ impl<'a> Planner<'a> {
             capacity.options[from].name(),
             capacity.options[0].name()
         );
-        self.notes.push(Note::of(Code::CapacityFallback, address, message));
+        self.notes.push(Note::new(Code::CapacityFallback, address, message));
     }
 }

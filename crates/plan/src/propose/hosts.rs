@@ -13,7 +13,7 @@ use kinds::hosts;
 use kinds::kind::Kind;
 use model::address::Address;
 use model::diag::Code;
-use model::resource::{Effect, FieldChange, Host, KindId, ObjectId, Reach, Resource};
+use model::resource::{Effect, FieldChange, Host, HostConnection, KindId, ObjectId, Resource};
 
 impl Planner<'_> {
     pub(crate) fn host_notes(&self) -> Vec<Note> {
@@ -30,7 +30,7 @@ impl Planner<'_> {
         let Inputs { world, target, .. } = self.observed.inputs;
         let group = hosts::api::group();
         let has_group = |name: &str| {
-            let mut live = world.inside.live().into_iter().flatten();
+            let mut live = world.objects.live().into_iter().flatten();
             live.any(|(object, live)| object.gvk == group && live["spec"]["cluster"] == name)
         };
         for change in &mut self.changes {
@@ -80,7 +80,7 @@ impl Planner<'_> {
             let message = format!(
                 "{what}: renewing them replaces the Dask cluster, and what it holds in memory is lost"
             );
-            notes.push(Note::of(Code::CertificatesEnd, &resource.address, message));
+            notes.push(Note::new(Code::CertificatesEnd, &resource.address, message));
         }
         notes
     }
@@ -118,7 +118,7 @@ impl Planner<'_> {
                     "{host} {what}, but {workers} of {} {run} there, until the scheduler ends; if {host} exists, {cure}",
                     resource.address
                 );
-                notes.push(Note::of(Code::GoneButThere, &resource.address, message));
+                notes.push(Note::new(Code::GoneButThere, &resource.address, message));
             }
         }
         notes
@@ -127,7 +127,7 @@ impl Planner<'_> {
     /// Dask clusters that stay and whose last workers go.
     pub(crate) fn left_without_workers(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
-        let live = inputs.world.inside.live().into_iter().flatten();
+        let live = inputs.world.objects.live().into_iter().flatten();
         let (group, cluster) = (hosts::api::group(), hosts::api::cluster());
         let parts: Vec<(&ObjectId, &Value)> =
             live.filter(|(object, _)| object.gvk == cluster || object.gvk == group).collect();
@@ -170,7 +170,7 @@ impl Planner<'_> {
             if before > 0 && after == 0 {
                 let message = "no workers are left: results in their memory are computed again when there are workers, and data that \
                                was scattered is lost";
-                notes.push(Note::of(Code::NoWorkersLeft, &resource.address, message));
+                notes.push(Note::new(Code::NoWorkersLeft, &resource.address, message));
             }
         }
         notes
@@ -199,16 +199,16 @@ impl Planner<'_> {
                 "{name} was {before} at the last apply and is {now} now, where nothing of the stack is: what it has on the first stays there. \
                  To have that emptied, keep {name} as it was, or give the new host another name and leave {name} out"
             );
-            Note::of(Code::HostMoved, &Address::new("stack"), message)
+            Note::new(Code::HostMoved, &Address::new("stack"), message)
         };
         told.into_iter().map(note).collect()
     }
 }
 
-/// Adjusts the changes of workers on hosts. None restart where there are none, and the hosts that workers come to or leave
-/// are listed once.
-pub(crate) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>) {
-    if !kind.hands_over {
+/// Adjusts the changes of workers on hosts. None restart if there are none, and the hosts that workers start or stop
+/// on are listed once.
+pub(crate) fn adjust_host_worker_changes(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>) {
+    if !kind.retires_gracefully {
         return;
     }
     if hosts::api::replicas_path().find(live).is_some_and(|number| *number == 0) {
@@ -224,7 +224,7 @@ pub(crate) fn come_to(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>)
 
 /// `ada@10.0.0.7:2222`
 fn reach_text(host: &Host) -> String {
-    let Reach::Ssh { address, user, port, .. } = &host.reach else { return host.name.clone() };
+    let HostConnection::Ssh { address, user, port, .. } = &host.connection else { return host.name.clone() };
     let user = user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
     format!("{user}{address}{port}")

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::observe::cascade::{
-    Cascade, CascadeEntry, CascadeReason, defines, holds, is_namespace, pods_of_pool,
+    Cascade, CascadeEntry, CascadeReason, cascade_reason, defined_kind, is_namespace, pods_of_pool,
 };
 use crate::planner::Planner;
 use crate::propose::prune::dask_things;
-use crate::reason::{Holder, Reason};
+use crate::reason::{Parent, Reason};
 use crate::{Action, Change, Mode, Note, Plan, Selection, observe::system, propose::kueue};
 use kinds::json::{is_terminating, text};
 use model::address::{Address, FieldPath};
@@ -19,14 +19,14 @@ use model::diag::{Code, Diagnostic, listed};
 use model::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
 
 /// Kinds that controllers write for others; they say nothing of their own.
-const SHADOWS: &[&str] =
+const DERIVED_KINDS: &[&str] =
     &["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
 /// How many things are named one by one.
-pub(crate) const NAMED: usize = 3;
+pub(crate) const MAX_LISTED: usize = 3;
 
-/// Where things that were not read could be deleted with what a plan deletes.
+/// Returns where things that were not read could be deleted with what a plan deletes.
 pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
-    reach_of(&plan.changes)
+    scope_of_deletions(&plan.changes)
 }
 
 /// Returns true if a change deletes a live thing of the stack, or the nodes of a pool.
@@ -35,7 +35,7 @@ fn deletes(change: &Change) -> bool {
 }
 
 /// Returns true if a change makes GKE recreate the nodes of a pool.
-pub(crate) fn rolls(change: &Change) -> bool {
+pub(crate) fn recreates_nodes(change: &Change) -> bool {
     matches!(change.identity, Identity::NodePool { .. })
         && matches!(change.action, Action::Update | Action::Forget)
         && change.fields.iter().any(|field| field.effect == Effect::Rolling)
@@ -53,14 +53,14 @@ pub(crate) fn enables_queued_provisioning(change: &Change) -> bool {
             .any(|field| switch.contains(&field.path) && on(&field.after) && !on(&field.before))
 }
 
-/// To how many nodes a zone a change takes a pool down; `None` where it does not.
-pub(crate) fn shrinks(change: &Change) -> Option<u64> {
+/// Returns the new node count per zone if the change shrinks the pool.
+pub(crate) fn shrinks_to(change: &Change) -> Option<u64> {
     let number = FieldPath::keys(["nodeCount"]);
     let is_pool = matches!(change.identity, Identity::NodePool { .. }) && change.action == Action::Update;
     change.fields.iter().find(|field| field.path == number).filter(|_| is_pool)?.falls_to()
 }
 
-fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
+fn scope_of_deletions(changes: &[Change]) -> Option<DeletionScope> {
     let mut scope = DeletionScope::default();
     for change in changes.iter().filter(|change| deletes(change)) {
         match &change.identity {
@@ -69,19 +69,19 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
             Identity::Object(object) if is_namespace(object) => {
                 scope.namespaces.insert(object.name.clone());
             }
-            Identity::Object(object) if defines(object).is_some() => {
-                scope.definitions.insert(object.name.clone());
+            Identity::Object(object) if defined_kind(object).is_some() => {
+                scope.crds.insert(object.name.clone());
             }
             Identity::Object(object) if kueue::is_queue(object) => {
-                scope.definitions.extend(kueue::definitions());
+                scope.crds.extend(kueue::crds());
             }
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
-    scope.nodes |= changes
-        .iter()
-        .any(|change| rolls(change) || enables_queued_provisioning(change) || shrinks(change).is_some());
-    (scope != DeletionScope::default()).then_some(DeletionScope { excluded_kinds: SHADOWS, ..scope })
+    scope.nodes |= changes.iter().any(|change| {
+        recreates_nodes(change) || enables_queued_provisioning(change) || shrinks_to(change).is_some()
+    });
+    (scope != DeletionScope::default()).then_some(DeletionScope { excluded_kinds: DERIVED_KINDS, ..scope })
 }
 
 /// Returns true if a Pod has not ended, is not being deleted and is in no system namespace. Callers know that it is a Pod.
@@ -90,8 +90,8 @@ pub(crate) fn is_user_pod(object: &ObjectId, live: &Value) -> bool {
     !ended && !is_terminating(live) && !object.namespace.as_deref().is_some_and(system::is_system)
 }
 
-/// The kind that recreates a Pod.
-pub(crate) fn owner(live: &Value) -> Option<&str> {
+/// Returns the kind of the controller that recreates a Pod.
+pub(crate) fn controller_kind(live: &Value) -> Option<&str> {
     let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     let mut controllers = owners.filter(|owner| owner["controller"] != false);
     controllers.find_map(|owner| owner["kind"].as_str())
@@ -114,21 +114,21 @@ impl<'w> Planner<'w> {
             return;
         }
         let manager = inputs.owner.field_manager();
-        let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
-        let along = cascade.all(&deleted);
-        self.owned_dependents(&deleted, &along);
+        let cascade = Cascade::new(inputs.world, inputs.target.gke.as_ref(), &manager);
+        let cascaded = cascade.all(&deleted);
+        self.owned_dependents(&deleted, &cascaded);
         let mut planned: BTreeSet<Identity> =
             self.changes.iter().map(|change| change.identity.clone()).collect();
         self.attached(&mut planned);
-        self.foreign_dependents(&cascade, &along, &mut planned);
-        self.runs_of_jobs(&cascade, &along, &mut planned);
+        self.foreign_dependents(&cascade, &cascaded, &mut planned);
+        self.runs_of_jobs(&cascade, &cascaded, &mut planned);
         self.foreign_work(&mut planned);
-        if reach_of(&self.changes).is_none() {
+        if scope_of_deletions(&self.changes).is_none() {
             return;
         }
-        for message in &inputs.world.unseen {
-            self.notes.push(Note::of(
-                Code::OthersUnseen,
+        for message in &inputs.world.unlisted_foreign {
+            self.notes.push(Note::new(
+                Code::ForeignUnlisted,
                 &Address::new("cluster"),
                 format!(
                     "resources outside this stack could not be listed, and would be deleted unnamed: \
@@ -139,7 +139,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
-    fn owned_dependents(&mut self, deleted: &[Identity], along: &BTreeMap<Identity, CascadeEntry>) {
+    fn owned_dependents(&mut self, deleted: &[Identity], cascaded: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
@@ -149,8 +149,8 @@ impl<'w> Planner<'w> {
         };
         let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
         // Everything is deleted with a GKE cluster, and all of it is planned again or deleted.
-        let along = along.iter().filter(|(_, along)| !matches!(along.root, Identity::Cluster(_)));
-        for (thing, CascadeEntry { root, reason }) in along {
+        let cascaded = cascaded.iter().filter(|(_, cascaded)| !matches!(cascaded.root, Identity::Cluster(_)));
+        for (thing, CascadeEntry { root, reason }) in cascaded {
             let Some(live) = inputs.world.find(thing) else { continue };
             let action = action(self, thing);
             let desired = desired.get(thing).copied();
@@ -161,7 +161,7 @@ impl<'w> Planner<'w> {
             if let Some(resource) = desired.filter(|_| inputs.mode == Mode::Apply) {
                 let is_recreated = action == Some(Action::Replace)
                     && (*reason == CascadeReason::Pool || self.is_replaced(root));
-                if !is_recreated && !self.with_owner.contains(thing) {
+                if !is_recreated && !self.recreated_with_parent.contains(thing) {
                     self.refuse_if_protected(resource, "delete");
                     kept.entry(root).or_default().push(thing);
                 }
@@ -171,7 +171,7 @@ impl<'w> Planner<'w> {
                 Some(Action::Delete | Action::Replace) => {}
                 // Others need it: that is why it is not deleted.
                 Some(Action::Keep) => kept.entry(root).or_default().push(thing),
-                Some(Action::Forget) => self.goes_from_others(thing, root),
+                Some(Action::Forget) => self.delete_with_parent(thing, root),
                 Some(Action::Create | Action::Update | Action::Run) => {}
                 None if !self.observed.has_applied(live) || self.observed.is_external(thing) => {}
                 None => {
@@ -185,19 +185,21 @@ impl<'w> Planner<'w> {
             }
         }
         // What is not there yet would be made in what goes.
-        let homes: Vec<&Identity> = deleted
+        let parents: Vec<&Identity> = deleted
             .iter()
-            .filter(|home| {
-                home.object().is_some_and(|object| is_namespace(object) || defines(object).is_some())
+            .filter(|parent| {
+                parent.object().is_some_and(|object| is_namespace(object) || defined_kind(object).is_some())
             })
-            .filter(|home| !self.is_replaced(home))
+            .filter(|parent| !self.is_replaced(parent))
             .collect();
-        for resource in inputs.desired.iter().filter(|_| inputs.mode == Mode::Apply && !homes.is_empty()) {
+        for resource in inputs.desired.iter().filter(|_| inputs.mode == Mode::Apply && !parents.is_empty()) {
             let identity = &resource.identity;
             let made =
                 action(self, identity) == Some(Action::Create) && inputs.world.find(identity).is_none();
-            if made && let Some(home) = homes.iter().find(|home| holds(home, identity).is_some()) {
-                kept.entry(home).or_default().push(identity);
+            if made
+                && let Some(parent) = parents.iter().find(|parent| cascade_reason(parent, identity).is_some())
+            {
+                kept.entry(parent).or_default().push(identity);
             }
         }
         for (root, things) in kept {
@@ -210,15 +212,16 @@ impl<'w> Planner<'w> {
     }
 
     /// Marks a thing that other stacks use, too, for deletion with its holder: it cannot be left to them.
-    fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
-        let (users, with) = (self.observed.users_of(thing), Holder::Named(self.observed.name_of(root).0));
+    fn delete_with_parent(&mut self, thing: &Identity, root: &Identity) {
+        let (users, with) =
+            (self.observed.other_stacks_of(thing), Parent::Named(self.observed.name_of(root).0));
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
             (change.action, change.foreign) = (Action::Delete, true);
             // What is handed over has no users that are known.
             let handed_over = users.0.is_empty();
             change.reasons = vec![match handed_over {
                 true => Reason::ForeignIn(with),
-                false => Reason::TakenFromUsers { users, with },
+                false => Reason::TakenFromUsers { other_stacks: users, with },
             }];
         }
     }
@@ -228,7 +231,7 @@ impl<'w> Planner<'w> {
         let inputs = self.observed.inputs;
         let (taker, _) = self.observed.name_of(root);
         let names: Vec<String> =
-            things.iter().take(NAMED).map(|thing| self.observed.name_of(thing).0.to_string()).collect();
+            things.iter().take(MAX_LISTED).map(|thing| self.observed.name_of(thing).0.to_string()).collect();
         let more = things.len() - names.len();
         let names = listed(names.iter().map(String::as_str), "and");
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -252,7 +255,7 @@ impl<'w> Planner<'w> {
                  elsewhere; or remove its contents from the file, too",
                 object.name
             ),
-            Identity::Object(object) if defines(object).is_some() => {
+            Identity::Object(object) if defined_kind(object).is_some() => {
                 "keep the definition in the file while objects of its kind are in it, or remove them, too"
                     .to_owned()
             }
@@ -260,7 +263,7 @@ impl<'w> Planner<'w> {
         };
         let mut problem = Diagnostic::error(Code::GoesAlong, what).help(help);
         let mut places: Vec<&FieldPath> = Vec::new();
-        for thing in things.iter().take(NAMED) {
+        for thing in things.iter().take(MAX_LISTED) {
             let desired = inputs.desired.iter().find(|resource| resource.identity == **thing);
             places.extend(desired.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
         }
@@ -294,7 +297,7 @@ impl<'w> Planner<'w> {
     fn foreign_dependents(
         &mut self,
         cascade: &Cascade<'w>,
-        along: &BTreeMap<Identity, CascadeEntry>,
+        cascaded: &BTreeMap<Identity, CascadeEntry>,
         planned: &mut BTreeSet<Identity>,
     ) {
         let inputs = self.observed.inputs;
@@ -310,11 +313,11 @@ impl<'w> Planner<'w> {
         }
         let mut foreign: ForeignObjects<'w> = BTreeMap::new();
         let gangs = self.own_gangs();
-        for (object, live) in inputs.world.inside.live().into_iter().flatten() {
+        for (object, live) in inputs.world.objects.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
-            let Some(CascadeEntry { reason, .. }) = along.get(&identity) else { continue };
+            let Some(CascadeEntry { reason, .. }) = cascaded.get(&identity) else { continue };
             let ours = self.is_ours(object, live) || self.is_of_our_work(&gangs, object, live);
-            let ours = ours || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
+            let ours = ours || cascade.has_ancestor(live, &|owner, live| self.is_ours(owner, live));
             let child = match reason {
                 CascadeReason::Cluster => {
                     live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
@@ -322,19 +325,21 @@ impl<'w> Planner<'w> {
                 CascadeReason::Owner => true,
                 CascadeReason::Pool
                 | CascadeReason::Namespace
-                | CascadeReason::Definition
+                | CascadeReason::Crd
                 | CascadeReason::DaskCluster => {
-                    cascade.has_owner(live, |owner| along.contains_key(owner) || deleted.contains(owner))
+                    cascade.has_owner(live, |owner| cascaded.contains_key(owner) || deleted.contains(owner))
                 }
             };
-            if ours || child || is_everywhere(object, live) || is_default_group(object, live) {
+            if ours || child || is_boilerplate(object, live) || is_default_group(object, live) {
                 continue;
             }
             let namespace = object.namespace.as_deref();
             match (reason, namespace) {
                 // Foreign cluster-wide things cannot be told from the system's.
                 (CascadeReason::Cluster, None) => continue,
-                (CascadeReason::Cluster, Some(_)) if system::made(object, live, &inputs.owner.stack) => {
+                (CascadeReason::Cluster, Some(_))
+                    if system::is_system_object(object, live, &inputs.owner.stack) =>
+                {
                     continue;
                 }
                 (CascadeReason::Cluster, Some(namespace)) => {
@@ -343,12 +348,12 @@ impl<'w> Planner<'w> {
                 }
                 // Named by themselves.
                 (CascadeReason::Owner | CascadeReason::DaskCluster, _) => continue,
-                (CascadeReason::Pool | CascadeReason::Namespace | CascadeReason::Definition, _) => {}
+                (CascadeReason::Pool | CascadeReason::Namespace | CascadeReason::Crd, _) => {}
             }
             let with = match reason {
-                CascadeReason::Definition => Holder::Definition,
-                CascadeReason::Pool => Holder::Node,
-                _ => Holder::Namespace,
+                CascadeReason::Crd => Parent::Crd,
+                CascadeReason::Pool => Parent::Node,
+                _ => Parent::Namespace,
             };
             self.delete_foreign_object(planned, object, live, with);
         }
@@ -356,7 +361,7 @@ impl<'w> Planner<'w> {
             self.foreign_namespaces(planned, &mut foreign);
         }
         for (object, live) in foreign.into_values().flatten() {
-            self.delete_foreign_object(planned, object, live, Holder::Cluster);
+            self.delete_foreign_object(planned, object, live, Parent::Cluster);
         }
     }
 
@@ -368,7 +373,7 @@ impl<'w> Planner<'w> {
     fn runs_of_jobs(
         &mut self,
         cascade: &Cascade<'w>,
-        along: &BTreeMap<Identity, CascadeEntry>,
+        cascaded: &BTreeMap<Identity, CascadeEntry>,
         planned: &mut BTreeSet<Identity>,
     ) {
         let world = self.observed.inputs.world;
@@ -376,13 +381,13 @@ impl<'w> Planner<'w> {
         let pools: Vec<String> =
             emptied.filter_map(|change| Some(change.identity.pool()?.to_owned())).collect();
         let deletes = |owner: &Identity, planned: &BTreeSet<Identity>| {
-            along.contains_key(owner) || planned.contains(owner)
+            cascaded.contains_key(owner) || planned.contains(owner)
         };
         for (object, live) in pools.iter().flat_map(|pool| pods_of_pool(world, pool)) {
-            let of_job = is_user_pod(object, live) && owner(live) == Some("Job");
-            let ours = || cascade.made_for(live, &|owner, live| self.is_ours(owner, live));
+            let of_job = is_user_pod(object, live) && controller_kind(live) == Some("Job");
+            let ours = || cascade.has_ancestor(live, &|owner, live| self.is_ours(owner, live));
             if of_job && !ours() && !cascade.has_owner(live, |owner| deletes(owner, planned)) {
-                self.delete_foreign_object(planned, object, live, Holder::NodeOfRun);
+                self.delete_foreign_object(planned, object, live, Parent::NodeOfJob);
             }
         }
     }
@@ -392,7 +397,7 @@ impl<'w> Planner<'w> {
         planned: &mut BTreeSet<Identity>,
         object: &ObjectId,
         live: &Value,
-        with: Holder,
+        parent: Parent,
     ) {
         let section = match object.namespace.as_deref() {
             Some(namespace) => format!("others.{namespace}"),
@@ -404,7 +409,7 @@ impl<'w> Planner<'w> {
             planned,
             Identity::Object(object.clone()),
             (live, address, kind),
-            Reason::ForeignIn(with),
+            Reason::ForeignIn(parent),
         );
     }
 
@@ -433,7 +438,7 @@ impl<'w> Planner<'w> {
                 continue;
             }
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
-            self.delete_foreign(planned, identity, (live, address, kind), Reason::ForeignIn(Holder::Cluster));
+            self.delete_foreign(planned, identity, (live, address, kind), Reason::ForeignIn(Parent::Cluster));
         }
     }
 
@@ -462,7 +467,7 @@ impl<'w> Planner<'w> {
     /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. The approval of a namespace holds for
     /// what is in it, too.
     fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
-        for (object, live) in self.observed.inputs.world.inside.live().into_iter().flatten() {
+        for (object, live) in self.observed.inputs.world.objects.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || system::is_systems_own(name, live);
             let ours = self.observed.has_applied(live)
@@ -473,10 +478,10 @@ impl<'w> Planner<'w> {
             let inside = foreign.remove(name).unwrap_or_default();
             let named: Vec<String> = inside
                 .iter()
-                .take(NAMED)
+                .take(MAX_LISTED)
                 .map(|(object, _)| format!("{} {}", object.gvk.kind, object.name))
                 .collect();
-            let more = inside.len().saturating_sub(NAMED);
+            let more = inside.len().saturating_sub(MAX_LISTED);
             let address = Address::of("namespace", name);
             let kind = KindId::Namespace;
             self.delete_foreign(
@@ -496,7 +501,7 @@ fn is_default_group(object: &ObjectId, live: &Value) -> bool {
 }
 
 /// Returns true for an object that every namespace has, or that a controller wrote for another one.
-pub fn is_everywhere(object: &ObjectId, live: &Value) -> bool {
+pub fn is_boilerplate(object: &ObjectId, live: &Value) -> bool {
     let kind = object.gvk.kind.as_str();
     let everywhere = match kind {
         "ConfigMap" => object.name == "kube-root-ca.crt",
@@ -505,5 +510,5 @@ pub fn is_everywhere(object: &ObjectId, live: &Value) -> bool {
         "Secret" => text(&live["type"]) == "kubernetes.io/service-account-token",
         _ => false,
     };
-    everywhere || SHADOWS.contains(&kind)
+    everywhere || DERIVED_KINDS.contains(&kind)
 }

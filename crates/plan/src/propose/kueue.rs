@@ -16,7 +16,7 @@ use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
 
 /// Definitions whose objects tell what is in a queue.
-pub(crate) fn definitions() -> impl Iterator<Item = String> {
+pub(crate) fn crds() -> impl Iterator<Item = String> {
     ["workloads", "localqueues"].into_iter().map(|plural| format!("{plural}.{}", kueue::GROUP))
 }
 
@@ -50,7 +50,7 @@ impl<'w> Planner<'w> {
             .observed
             .inputs
             .world
-            .inside
+            .objects
             .live()
             .into_iter()
             .flatten()
@@ -73,7 +73,7 @@ impl<'w> Planner<'w> {
             if told.insert(queue.clone()) {
                 let message = "work that this stack did not create waits or runs in it; each piece needs approval of \
                                its own";
-                self.notes.push(Note::of(Code::QueueInUse, &queue, message));
+                self.notes.push(Note::new(Code::QueueInUse, &queue, message));
             }
             let section = format!("others.{}", object.namespace.as_deref().unwrap_or_default());
             let address = Address::object(&section, &object.gvk.kind, None, &object.name);
@@ -95,13 +95,13 @@ impl<'w> Planner<'w> {
 
     /// The gangs that this stack has made.
     pub(crate) fn own_gangs(&self) -> Gangs {
-        let inside = self.observed.inputs.world.inside.live().into_iter().flatten();
-        let own = inside.filter(|(_, live)| self.observed.has_applied(live));
+        let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
+        let own = objects.filter(|(_, live)| self.observed.has_applied(live));
         own.filter_map(|(object, live)| {
             let kind = &object.gvk.kind;
             let mut body = live.clone();
             body["kind"] = Value::from(kind.as_str());
-            Some((object.namespace.clone().unwrap_or_default(), gang::of_body(&body)?))
+            Some((object.namespace.clone().unwrap_or_default(), gang::name_in_body(&body)?))
         })
         .collect()
     }
@@ -111,9 +111,9 @@ impl<'w> Planner<'w> {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let jobs: Vec<&str> =
             owners.filter(|owner| owner["kind"] == "Job").map(|owner| text(&owner["name"])).collect();
-        let inside = self.observed.inputs.world.inside.live().into_iter().flatten();
+        let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let mut own =
-            inside.filter(|(object, _)| object.gvk.kind == "Job" && object.namespace == workload.namespace);
+            objects.filter(|(object, _)| object.gvk.kind == "Job" && object.namespace == workload.namespace);
         own.any(|(object, live)| jobs.contains(&object.name.as_str()) && self.observed.has_applied(live))
     }
 
@@ -126,8 +126,8 @@ impl<'w> Planner<'w> {
         if live["status"]["admission"]["clusterQueue"] == queue.name.as_str() {
             return true;
         }
-        let mut inside = self.observed.inputs.world.inside.live().into_iter().flatten();
-        inside.any(|(object, local)| {
+        let mut objects = self.observed.inputs.world.objects.live().into_iter().flatten();
+        objects.any(|(object, local)| {
             object.gvk.kind == "LocalQueue"
                 && object.gvk.group == kueue::GROUP
                 && object.namespace == workload.namespace

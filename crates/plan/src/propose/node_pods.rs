@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::observe::cascade::{Cascade, is_pod, pods_of_pool};
 use crate::planner::Planner;
-use crate::propose::impact::{NAMED, enables_queued_provisioning, is_user_pod, owner, rolls, shrinks};
+use crate::propose::impact::{
+    MAX_LISTED, controller_kind, enables_queued_provisioning, is_user_pod, recreates_nodes, shrinks_to,
+};
 use crate::{Action, Change, Note};
 use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
@@ -28,9 +30,9 @@ enum NodeImpact {
 impl NodeImpact {
     fn of(change: &Change) -> Option<Self> {
         let replaced = change.action == Action::Replace && !change.foreign;
-        match shrinks(change) {
+        match shrinks_to(change) {
             _ if change.action == Action::Delete => Some(Self::Removed),
-            _ if rolls(change) => Some(Self::Rolled),
+            _ if recreates_nodes(change) => Some(Self::Rolled),
             Some(1..) => Some(Self::Fewer),
             left => (enables_queued_provisioning(change) || left == Some(0) || replaced)
                 .then_some(Self::Deleted { replaced }),
@@ -62,7 +64,7 @@ impl Planner<'_> {
         for (change, pool, nodes) in changes {
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
             for (object, live) in pods_of_pool(world, pool) {
-                match (is_user_pod(object, live), owner(live)) {
+                match (is_user_pod(object, live), controller_kind(live)) {
                     (false, _) | (true, Some("DaemonSet" | "Node")) => {}
                     (true, Some(_)) if going.contains(object) => {}
                     (true, Some(_)) => moved.push(object),
@@ -77,7 +79,7 @@ impl Planner<'_> {
                 NodeImpact::Removed if homeless && !moved.is_empty() => waiting(&moved),
                 NodeImpact::Rolled | NodeImpact::Deleted { .. } | NodeImpact::Removed => all(&lost, &moved),
             };
-            let unseen = world.unseen.iter().filter(|_| nodes != NodeImpact::Removed);
+            let unseen = world.unlisted_foreign.iter().filter(|_| nodes != NodeImpact::Removed);
             parts.extend(unseen.map(|why| format!("not all pods on them could be listed: {why}")));
             if parts.is_empty() {
                 continue;
@@ -88,7 +90,7 @@ impl Planner<'_> {
                 NodeImpact::Fewer => "deletes some of the nodes",
             };
             let message = format!("GKE {what} of this pool: {}", parts.join("; "));
-            notes.push(Note::of(Code::NodesDrained, &change.address, message));
+            notes.push(Note::new(Code::NodesDrained, &change.address, message));
         }
         notes
     }
@@ -112,15 +114,15 @@ impl Planner<'_> {
     fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
         let inputs = self.observed.inputs;
         let manager = inputs.owner.field_manager();
-        let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
+        let cascade = Cascade::new(inputs.world, inputs.target.gke.as_ref(), &manager);
         let along = cascade.all(&gone.iter().cloned().collect::<Vec<_>>());
         let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
-        let inside = inputs.world.inside.live().into_iter().flatten();
+        let objects = inputs.world.objects.live().into_iter().flatten();
         let is_reaper = |owner: &ObjectId, _: &Value| {
-            self.observed.known.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
+            self.observed.addresses.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
         };
-        let goes = inside.filter(|(object, live)| {
-            is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.made_for(live, &is_reaper))
+        let goes = objects.filter(|(object, live)| {
+            is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.has_ancestor(live, &is_reaper))
         });
         goes.map(|(object, _)| object.clone()).collect()
     }
@@ -164,8 +166,8 @@ fn some(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
 }
 
 fn named(pods: &[&ObjectId]) -> String {
-    let names: Vec<String> = pods.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = match pods.len().saturating_sub(NAMED) {
+    let names: Vec<String> = pods.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    let more = match pods.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

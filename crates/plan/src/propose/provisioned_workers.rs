@@ -1,5 +1,5 @@
-//! Nodes that are requested for the workers of a Dask cluster, a group or a Dask job: the request goes by what becomes of
-//! these. Nodes are made for one set of workers and not used twice.
+//! Requests for the nodes of a Dask cluster's, a group's or a Dask job's workers: what happens to a request depends
+//! on what happens to these. Nodes are created for one set of workers and not used twice.
 
 use crate::observe::fingerprint;
 use crate::planner::Planner;
@@ -11,15 +11,15 @@ use kinds::kubernetes::{provisioning, request_state};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
 
-/// Decisions about a live thing that nobody wants any more.
+/// Decisions about a request that no longer has workers.
 pub(crate) enum FormerRequest {
-    Goes(Reason),
-    Stays(Reason),
+    Delete(Reason),
+    Keep(Reason),
 }
 
 impl<'a> Planner<'a> {
-    /// The thing whose workers a request, or its PodTemplate, is for.
-    fn user_of(&self, resource: &Resource) -> Option<&'a Resource> {
+    /// Returns the resource whose workers a request, or its PodTemplate, is for.
+    fn consumer_of(&self, resource: &Resource) -> Option<&'a Resource> {
         let desired = &self.observed.inputs.desired;
         let depends_on = |one: &&'a Resource, other: &Resource| one.depends_on.contains(&other.address);
         let request = match resource.kind {
@@ -30,25 +30,26 @@ impl<'a> Planner<'a> {
             }
             _ => return None,
         };
-        if !provisioning::has_user(&request.body) {
+        if !provisioning::has_consumer(&request.body) {
             return None;
         }
         desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| depends_on(one, request))
     }
 
-    /// Plans a request by the change of its workers. Returns `false` when it is planned as everything else.
+    /// Plans a request according to the change of its workers. Returns `false` if it is planned as any other
+    /// resource.
     pub(crate) fn plan_requested_workers(&mut self, resource: &Resource) -> bool {
-        let Some(user) = self.user_of(resource) else { return false };
+        let Some(user) = self.consumer_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == user.identity) else {
             return false;
         };
         let action = change.action;
-        let makes = action.makes();
+        let makes = action.creates();
         let live = self.live(&resource.identity).filter(|live| !is_terminating(live)).cloned();
         if !makes {
             // Its workers have their nodes, or are not desired now.
             let Some(live) = live else {
-                self.kept_absent.insert(resource.identity.clone());
+                self.not_created.insert(resource.identity.clone());
                 self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
                 return true;
             };
@@ -66,7 +67,7 @@ impl<'a> Planner<'a> {
         let old = self.observed.inputs.world.find(&user.identity);
         let is_used = old.is_some_and(|old| born(old) >= born(&live));
         let reason = match request_state::has_expired(&live) {
-            _ if is_used => Reason::NodesUsed,
+            _ if is_used => Reason::NodesConsumed,
             Some(end) => Reason::RequestedAgain { end },
             None => return false,
         };
@@ -76,9 +77,9 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but what a kept
-    /// request names stays.
-    pub(crate) fn left_by_workers(&self, identity: &Identity, address: &Address) -> Option<FormerRequest> {
+    /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but what a
+    /// kept request names is kept.
+    pub(crate) fn former_request(&self, identity: &Identity, address: &Address) -> Option<FormerRequest> {
         let object = identity.object()?;
         if !matches!(object.gvk.kind.as_str(), "PodTemplate" | "ProvisioningRequest") {
             return None;
@@ -88,8 +89,8 @@ impl<'a> Planner<'a> {
             .changes
             .iter()
             .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
-        if user.action.makes() || user.stops() {
-            return Some(FormerRequest::Goes(Reason::OfFormerWorkers));
+        if user.action.creates() || user.stops() {
+            return Some(FormerRequest::Delete(Reason::FormerWorkersRequest));
         }
         let names = |change: &&Change| {
             let live = self.live(&change.identity);
@@ -98,6 +99,6 @@ impl<'a> Planner<'a> {
                 && live
                     .is_some_and(|live| live["spec"]["podSets"][0]["podTemplateRef"]["name"] == *object.name)
         };
-        self.changes.iter().find(names).map(|_| FormerRequest::Stays(Reason::NamedByRequest))
+        self.changes.iter().find(names).map(|_| FormerRequest::Keep(Reason::TemplateOfKeptRequest))
     }
 }

@@ -51,9 +51,9 @@ pub(crate) fn is_for(request: &Resource, pool: &str, all: &[&Resource]) -> bool 
     })
 }
 
-/// Where a user of a request stands.
+/// States of the consumer of a request.
 #[derive(PartialEq)]
-enum UserState {
+enum ConsumerState {
     Running,
     /// It has never run, and the next apply would make it.
     NotStarted,
@@ -61,57 +61,64 @@ enum UserState {
     Ended,
 }
 
-fn user_state(user: &Resource, world: &World) -> UserState {
+fn consumer_state(user: &Resource, world: &World) -> ConsumerState {
     let record = world.record.as_ref();
     match (world.find(&user.identity), kinds::of(user.kind).stop_effect) {
-        (Some(live), StopEffect::DeletesWhile(runs)) if !runs(live) => UserState::Ended,
-        (Some(_), _) => UserState::Running,
-        (None, _) if record.is_some_and(|record| record.passes.contains_key(&user.identity)) => {
-            UserState::Ended
+        (Some(live), StopEffect::DeletesWhile(runs)) if !runs(live) => ConsumerState::Ended,
+        (Some(_), _) => ConsumerState::Running,
+        (None, _) if record.is_some_and(|record| record.completed.contains_key(&user.identity)) => {
+            ConsumerState::Ended
         }
-        (None, _) => UserState::NotStarted,
+        (None, _) => ConsumerState::NotStarted,
     }
 }
 
-/// Returns true if the next apply creates the user of a request, which alone would wait for nodes that nobody asks for.
+/// Returns true if the next apply creates the consumer of a request, which alone would wait for nodes that nobody
+/// requests.
 pub(crate) fn starts_next(user: &Resource, request: &Resource, world: &World) -> bool {
-    uses(user, request) && user_state(user, world) == UserState::NotStarted
+    uses(user, request) && consumer_state(user, world) == ConsumerState::NotStarted
 }
 
-/// Returns true if a thing is stopped together with what stops: a request of something that can stop, or a future user of a
+/// Returns true if a thing is stopped with others: a request of something that can stop, or a future consumer of a
 /// request.
 pub(crate) fn stops_with(
-    place: usize,
+    index: usize,
     all: &[&Resource],
     can: impl Fn(&usize) -> bool,
     world: &World,
 ) -> bool {
-    let one = all[place];
+    let one = all[index];
     let others = 0..all.len();
     others
         .into_iter()
         .any(|other| can(&other) && uses(all[other], one) || starts_next(one, all[other], world))
 }
 
-/// Returns true if a request has done its work: its users have ended, and nodes requested again would serve nobody.
+/// Returns true if a request has done its work: its consumers have ended, and nodes requested again would serve
+/// nobody.
 pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) -> bool {
     if !is_request(request) || !world.find(&request.identity).is_some_and(request_state::has_nodes) {
         return false;
     }
     let mut users = all.iter().filter(|user| uses(user, request)).peekable();
-    users.peek().is_some() && users.all(|user| user_state(user, world) == UserState::Ended)
+    users.peek().is_some() && users.all(|user| consumer_state(user, world) == ConsumerState::Ended)
 }
 
-/// Requests that nothing uses any more once all of these stop.
-pub(crate) fn left_by(all: &[&Resource], stops: &BTreeSet<usize>, world: &World) -> Vec<usize> {
-    let left = |place: &usize| {
-        let request = all[*place];
+/// Returns the requests without a consumer once all of these stop.
+pub(crate) fn requests_without_consumer(
+    all: &[&Resource],
+    stops: &BTreeSet<usize>,
+    world: &World,
+) -> Vec<usize> {
+    let left = |index: &usize| {
+        let request = all[*index];
         let users: Vec<usize> = (0..all.len()).filter(|user| uses(all[*user], request)).collect();
-        let stays =
-            |user: &usize| !stops.contains(user) && user_state(all[*user], world) == UserState::Running;
+        let stays = |user: &usize| {
+            !stops.contains(user) && consumer_state(all[*user], world) == ConsumerState::Running
+        };
         users.iter().any(|user| stops.contains(user)) && !users.iter().any(stays)
     };
-    (0..all.len()).filter(|place| !stops.contains(place) && is_request(all[*place])).filter(left).collect()
+    (0..all.len()).filter(|index| !stops.contains(index) && is_request(all[*index])).filter(left).collect()
 }
 
 /// Returns the addresses that start with the named ones: stopped users of a request, and stopped requests of a user.
@@ -121,7 +128,7 @@ pub(crate) fn with_requests(inputs: &Inputs<'_>, is_stopped: impl Fn(&Resource) 
     let meant = |typed: &String| select::resolve_addresses(typed, &addresses).unwrap_or_default();
     let named: BTreeSet<usize> = inputs.selection.targets.iter().flat_map(meant).collect();
     let with =
-        |other: &&&Resource| named.iter().any(|place| uses(other, all[*place]) || uses(all[*place], other));
+        |other: &&&Resource| named.iter().any(|index| uses(other, all[*index]) || uses(all[*index], other));
     let more = all.iter().filter(|other| is_stopped(other)).filter(with);
     more.map(|other| other.address.clone()).collect()
 }

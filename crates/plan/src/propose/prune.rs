@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::observe::cascade::is_namespace;
-use crate::observe::{fingerprint, is_in_kubernetes, labels_path, which_pool};
+use crate::observe::{fingerprint, is_in_kubernetes, labels_path, pool_identity_field};
 use crate::planner::Planner;
 use crate::propose::provisioned_workers::FormerRequest;
-use crate::reason::{Holder, Reason};
+use crate::reason::{Parent, Reason};
 use crate::{Action, Change, Inputs, Mode, Note, observe::diff};
 use kinds::gke;
 use kinds::gke::compare::FingerprintInput;
 use kinds::json::is_terminating;
-use kinds::kubernetes::marks;
+use kinds::kubernetes::ownership;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{
@@ -27,11 +27,11 @@ pub(crate) struct Owned<'a> {
     pub(crate) address: Address,
     kind: KindId,
     claim: Claim,
-    /// Why it stays although nobody here wants it any more.
-    stays: Option<Reason>,
+    /// Why it is kept although the file no longer has it.
+    kept_because: Option<Reason>,
 }
 
-/// The stack's hold on a live thing.
+/// The stack's ownership of a live thing.
 #[derive(Debug, PartialEq)]
 enum Claim {
     /// It is this stack's alone.
@@ -43,20 +43,20 @@ enum Claim {
     /// The file says that it is managed elsewhere.
     Released,
     /// The record and a label name this stack, and nobody has applied it: others removed the field manager.
-    Unmarked,
+    OwnershipRemoved,
 }
 
 impl Owned<'_> {
     /// Returns true if it is deleted or released.
     pub(crate) fn is_removed(&self) -> bool {
-        self.stays.is_none() && self.claim != Claim::Released
+        self.kept_because.is_none() && self.claim != Claim::Released
     }
 }
 
 impl<'a> Planner<'a> {
     /// Proposes what becomes of live things of ours that the file no longer asks for. A GKE cluster is never among them.
     pub(crate) fn prune(&mut self) {
-        if self.renewed {
+        if self.cluster_is_new {
             return;
         }
         let (owned, note) = self.owned();
@@ -70,15 +70,15 @@ impl<'a> Planner<'a> {
             }
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             // A pod of the same text is taken over by the check that runs now; any other one was left behind.
-            let check = self.observed.known.check_of(&owned.identity);
+            let check = self.observed.addresses.check_of(&owned.identity);
             let taken = check.is_some_and(|check| {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
             if !stays && !taken && !self.observed.desired.contains_key(&owned.identity) {
-                let why = match self.left_by_workers(&owned.identity, &owned.address) {
-                    Some(FormerRequest::Goes(why)) => why,
-                    Some(FormerRequest::Stays(why)) => {
-                        owned.stays = Some(why.clone());
+                let why = match self.former_request(&owned.identity, &owned.address) {
+                    Some(FormerRequest::Delete(why)) => why,
+                    Some(FormerRequest::Keep(why)) => {
+                        owned.kept_because = Some(why.clone());
                         why
                     }
                     None if check.is_some() => Reason::LeftByEarlierRun,
@@ -93,7 +93,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn destroy(&mut self) {
         let (owned, note) = self.owned();
         self.notes.extend(note);
-        self.notes.extend(self.left_behind());
+        self.notes.extend(self.orphan_notes());
         for owned in owned {
             if owned.claim == Claim::Released {
                 self.hand_over(owned);
@@ -111,22 +111,25 @@ impl<'a> Planner<'a> {
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
     fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
-        let Owned { identity, live, address, kind, claim, stays } = owned;
+        let Owned { identity, live, address, kind, claim, kept_because: stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
             return Change { action: Action::Keep, before: JsonText::default(), ..gone(stays) };
         }
-        let users = self.observed.users_of(&identity);
+        let users = self.observed.other_stacks_of(&identity);
         let shared = match claim {
             Claim::Shared(shared) => shared,
             Claim::Sole | Claim::Released => return gone(reason),
             Claim::Contested => return gone(Some(Reason::Contested(users))),
-            Claim::Unmarked => return gone(Some(Reason::Unmarked)),
+            Claim::OwnershipRemoved => return gone(Some(Reason::OwnershipRemoved)),
         };
         if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
-            let with = Holder::Cluster;
-            return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
+            let with = Parent::Cluster;
+            return Change {
+                foreign: true,
+                ..gone(Some(Reason::TakenFromUsers { other_stacks: users, with }))
+            };
         }
         // Another one that leaves meanwhile would leave it to nobody.
         let fingerprint = Some(fingerprint(live, &FingerprintInput::of([("users", &Value::from(shared))])));
@@ -140,33 +143,33 @@ impl<'a> Planner<'a> {
         if with_cluster || !self.selected.has(&address) {
             return;
         }
-        let fingerprint = Some(fingerprint(live, &FingerprintInput::of(which_pool(live))));
+        let fingerprint = Some(fingerprint(live, &FingerprintInput::of(pool_identity_field(live))));
         let fields = labels_removed(&identity, live);
         let gone = self.deletion(identity, live, (address, kind), Some(Reason::HandedOver));
         self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
     }
 
     /// Notes of objects in the record that others have recreated or taken over: they stay, and leave the record.
-    fn left_behind(&self) -> Vec<Note> {
+    fn orphan_notes(&self) -> Vec<Note> {
         let Inputs { world, owner, .. } = self.observed.inputs;
         let mut notes = Vec::new();
         for entry in world.record.iter().flat_map(|record| &record.inventory) {
             let Some(live) = entry.identity.object().and_then(|_| world.find(&entry.identity)) else {
                 continue;
             };
-            let ours = self.observed.has_applied(live) || marks::names(live, &owner.stack);
+            let ours = self.observed.has_applied(live) || ownership::has_stack_labels(live, &owner.stack);
             let told =
                 ours || self.observed.is_external(&entry.identity) || !self.selected.has(&entry.address);
             if told || is_terminating(live) {
                 continue;
             }
-            let stacks = self.observed.users_of(&entry.identity).0;
+            let stacks = self.observed.other_stacks_of(&entry.identity).0;
             let whose = match stacks.as_slice() {
                 [] => "others created another one of its name, or removed this stack's marks".to_owned(),
                 stacks => format!("it belongs to {} now", stacks.join(", ")),
             };
             let message = format!("{} is not deleted: {whose}", entry.identity);
-            notes.push(Note::of(Code::MadeByOthers, &entry.address, message));
+            notes.push(Note::new(Code::MadeByOthers, &entry.address, message));
         }
         notes
     }
@@ -189,10 +192,10 @@ impl<'a> Planner<'a> {
     pub(crate) fn owned(&self) -> (Vec<Owned<'a>>, Option<Note>) {
         let Inputs { world, target, owner, desired, external, .. } = self.observed.inputs;
         let mut owned = Vec::new();
-        let homes = self.operators_namespaces();
-        let needed_by = self.operator_is_needed_by(&homes);
+        let operator_namespaces = self.operators_namespaces();
+        let needed_by = self.operator_is_needed_by(&operator_namespaces);
         let mut kept = None;
-        let known = &self.observed.known;
+        let known = &self.observed.addresses;
         let manager = owner.field_manager();
         let mut add = |identity: Identity, live: &'a Value, users: Vec<String>| {
             let declared = external.iter().find(|external| external.resource.identity == identity);
@@ -200,7 +203,14 @@ impl<'a> Planner<'a> {
                 // The agent of a host keeps the field managers as they are.
                 if !matches!(identity, Identity::Object(_)) || is_in_kubernetes(&identity) {
                     let (address, kind) = (declared.resource.address.clone(), declared.resource.kind);
-                    owned.push(Owned { identity, live, address, kind, claim: Claim::Released, stays: None });
+                    owned.push(Owned {
+                        identity,
+                        live,
+                        address,
+                        kind,
+                        claim: Claim::Released,
+                        kept_because: None,
+                    });
                 }
                 return;
             }
@@ -212,9 +222,11 @@ impl<'a> Planner<'a> {
             };
             let alone = !matches!(claim, Claim::Shared(_));
             let operator = alone && address.section() == kinds::scope::DASK_OPERATOR;
-            let is_home = |object: &ObjectId| is_namespace(object) && homes.contains(object.name.as_str());
-            let home = alone && identity.object().is_some_and(is_home);
-            let needed_by = needed_by.as_ref().filter(|_| operator || home);
+            let is_home = |object: &ObjectId| {
+                is_namespace(object) && operator_namespaces.contains(object.name.as_str())
+            };
+            let is_operator_namespace = alone && identity.object().is_some_and(is_home);
+            let needed_by = needed_by.as_ref().filter(|_| operator || is_operator_namespace);
             if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
             }
@@ -222,7 +234,7 @@ impl<'a> Planner<'a> {
                 true => Reason::OperatorNeeded { by },
                 false => Reason::HoldsNeededOperator { by },
             });
-            owned.push(Owned { identity, live, address, kind, claim, stays });
+            owned.push(Owned { identity, live, address, kind, claim, kept_because: stays });
         };
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
             && (self.cluster_goes()
@@ -241,81 +253,81 @@ impl<'a> Planner<'a> {
                 add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());
             }
         }
-        for (object, live) in world.inside.live().into_iter().flatten() {
+        for (object, live) in world.objects.live().into_iter().flatten() {
             if self.observed.has_applied(live) && !self.observed.is_record(object) {
                 let shared = diff::other_stacks(live, &manager);
                 let shared = shared.into_iter().map(str::to_owned).collect();
                 add(Identity::Object(object.clone()), live, shared);
             }
         }
-        owned.extend(self.unmarked());
+        owned.extend(self.with_removed_ownership());
         let has_operator =
             desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
         let told = self.observed.inputs.mode == Mode::Destroy || !has_operator;
         let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
             let message =
                 format!("it and its definitions are not deleted: {by} needs it to work and to be deleted");
-            Note::of(Code::OperatorStays, &address, message)
+            Note::new(Code::OperatorStays, &address, message)
         });
         (owned, note)
     }
 
-    /// Objects that the record and a label name as this stack's, and that no stack has applied. Where the file wants one, a
-    /// plan to apply takes it back, with approval.
-    fn unmarked(&self) -> impl Iterator<Item = Owned<'a>> {
+    /// Returns objects that the record and a label name as this stack's, and that no stack has applied. If the file
+    /// wants one, a plan to apply adopts it again, with approval.
+    fn with_removed_ownership(&self) -> impl Iterator<Item = Owned<'a>> {
         let Inputs { world, owner, mode, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
         recorded.filter_map(move |entry| {
             let object = entry.identity.object().filter(|object| !self.observed.is_record(object))?;
-            let live = world.inside.live()?.get(object)?;
+            let live = world.objects.live()?.get(object)?;
             let desired = *mode == Mode::Apply && self.observed.desired.contains_key(&entry.identity);
             let marked = self.observed.has_applied(live) || !diff::other_stacks(live, "").is_empty();
-            let lost = marks::names(live, &owner.stack) && !marked && !is_terminating(live);
+            let lost = ownership::has_stack_labels(live, &owner.stack) && !marked && !is_terminating(live);
             if !lost || desired || self.observed.is_external(&entry.identity) {
                 return None;
             }
-            let (address, kind) = self.observed.known.find(&entry.identity);
+            let (address, kind) = self.observed.addresses.find(&entry.identity);
             let identity = entry.identity.clone();
-            Some(Owned { identity, live, address, kind, claim: Claim::Unmarked, stays: None })
+            Some(Owned { identity, live, address, kind, claim: Claim::OwnershipRemoved, kept_because: None })
         })
     }
 
-    /// Where the operator of this stack runs.
+    /// Returns the namespaces of this stack's operator.
     fn operators_namespaces(&self) -> BTreeSet<&str> {
         let is_operator = |object: &ObjectId| {
-            let (address, _) = self.observed.known.find(&Identity::Object(object.clone()));
+            let (address, _) = self.observed.addresses.find(&Identity::Object(object.clone()));
             address.section() == kinds::scope::DASK_OPERATOR
         };
-        let inside = self.observed.inputs.world.inside.live().into_iter().flatten();
-        let own = inside.filter(|(object, live)| self.observed.has_applied(live) && is_operator(object));
+        let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
+        let own = objects.filter(|(object, live)| self.observed.has_applied(live) && is_operator(object));
         own.filter_map(|(object, _)| object.namespace.as_deref()).collect()
     }
 
     /// Namespaces that this plan deletes, with everything in them. The operator's own may stay for its sake.
-    fn namespaces_that_go(&self, homes: &BTreeSet<&str>) -> BTreeSet<&str> {
+    fn namespaces_that_go(&self, operator_namespaces: &BTreeSet<&str>) -> BTreeSet<&str> {
         let Inputs { world, owner, external, mode, .. } = self.observed.inputs;
         let manager = owner.field_manager();
         let goes = |(object, live): &(&ObjectId, &Value)| {
             let identity = Identity::Object((*object).clone());
             is_namespace(object)
-                && !homes.contains(object.name.as_str())
+                && !operator_namespaces.contains(object.name.as_str())
                 && self.observed.has_applied(live)
                 && diff::other_stacks(live, &manager).is_empty()
                 && (*mode == Mode::Destroy || !self.observed.desired.contains_key(&identity))
                 && !external.iter().any(|external| external.resource.identity == identity)
-                && self.selected.has(&self.observed.known.find(&identity).0)
+                && self.selected.has(&self.observed.addresses.find(&identity).0)
         };
-        let inside = world.inside.live().into_iter().flatten();
-        inside.filter(goes).map(|(object, _)| object.name.as_str()).collect()
+        let objects = world.objects.live().into_iter().flatten();
+        objects.filter(goes).map(|(object, _)| object.name.as_str()).collect()
     }
 
     /// The operator and its definitions stay while the cluster stays and others have Dask things in it that stay, too:
     /// without them those could neither work nor go. Names one of them.
-    fn operator_is_needed_by(&self, homes: &BTreeSet<&str>) -> Option<String> {
+    fn operator_is_needed_by(&self, operator_namespaces: &BTreeSet<&str>) -> Option<String> {
         if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
             return None;
         }
-        let going = self.namespaces_that_go(homes);
+        let going = self.namespaces_that_go(operator_namespaces);
         let alone = |(object, live): &(&ObjectId, &Value)| {
             let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
             // What was handed over still carries our marks.
@@ -339,7 +351,7 @@ impl<'a> Planner<'a> {
         (address, kind): (Address, KindId),
         reason: Option<Reason>,
     ) -> Change {
-        let identity = self.observed.in_lasting_version(identity);
+        let identity = self.observed.in_served_version(identity);
         let desired = self.observed.desired.get(&identity).copied();
         let origin = desired.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         // What left the file has no line in it.
@@ -348,9 +360,9 @@ impl<'a> Planner<'a> {
             location: location.map(|location| location.to_string()),
             reasons: Vec::from_iter(reason),
             origin,
-            fingerprint: Some(fingerprint(live, &FingerprintInput::of(which_pool(live)))),
+            fingerprint: Some(fingerprint(live, &FingerprintInput::of(pool_identity_field(live)))),
             before: without_secrets(live).into(),
-            ..Change::of(address, identity, kind, Action::Delete)
+            ..Change::new(address, identity, kind, Action::Delete)
         }
     }
 }
@@ -398,5 +410,5 @@ fn without_secrets(live: &Value) -> Value {
 /// Live things of the Dask operator's kinds.
 pub(crate) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
     let dask = |object: &ObjectId| kinds::dask::api::needing_operator().any(|gvk| gvk == object.gvk);
-    world.inside.live().into_iter().flatten().filter(move |(object, _)| dask(object))
+    world.objects.live().into_iter().flatten().filter(move |(object, _)| dask(object))
 }

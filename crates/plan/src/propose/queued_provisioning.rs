@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::planner::Planner;
-use crate::propose::impact::{NAMED, enables_queued_provisioning};
+use crate::propose::impact::{MAX_LISTED, enables_queued_provisioning};
 use crate::reason::Reason;
 use crate::{Action, Change, Note};
 use kinds::json::text;
@@ -42,7 +42,7 @@ impl Planner<'_> {
             if names.is_empty() {
                 continue;
             }
-            let more = match names.len().saturating_sub(NAMED) {
+            let more = match names.len().saturating_sub(MAX_LISTED) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
@@ -51,16 +51,16 @@ impl Planner<'_> {
             let message = format!(
                 "{}{more} {is} accepted and waiting for machines of this pool: GKE never says that the pool is gone, so {they} \
                  would wait forever; delete {them} first, and request again afterwards",
-                names[..names.len().min(NAMED)].join(", "),
+                names[..names.len().min(MAX_LISTED)].join(", "),
             );
-            notes.push(Note::of(Code::RequestsWait, &change.address, message));
+            notes.push(Note::new(Code::RequestsWait, &change.address, message));
         }
         notes
     }
 
     /// Accepted requests without machines yet, whose Pods ask for nodes of a pool.
     fn waiting_for(&self, pool: &str) -> impl Iterator<Item = (&ObjectId, &Value)> {
-        let objects = self.observed.inputs.world.inside.live();
+        let objects = self.observed.inputs.world.objects.live();
         let templates = move |namespace: &Option<String>, name: &str| {
             let found = objects.into_iter().flatten().find(|(object, _)| {
                 object.gvk.kind == "PodTemplate" && object.namespace == *namespace && object.name == name
@@ -95,7 +95,7 @@ impl Planner<'_> {
             let gang = || {
                 let mut body = self.live(&change.identity)?.clone();
                 body["kind"] = Value::from(object.gvk.kind.as_str());
-                gang::of_body(&body)
+                gang::name_in_body(&body)
             };
             let alike = object.namespace == request.namespace;
             object == request || alike && gang().is_some_and(|gang| workloads.contains(&gang.as_str()))

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::observe::cascade::{Cascade, holds};
+use crate::observe::cascade::{Cascade, cascade_reason};
 use crate::planner::{Planner, Selected};
 use crate::{Mode, Partial, Selection, inline_pool, observe::address_match};
 use kinds::json::is_terminating;
@@ -55,8 +55,8 @@ impl Planner<'_> {
             targets.iter().map(|typed| (typed, true)).chain(excludes.iter().map(|typed| (typed, false)))
         {
             match resolve_addresses(typed, &addresses) {
-                Ok(places) if found => start.extend(places),
-                Ok(places) => out.extend(places),
+                Ok(indices) if found => start.extend(indices),
+                Ok(indices) => out.extend(indices),
                 Err(problem) => self.problems.push(problem),
             }
         }
@@ -69,7 +69,7 @@ impl Planner<'_> {
             others.iter().for_each(|other| needed_by[*other].push(one));
         }
         let (desired, unwanted) = (closure(start, &needs), closure(out, &needed_by));
-        let kept = desired.difference(&unwanted).map(|place| candidates[*place].address.clone());
+        let kept = desired.difference(&unwanted).map(|index| candidates[*index].address.clone());
         self.selected = Selected::Only(kept.collect());
         self.check_replace_selected(&candidates);
     }
@@ -111,7 +111,7 @@ impl Planner<'_> {
             selection: self.observed.inputs.selection.clone(),
             left_out,
             unrecorded,
-            number: None,
+            replicas: None,
         })
     }
 
@@ -137,48 +137,48 @@ impl Planner<'_> {
         candidates
     }
 
-    /// For each candidate the others that a plan with it must have.
+    /// Returns for each candidate the others that a plan with it must have.
     fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
-        let named = address_match::AddressIndex::of(candidates.iter().map(|candidate| &candidate.address));
+        let named = address_match::AddressIndex::new(candidates.iter().map(|candidate| &candidate.address));
         let world = self.observed.inputs.world;
         let manager = self.observed.inputs.owner.field_manager();
-        let cascade = Cascade::of(world, self.observed.inputs.target.gke.as_ref(), &manager);
-        let places: BTreeMap<&Identity, usize> =
+        let cascade = Cascade::new(world, self.observed.inputs.target.gke.as_ref(), &manager);
+        let indices: BTreeMap<&Identity, usize> =
             candidates.iter().map(|candidate| &candidate.identity).zip(0..).collect();
         let along = |one: &Candidate| {
             let along = cascade.direct(&one.identity);
-            along.into_iter().filter_map(|(thing, _)| places.get(&thing).copied()).collect::<Vec<_>>()
+            along.into_iter().filter_map(|(thing, _)| indices.get(&thing).copied()).collect::<Vec<_>>()
         };
         let deleted: Vec<usize> =
-            (0..candidates.len()).filter(|place| candidates[*place].is_deleted).collect();
+            (0..candidates.len()).filter(|index| candidates[*index].is_deleted).collect();
         let mut needs = vec![Vec::new(); candidates.len()];
-        for (place, one) in candidates.iter().enumerate() {
+        for (index, one) in candidates.iter().enumerate() {
             // What is made needs what it follows; what goes needs what follows it gone first.
-            for other in one.depends_on.iter().flat_map(|dependency| named.by(dependency)).copied() {
+            for other in one.depends_on.iter().flat_map(|dependency| named.lookup(dependency)).copied() {
                 match (one.is_deleted, candidates[other].is_deleted) {
-                    (false, false) => needs[place].push(other),
-                    (true, true) => needs[other].push(place),
+                    (false, false) => needs[index].push(other),
+                    (true, true) => needs[other].push(index),
                     (false, true) | (true, false) => {}
                 }
             }
             if one.is_deleted {
                 let inside = |other: &usize| lives_in(&candidates[*other].identity, one);
-                needs[place].extend(deleted.iter().copied().filter(inside));
-                needs[place].extend(along(one).into_iter().filter(|other| candidates[*other].is_deleted));
+                needs[index].extend(deleted.iter().copied().filter(inside));
+                needs[index].extend(along(one).into_iter().filter(|other| candidates[*other].is_deleted));
             } else if matches!(one.identity, Identity::Cluster(_)) {
                 // GKE makes a cluster with one pool. One that is being deleted is recreated.
                 let absent = world.cluster.live().is_none_or(is_terminating);
                 let pool = inline_pool(&self.observed.inputs.desired, &self.observed.inputs.capacity_options)
                     .filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
-                needs[place].extend(candidates.iter().position(made));
+                needs[index].extend(candidates.iter().position(made));
             } else {
                 // Who takes the number of workers back cannot leave the autoscaler beside it.
                 let autoscaler = |other: &usize| {
                     let Identity::Object(object) = &candidates[*other].identity else { return false };
                     candidates[*other].is_deleted && object.gvk == kinds::dask::api::autoscaler()
                 };
-                needs[place].extend(along(one).into_iter().filter(autoscaler));
+                needs[index].extend(along(one).into_iter().filter(autoscaler));
             }
         }
         needs
@@ -190,7 +190,7 @@ fn lives_in(thing: &Identity, other: &Candidate) -> bool {
     let by_operator = |object: &ObjectId| {
         other.address.section() == kinds::scope::DASK_OPERATOR && object.gvk.group == schema::DASK_GROUP
     };
-    holds(&other.identity, thing).is_some()
+    cascade_reason(&other.identity, thing).is_some()
         || matches!((&other.identity, thing), (Identity::Object(_), Identity::Object(object)) if by_operator(object))
 }
 
@@ -203,14 +203,14 @@ fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
     found
 }
 
-/// The places of the addresses that a typed one means: itself, a section, all sections of a sort (`node_pool`), or
-/// what is in the one section that ends so.
+/// Resolves a typed address: the address itself, a section, all sections of a type (`node_pool`), or a unique ending
+/// of a section. Returns indices.
 ///
 /// # Errors
 /// It means none, or several sections.
 pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
     let found = |is: &dyn Fn(&Address) -> bool| -> Vec<usize> {
-        (0..addresses.len()).filter(|place| is(addresses[*place])).collect()
+        (0..addresses.len()).filter(|index| is(addresses[*index])).collect()
     };
     let whole = found(&|address| {
         let sort = address.section().split('.').next();
@@ -221,7 +221,7 @@ pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usiz
     }
     let ending =
         found(&|address| address.ends_with(typed) || Address::new(address.section()).ends_with(typed));
-    let sections: BTreeSet<&str> = ending.iter().map(|place| addresses[*place].section()).collect();
+    let sections: BTreeSet<&str> = ending.iter().map(|index| addresses[*index].section()).collect();
     if sections.len() == 1 {
         return Ok(ending);
     }
@@ -242,9 +242,9 @@ pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usiz
 /// # Errors
 /// It means none, or several sections.
 pub fn resolve_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
-    let places = resolve_addresses(typed, addresses)?;
-    let sections: BTreeSet<&str> = places.iter().map(|place| addresses[*place].section()).collect();
-    if sections.len() > 1 { Err(several(typed, sections)) } else { Ok(places) }
+    let indices = resolve_addresses(typed, addresses)?;
+    let sections: BTreeSet<&str> = indices.iter().map(|index| addresses[*index].section()).collect();
+    if sections.len() > 1 { Err(several(typed, sections)) } else { Ok(indices) }
 }
 
 fn several(typed: &str, sections: BTreeSet<&str>) -> Diagnostic {

@@ -1,36 +1,37 @@
-//! Doubts of a plan: whether this is the place of the last apply, and what cannot be known any more.
+//! Checks that the target is that of the last apply, and notes what cannot be known any more.
 
 use crate::planner::Planner;
 use crate::{Approval, Inputs, Mode, Note, observe::diff};
 use model::address::{Address, FieldPath};
 use model::diag::{self, Code, Diagnostic};
-use model::resource::{Elsewhere, Identity, Seen};
+use model::resource::{Identity, OtherClusters, Seen};
 
 impl Inputs<'_> {
     pub(crate) fn has_things(&self) -> bool {
         let manager = self.owner.field_manager();
-        let mut objects = self.world.inside.live().into_iter().flatten();
+        let mut objects = self.world.objects.live().into_iter().flatten();
         objects.any(|(_, live)| diff::applied_by(live, &manager))
     }
 }
 
-/// The cure for what cannot be read when nothing more is known.
-pub const SEE_FIRST: &str = "a plan needs the live state; `--offline` plans without it, as a first apply";
+/// The help text when the live state cannot be read.
+pub const NEEDS_LIVE_STATE_HELP: &str =
+    "a plan needs the live state; `--offline` plans without it, as a first apply";
 
-/// How many kinds are named one by one.
-const NAMED: usize = 5;
+/// The most kinds that are listed by name.
+const MAX_LISTED: usize = 5;
 
 impl Planner<'_> {
     /// Reports live state that cannot be read as a problem: it must never look empty.
     pub(crate) fn check_readable(&mut self) {
         let world = self.observed.inputs.world;
-        let unread = match (&world.cluster, &world.inside) {
+        let unread = match (&world.cluster, &world.objects) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
-            (Seen::Live(_), Seen::Unreadable(why)) if self.goes_unseen() => {
+            (Seen::Live(_), Seen::Unreadable(why)) if self.may_delete_unread_cluster() => {
                 self.deleted_unseen(why);
                 None
             }
-            (_, Seen::Unreadable(why)) if !self.observed.is_leaving() => {
+            (_, Seen::Unreadable(why)) if !self.observed.is_cluster_unusable() => {
                 Some(("the Kubernetes cluster", why))
             }
             _ => None,
@@ -42,11 +43,11 @@ impl Planner<'_> {
                     "a plan needs the live state; `destroy --allow delete:unseen` deletes the GKE cluster with \
                      everything in it"
                 }
-                _ => SEE_FIRST,
+                _ => NEEDS_LIVE_STATE_HELP,
             };
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
         }
-        if let Some(why) = &world.unusable {
+        if let Some(why) = &world.record_error {
             let stack = &self.observed.inputs.owner.stack;
             let problem = Diagnostic::error(
                 Code::Unreadable,
@@ -78,11 +79,11 @@ impl Planner<'_> {
     /// Refuses a stack that is somewhere else already: it is not made a second time because a name in the file changed.
     pub(crate) fn check_target(&mut self) {
         let inputs = self.observed.inputs;
-        match &inputs.world.elsewhere {
-            Elsewhere::Unasked => {}
+        match &inputs.world.other_clusters {
+            OtherClusters::NotSearched => {}
             // With `--retarget` a second cluster is meant, wherever the first one is.
-            Elsewhere::Unknown(_) if inputs.retarget => {}
-            Elsewhere::Unknown(why) => {
+            OtherClusters::Unknown(_) if inputs.allow_retarget => {}
+            OtherClusters::Unknown(why) => {
                 let what =
                     format!("cannot tell whether this stack has a cluster elsewhere in the project: {why}");
                 let help = match inputs.mode {
@@ -96,8 +97,8 @@ impl Planner<'_> {
                     .at_value(FieldPath::keys(["cluster"]), "does not exist");
                 self.problems.push(problem.about(Address::new("cluster"), "").help(help));
             }
-            Elsewhere::Found(places) => {
-                let Some(place) = places.first().filter(|_| !inputs.retarget) else { return };
+            OtherClusters::Found(places) => {
+                let Some(place) = places.first().filter(|_| !inputs.allow_retarget) else { return };
                 let was = format!("{} / {} / {}", place.project, place.location, place.cluster);
                 let what = format!(
                     "stack {} has its cluster at {was}, not at {}",
@@ -122,17 +123,17 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns true if a destroy may delete a GKE cluster that nobody can look into.
-    pub(crate) fn goes_unseen(&self) -> bool {
+    /// Returns true if a destroy may delete a GKE cluster whose contents cannot be read.
+    pub(crate) fn may_delete_unread_cluster(&self) -> bool {
         let Inputs { mode, approved, .. } = self.observed.inputs;
-        *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unseen) && self.cluster_goes()
+        *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unread_contents) && self.cluster_goes()
     }
 
     /// Reports what is not known then. Resources that the file protects are taken to exist.
     pub(crate) fn deleted_unseen(&mut self, why: &str) {
         let inputs = self.observed.inputs;
-        self.notes.push(Note::of(
-            Code::DeletedUnseen,
+        self.notes.push(Note::new(
+            Code::DeletedUnread,
             &Address::new("cluster"),
             format!(
                 "the Kubernetes cluster cannot be read ({why}): everything in it is deleted, including \
@@ -152,10 +153,10 @@ impl Planner<'_> {
         self.observed.inputs.has_things()
     }
 
-    /// Without the record some things that earlier applies did cannot be known.
+    /// Returns notes on what earlier applies did that cannot be known without the record.
     pub(crate) fn unknown_state_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
-        if self.renewed || !self.has_things() {
+        if self.cluster_is_new || !self.has_things() {
             return Vec::new();
         }
         let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
@@ -165,11 +166,11 @@ impl Planner<'_> {
              stopped counts as running, so this plan creates it"
                 .to_owned()
         });
-        let unlisted = match inputs.world.unlisted.as_slice() {
+        let unlisted = match inputs.world.unlisted_owned.as_slice() {
             [] => None,
             kinds => {
-                let named = diag::listed(kinds.iter().take(NAMED).map(String::as_str), "and");
-                let more = kinds.len().saturating_sub(NAMED);
+                let named = diag::listed(kinds.iter().take(MAX_LISTED).map(String::as_str), "and");
+                let more = kinds.len().saturating_sub(MAX_LISTED);
                 let more = if more == 0 { String::new() } else { format!(" and {more} more kinds") };
                 Some(format!(
                     "a record of earlier applies was lost, and resources removed from the file may not be \
@@ -177,7 +178,7 @@ impl Planner<'_> {
                 ))
             }
         };
-        let note = |message: String| Note::of(Code::RecordLost, &Address::new("stack"), message);
+        let note = |message: String| Note::new(Code::RecordLost, &Address::new("stack"), message);
         lost.into_iter().chain(unlisted).map(note).collect()
     }
 
@@ -195,6 +196,6 @@ impl Planner<'_> {
              cost money while they run",
             diag::listed(things.iter().map(String::as_str), "and")
         );
-        vec![Note::of(Code::OutOfReach, &Address::new("stack"), message)]
+        vec![Note::new(Code::OutOfReach, &Address::new("stack"), message)]
     }
 }

@@ -14,15 +14,15 @@ use model::diag::{Code, Diagnostic, listed};
 use model::resource::{FieldChange, Identity, Resource};
 
 /// Fields of a pool with which the number of its nodes is set.
-const SETS: [&str; 3] = ["nodeCount", "locations", "autoscaling"];
+const SIZE_FIELDS: [&str; 3] = ["nodeCount", "locations", "autoscaling"];
 
 /// The zones of a live or desired cluster or pool; none where they are not said.
 fn zones(body: &Value) -> Vec<&str> {
     body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// How many nodes there are once a pool with the same number in each of `from` zones has `to` zones; `None` when
-/// they lie unevenly.
+/// Returns the number of nodes once a pool with the same number in each of `from` zones has `to` zones; `None` if
+/// they cannot be spread evenly.
 fn after_move(nodes: u64, from: usize, to: usize) -> Option<u64> {
     let (from, to) = (u64::try_from(from).ok()?, u64::try_from(to).ok()?);
     let each = nodes.checked_div(from)?;
@@ -48,7 +48,7 @@ impl Planner<'_> {
     }
 
     /// A live pool as it is when its own change begins, and with as many nodes as it has once its zones have changed.
-    pub(crate) fn in_its_zones(&self, resource: &Resource, mut live: Value) -> Value {
+    pub(crate) fn with_planned_zones(&self, resource: &Resource, mut live: Value) -> Value {
         if !matches!(resource.identity, Identity::NodePool { .. }) {
             return live;
         }
@@ -99,7 +99,7 @@ impl Planner<'_> {
     /// The zones in which a pool's nodes lie when its number is set; none where only GKE will know.
     pub(crate) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
         let world = self.observed.inputs.world;
-        let live = || world.find(&resource.identity).filter(|_| !action.makes());
+        let live = || world.find(&resource.identity).filter(|_| !action.creates());
         let own = |body: &Value| {
             let zones: Vec<String> = zones(body).into_iter().map(str::to_owned).collect();
             (!zones.is_empty()).then_some(zones)
@@ -109,23 +109,25 @@ impl Planner<'_> {
             moved.as_ref().and_then(own)
         };
         let found = own(&resource.body).or_else(of_cluster).or_else(|| live().and_then(own));
-        let found = found.or_else(|| world.cluster.live().filter(|_| !self.renewed).and_then(own));
+        let found = found.or_else(|| world.cluster.live().filter(|_| !self.cluster_is_new).and_then(own));
         found.unwrap_or_default()
     }
 
     /// Returns the zones of pools that are created, or whose number is set, keyed by their place among the changes.
     pub(crate) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
-        for (place, change) in self.changes.iter().enumerate() {
+        for (index, change) in self.changes.iter().enumerate() {
             let Some(resource) = self.observed.desired.get(&change.identity) else { continue };
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
                 (Identity::NodePool { .. }, Action::Update) => gke::compare::sent_changes(&change.fields)
-                    .any(|field| SETS.iter().any(|name| FieldPath::keys([*name]).contains(&field.path))),
+                    .any(|field| {
+                        SIZE_FIELDS.iter().any(|name| FieldPath::keys([*name]).contains(&field.path))
+                    }),
                 _ => false,
             };
             if set {
-                found.insert(place, self.zones_of(resource, change.action));
+                found.insert(index, self.zones_of(resource, change.action));
             }
         }
         found
@@ -135,8 +137,8 @@ impl Planner<'_> {
     pub(crate) fn uneven_zone_counts(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
         // Said already, of the zones of others.
         let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
-        let desired = |place: usize| self.observed.desired.get(&self.changes[place].identity);
-        let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(desired(*place)?, zones);
+        let desired = |index: usize| self.observed.desired.get(&self.changes[index].identity);
+        let problem = |(index, zones): (&usize, &Vec<String>)| self.uneven_zones(desired(*index)?, zones);
         zones.iter().filter(|_| !said).filter_map(problem).collect()
     }
 
@@ -147,7 +149,7 @@ impl Planner<'_> {
     }
 
     /// A number that is not the same in each zone cannot be asked for.
-    pub(crate) fn does_not_divide(&self, resource: &Resource, zones: &[String]) -> Option<Diagnostic> {
+    pub(crate) fn uneven_zones(&self, resource: &Resource, zones: &[String]) -> Option<Diagnostic> {
         let nodes = resource.body["nodeCount"].as_u64()?;
         let number = u64::try_from(zones.len()).ok().filter(|number| *number > 0)?;
         if nodes.is_multiple_of(number) {

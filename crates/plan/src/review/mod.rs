@@ -12,7 +12,7 @@ use kinds::dask;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::starts_empty;
 use kinds::kubernetes::provisioning;
-use kinds::scale::Number;
+use kinds::scale::ReplicaOwner;
 use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, nearest};
@@ -41,7 +41,7 @@ pub fn review(plan: &Plan) -> Vec<Note> {
 }
 
 fn is_made(change: &Change) -> bool {
-    matches!(change.identity, Identity::Cluster(_)) && change.action.makes()
+    matches!(change.identity, Identity::Cluster(_)) && change.action.creates()
 }
 
 /// Notes that an Autopilot cluster begins without nodes, and that its price is that of what Pods request.
@@ -49,7 +49,7 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
     for change in plan.changes.iter().filter(|change| is_made(change)) {
         if desired.get(&change.identity).is_some_and(|cluster| autopilot::is_on(&cluster.body)) {
-            notes.push(Note::of(Code::AutopilotNodes, &change.address, "GKE creates nodes when Pods need them, which \
+            notes.push(Note::new(Code::AutopilotNodes, &change.address, "GKE creates nodes when Pods need them, which \
                  takes minutes, and removes them afterwards; it raises requests that are below its minimum, and \
                  bills what Pods request, which is not in the cost shown"));
         }
@@ -59,10 +59,10 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
 /// Notes that nodes requested for workers go after a time, and that their capacity is needed twice when other workers had some.
 fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
-    let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.makes();
+    let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.creates();
     for change in plan.changes.iter().filter(asks) {
         let Some(request) = desired.get(&change.identity) else { continue };
-        if !provisioning::has_user(&request.body) {
+        if !provisioning::has_consumer(&request.body) {
             continue;
         }
         let workers = change.address.section();
@@ -78,7 +78,7 @@ fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
                  `destroy --target {workers}` makes room"
             ));
         }
-        notes.push(Note::of(Code::NodesLast, &change.address, message));
+        notes.push(Note::new(Code::NodesLast, &change.address, message));
     }
 }
 
@@ -91,15 +91,15 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
     };
     first_pool(pool, notes);
     if !pool.body["config"]["accelerators"].is_null() {
-        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then \
+        notes.push(Note::new(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then \
              sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the \
              whole cluster; a small pool without GPUs avoids all three"));
     }
 }
 
-/// Notes what GKE asks of the first pool beyond what the file says of it.
+/// Notes GKE's extra requirements for the first pool.
 fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
-    let mut tell = |what: &str| notes.push(Note::of(Code::FirstPool, &pool.address, what));
+    let mut tell = |what: &str| notes.push(Note::new(Code::FirstPool, &pool.address, what));
     if starts_empty(&pool.body) {
         tell(
             "a cluster is created with a node, so this pool begins with one in each zone; the autoscaler removes it \
@@ -145,7 +145,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
             there && !moves && place.is_some() && selected == place
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
-            notes.push(Note::of(
+            notes.push(Note::new(
                 Code::CheckAmongWorkers,
                 &check.address,
                 format!(
@@ -178,11 +178,12 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
         }
         let news = changed(cluster) || expirations.iter().any(|(_, job)| changed(job));
         for (pool, on) in pools_of(plan, cluster) {
-            let (keeps, most) = match (kinds::of(pool.kind).scaled)(pool, &plan.desired).map(|it| it.number) {
-                Some(Number::File(nodes)) => (nodes, nodes),
-                Some(Number::Autoscaler { min, max, .. }) => (min, max),
-                Some(Number::Notebooks(_) | Number::Unsaid) | None => continue,
-            };
+            let (keeps, most) =
+                match (kinds::of(pool.kind).scale_target)(pool, &plan.desired).map(|it| it.replica_owner) {
+                    Some(ReplicaOwner::File(nodes)) => (nodes, nodes),
+                    Some(ReplicaOwner::Autoscaler { min, max, .. }) => (min, max),
+                    Some(ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged) | None => continue,
+                };
             if keeps == 0 || !(news || changed(pool) || changed(on)) {
                 continue;
             }
@@ -202,7 +203,7 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
                 keys.join("` or `"),
                 pool.address
             );
-            notes.push(Note::of(Code::IdlePool, &cluster.address, message));
+            notes.push(Note::new(Code::IdlePool, &cluster.address, message));
         }
     }
 }
@@ -247,7 +248,7 @@ fn foreign_secrets(plan: &Plan, notes: &mut Vec<Note>) {
             if secrets.contains(&(namespace, name)) || !told.insert((namespace, name, key)) {
                 continue;
             }
-            notes.push(Note::of(Code::SecretOfOthers, &change.address, format!(
+            notes.push(Note::new(Code::SecretOfOthers, &change.address, format!(
                     "its container starts only when Secret {namespace}/{name}, which is not in this stack, has \
                      the key `{key}`: kubectl -n {namespace} create secret generic {name} \
                      --from-literal={key}=…"
@@ -290,7 +291,7 @@ fn intended_address(plan: &Plan, given: &Approval) -> Option<Address> {
 /// Notes approvals that fit nothing: mostly slips of the finger.
 fn unused_approvals(plan: &Plan, notes: &mut Vec<Note>) {
     for approval in plan.unused_approvals() {
-        notes.push(Note::of(
+        notes.push(Note::new(
             Code::UnusedApproval,
             &approval.address,
             match intended_address(plan, approval) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{Action, Change, Mode, Plan};
 use kinds::gke::compare::sent_changes;
 use kinds::gke::node_pool::capacity::{
-    Addresses, Node, addresses_of, most_nodes, nodes_at_first, surge_nodes,
+    IpExposure, NodeRequirements, addresses_of, most_nodes, nodes_at_first, surge_nodes,
 };
 use kinds::kubernetes::kueue::gang;
 use model::address::{Address, FieldPath, Segment};
@@ -29,39 +29,39 @@ pub struct Preflight {
     pub project: String,
     region: String,
     pools: Vec<Pool>,
-    /// Addresses of things that ask for machines and wait for them.
-    requests: Vec<Address>,
+    /// Addresses of things that request machines and wait for them.
+    provisioning_requests: Vec<Address>,
     /// True if the plan frees capacity that nobody can count: then no shortage is certain.
-    frees: bool,
+    frees_capacity: bool,
 }
 
 /// A pool whose nodes come or change.
 #[derive(Clone, Debug, PartialEq)]
 struct Pool {
     address: Address,
-    /// Where its machine type stands.
+    /// The path of its machine type.
     machine_at: FieldPath,
     /// The field of its number of nodes.
     nodes_at: FieldPath,
-    node: Node,
+    node: NodeRequirements,
     /// Where the nodes come; none where GKE chooses.
     zones: Vec<String>,
-    /// How many come at once.
-    first: u64,
-    /// How many there can be.
-    most: u64,
-    /// Beside them while an upgrade runs.
+    /// The nodes that come at once.
+    initial_nodes: u64,
+    /// The most nodes.
+    max_nodes: u64,
+    /// Additional nodes during an upgrade.
     surge: u64,
     /// Its former node, with the number of nodes.
-    before: Option<(Node, NodeCount)>,
-    news: PoolChange,
+    before: Option<(NodeRequirements, NodeCount)>,
+    change: PoolChange,
 }
 
 /// Nodes that a pool had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NodeCount {
     now: u64,
-    most: u64,
+    max_nodes: u64,
 }
 
 /// Kinds of changes to the nodes of a pool.
@@ -141,7 +141,7 @@ impl Preflight {
         let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
         let ours = plan.desired.iter().find(is_cluster);
         let cluster = plan.external.iter().map(|external| &external.resource).find(is_cluster);
-        let addresses = ours.map_or(Addresses::Unknown, |cluster| addresses_of(&cluster.body));
+        let addresses = ours.map_or(IpExposure::Unknown, |cluster| addresses_of(&cluster.body));
         let cluster = ours.or(cluster).map(|cluster| &cluster.body);
         let desired = by_identity(&plan.desired);
         let pools = plan.changes.iter().filter_map(|change| {
@@ -151,15 +151,21 @@ impl Preflight {
         let pools: Vec<Pool> = pools.collect();
         let region = catalog::region_of(&name.location).unwrap_or(&name.location);
         let (project, region) = (name.project.clone(), region.to_owned());
-        let requests = requests(plan);
+        let requests = provisioning_requests(plan);
         let asks = !pools.is_empty() || !requests.is_empty();
-        asks.then(|| Self { project, region, pools, requests, frees: frees(plan) })
+        asks.then(|| Self {
+            project,
+            region,
+            pools,
+            provisioning_requests: requests,
+            frees_capacity: frees(plan),
+        })
     }
 
     /// Returns the questions to ask, each once.
     pub fn questions(&self) -> BTreeSet<Question> {
         let mut questions = BTreeSet::from([Question::Region, Question::Project]);
-        for pool in self.pools.iter().filter(|pool| pool.news.asks_for_machines()) {
+        for pool in self.pools.iter().filter(|pool| pool.change.asks_for_machines()) {
             for zone in &pool.zones {
                 let (zone, machine) = (zone.clone(), pool.node.machine.clone());
                 if let Some((gpu, _)) = &pool.node.attached {
@@ -177,7 +183,7 @@ impl Preflight {
     }
 
     fn new_pools(&self) -> impl Iterator<Item = &Pool> {
-        self.pools.iter().filter(|pool| pool.news == PoolChange::New)
+        self.pools.iter().filter(|pool| pool.change == PoolChange::New)
     }
 
     /// Returns the findings from the answers, the gravest first.
@@ -193,7 +199,7 @@ impl Preflight {
     /// Machine types and GPUs that a zone does not have.
     fn not_offered(&self, answers: &Answers) -> Vec<Diagnostic> {
         let mut lacking: BTreeMap<(&str, &Address, &FieldPath), Vec<&str>> = BTreeMap::new();
-        for pool in self.pools.iter().filter(|pool| pool.news.asks_for_machines()) {
+        for pool in self.pools.iter().filter(|pool| pool.change.asks_for_machines()) {
             for zone in &pool.zones {
                 let (at, machine) = (&pool.machine_at, &pool.node.machine);
                 let absent = |question| matches!(answers.get(&question), Some(Ok(Value::Null)));
@@ -236,11 +242,11 @@ impl Preflight {
         }
         for pool in &self.pools {
             let untold = "no API of Compute Engine tells them; they are under IAM, Quotas in the console";
-            let elsewhere = pool.node.elsewhere.iter().cloned();
-            if !pool.node.elsewhere.is_empty() {
+            let elsewhere = pool.node.unreported_quotas.iter().cloned();
+            if !pool.node.unreported_quotas.is_empty() {
                 reasons.entry(untold.to_owned()).or_default().extend(elsewhere);
             }
-            if pool.zones.is_empty() && pool.news.asks_for_machines() {
+            if pool.zones.is_empty() && pool.change.asks_for_machines() {
                 let why = format!("GKE chooses the zones in {}", self.region);
                 reasons.entry(why).or_default().insert(format!("which zones have {}", pool.node.machine));
             }
@@ -271,7 +277,7 @@ impl Pool {
         plan: &Plan,
         change: &Change,
         resource: &Resource,
-        addresses: Addresses,
+        addresses: IpExposure,
         zones: &[String],
     ) -> Option<Self> {
         let name = change.identity.pool()?;
@@ -279,18 +285,18 @@ impl Pool {
         let many = u64::try_from(zones.len()).unwrap_or_default();
         let at = |field: &str| resource.origin_of(&FieldPath::keys([field]));
         let tried = plan.capacity_options.iter().any(|capacity| capacity.identity == change.identity);
-        let node = Node::of(body, addresses);
+        let node = NodeRequirements::of(body, addresses);
         let pool = Self {
             address: change.address.clone(),
             machine_at: resource.origin_of(&FieldPath::keys(["config", "machineType"])),
             nodes_at: at(if body["nodeCount"].is_null() { "autoscaling" } else { "nodeCount" }),
-            node: if tried { node.perhaps() } else { node },
+            node: if tried { node.as_uncertain() } else { node },
             zones: zones.to_vec(),
-            first: 0,
-            most: most_nodes(body, many),
+            initial_nodes: 0,
+            max_nodes: most_nodes(body, many),
             surge: 0,
             before: None,
-            news: PoolChange::New,
+            change: PoolChange::New,
         };
         let made = || nodes_at_first(body, in_a_zone(plan, name).unwrap_or_default(), many);
         match change.action {
@@ -305,29 +311,40 @@ impl Pool {
     }
 
     fn with_first(self, first: u64) -> Self {
-        Self { first, most: self.most.max(first), ..self }
+        Self { initial_nodes: first, max_nodes: self.max_nodes.max(first), ..self }
     }
 
-    fn updated(self, body: &Value, change: &Change, addresses: Addresses, zones: u64) -> Option<Self> {
+    fn updated(self, body: &Value, change: &Change, addresses: IpExposure, zones: u64) -> Option<Self> {
         let (node, nodes) = was(body, &change.fields, addresses, zones);
         let first = body["nodeCount"].as_u64().unwrap_or_default();
         let machine = node.machine != self.node.machine;
         let rolls = sent_changes(&change.fields).any(|field| field.effect == Effect::Rolling);
         let news = if rolls { PoolChange::Rolled { machine } } else { PoolChange::Number };
-        let takes = rolls || first > nodes.now || self.most > nodes.most;
+        let takes = rolls || first > nodes.now || self.max_nodes > nodes.max_nodes;
         let surge = if rolls { surge_nodes(body) } else { 0 };
-        takes.then_some(Self { first, surge, news, before: Some((node, nodes)), ..self })
+        takes.then_some(Self {
+            initial_nodes: first,
+            surge,
+            change: news,
+            before: Some((node, nodes)),
+            ..self
+        })
     }
 }
 
 /// A pool as it was before fields of it change.
-fn was(body: &Value, fields: &[FieldChange], addresses: Addresses, zones: u64) -> (Node, NodeCount) {
+fn was(
+    body: &Value,
+    fields: &[FieldChange],
+    addresses: IpExposure,
+    zones: u64,
+) -> (NodeRequirements, NodeCount) {
     let mut body = body.clone();
     for field in sent_changes(fields) {
         set(&mut body, field.path.segments(), field.before.clone().unwrap_or_default());
     }
     let now = body["nodeCount"].as_u64().unwrap_or_default();
-    (Node::of(&body, addresses), NodeCount { now, most: most_nodes(&body, zones) })
+    (NodeRequirements::of(&body, addresses), NodeCount { now, max_nodes: most_nodes(&body, zones) })
 }
 
 fn set(place: &mut Value, path: &[Segment], value: Value) {
@@ -349,7 +366,7 @@ fn set(place: &mut Value, path: &[Segment], value: Value) {
     }
 }
 
-/// Where the nodes of a pool come; none where GKE chooses.
+/// Returns the zones of a pool's new nodes; none if GKE chooses.
 fn zones(pool: &Value, cluster: Option<&Value>, name: &ClusterName) -> Vec<String> {
     let said = |body: &Value| -> Vec<String> {
         let zones = body["locations"].as_array().into_iter().flatten();
@@ -361,11 +378,11 @@ fn zones(pool: &Value, cluster: Option<&Value>, name: &ClusterName) -> Vec<Strin
     own.or_else(of_cluster).or_else(of_place).unwrap_or_default()
 }
 
-/// How many nodes a pool is made with in each zone, as it is sent.
+/// Returns the initial number of nodes per zone, as it is sent.
 fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
     let calls = plan.changes.iter().flat_map(|change| &change.steps).filter_map(|step| match step {
         Step::Call(Call { method: Method::Post, body: Some(body), .. }) => Some(body.value()),
-        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,
     });
     let nodes = |body: Value| {
         let with_cluster = body["cluster"]["nodePools"].as_array().into_iter().flatten();
@@ -375,8 +392,9 @@ fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
     calls.filter_map(nodes).next()
 }
 
-/// Returns what is created and asks for machines all at once: requests, and work in queues that make requests.
-fn requests(plan: &Plan) -> Vec<Address> {
+/// Returns what is created and requests all its machines at once: ProvisioningRequests, and work in queues that
+/// create these.
+fn provisioning_requests(plan: &Plan) -> Vec<Address> {
     let queues: BTreeSet<&str> = plan
         .desired
         .iter()
@@ -385,7 +403,7 @@ fn requests(plan: &Plan) -> Vec<Address> {
         .collect();
     let desired = by_identity(&plan.desired);
     let asks = |change: &&Change| {
-        let made = change.action.makes();
+        let made = change.action.creates();
         let Some(resource) = desired.get(&change.identity).filter(|_| made) else { return false };
         let named = |metadata: &Value| {
             metadata["labels"][gang::QUEUE].as_str().is_some_and(|queue| queues.contains(queue))

@@ -24,7 +24,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
         if silent && live["metadata"]["deletionTimestamp"].is_null() {
             return None;
         }
-        Some((place, kinds::of(resource.kind).kept(resource, &plan.owner, live)?))
+        Some((place, kinds::of(resource.kind).keep_wait(resource, &plan.owner, live)?))
     };
     let kept = |(_, change): &(usize, &Change)| {
         let has_pods = nodeless && change.identity.object().is_some();
@@ -41,7 +41,7 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
             Readiness::Ready => continue,
             Readiness::Impaired(what) => {
                 let message = format!("{}: {what}", change.identity);
-                plan.notes.push(Note::of(Code::Impaired, &change.address, message));
+                plan.notes.push(Note::new(Code::Impaired, &change.address, message));
                 continue;
             }
             Readiness::Progressing(progress) => progress.to_string(),
@@ -55,7 +55,7 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
                 if !plan.notes.iter().any(is_told) {
                     let message =
                         format!("the request ended: {why}; `--replace {address}` asks for its nodes again");
-                    plan.notes.push(Note::of(Code::RequestEnded, address, message));
+                    plan.notes.push(Note::new(Code::RequestEnded, address, message));
                 }
                 continue;
             }
@@ -66,6 +66,6 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
             false => "it was ready before, so apply does not wait for it",
         };
         let message = format!("{} is not ready: {what}; {next}", change.identity);
-        plan.notes.push(Note::of(Code::Unready, &change.address, message));
+        plan.notes.push(Note::new(Code::Unready, &change.address, message));
     }
 }

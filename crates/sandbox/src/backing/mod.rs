@@ -57,7 +57,7 @@ impl Backing {
         Ok(Self { kubeconfig: kubeconfig.to_owned(), server, authorization, http })
     }
 
-    /// Asks whether it answers us, so that a wrong kubeconfig is told at once.
+    /// Checks that the API server answers, so that a wrong kubeconfig fails at once.
     pub async fn check(&self) -> Result<(), SandboxError> {
         let unusable =
             |cause: String| SandboxError::Kubernetes { kubeconfig: self.kubeconfig.clone(), cause };

@@ -1,4 +1,4 @@
-//! Mistakes in a file of faults.
+//! Errors in a fault file.
 
 use std::fmt;
 use std::ops::Range;

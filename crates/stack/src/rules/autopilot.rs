@@ -4,7 +4,7 @@ use crate::NodePool;
 use crate::rules::{Context, machines};
 use kinds::gke::api::leaves;
 use kinds::gke::cluster::autopilot::{OWNED, OWNED_PLACES};
-use kinds::machines::{ACCELERATOR_LABEL, CLASS_LABEL, Machines};
+use kinds::node_selection::{ACCELERATOR_LABEL, CLASS_LABEL, Machines};
 use kinds::section::Pods;
 use model::address::FieldPath;
 use model::catalog;
@@ -158,7 +158,7 @@ pub(crate) fn machines_are_said_once(context: &mut Context<'_>) {
             }
             continue;
         }
-        for (key, _) in machines.given() {
+        for (key, _) in machines.selected_labels() {
             if pool.is_some() {
                 let what = format!("`{key}` and `pool` both say where {who} runs");
                 let finding = Diagnostic::error(Code::MachinesOfPool, what).at_value(path.key(key), "here");

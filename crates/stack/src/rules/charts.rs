@@ -7,7 +7,7 @@ use crate::rules::Context;
 use kinds::json::text;
 use kinds::kubernetes::bundle::{Bundle, Kinds, Object};
 use kinds::kubernetes::helm_release::{self, GROUPS};
-use kinds::kubernetes::hooks::{Fate, HOOK, Hooks};
+use kinds::kubernetes::hooks::{HOOK, HookPlacement, Hooks};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
@@ -56,7 +56,7 @@ pub(crate) fn hooks_have_a_place(context: &mut Context<'_>) {
         let (kind, name) = (object.kind(), object.name());
         let events = text(&object.value["metadata"]["annotations"][HOOK]);
         let finding = match object.fate() {
-            Fate::Refused(event) => {
+            HookPlacement::Refused(event) => {
                 let what = format!(
                     "the {kind} `{name}` of the chart is a hook that Helm runs at each {}",
                     at(event)
@@ -73,7 +73,7 @@ pub(crate) fn hooks_have_a_place(context: &mut Context<'_>) {
                     .at_value(place, "a plan cannot run it")
                     .help(keys)
             }
-            Fate::LeftOut if object.bundle.hooks != Some(Hooks::None) && events.contains("test") => {
+            HookPlacement::LeftOut if object.bundle.hooks != Some(Hooks::None) && events.contains("test") => {
                 let what = format!("the {kind} `{name}` of the chart is a test: it is skipped");
                 Diagnostic::warning(Code::HookLeftOut, what)
                     .at_value(place, "run by `helm test`")

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::rules::Context;
 use crate::rules::workers::group_name;
-use crate::{Stack, Writer};
+use crate::{Stack, WorkerCountOwner};
 use kinds::dask::cluster::DaskCluster;
 use kinds::kubernetes::bundle::{self, Object};
 use kinds::section::external_sections;
@@ -17,9 +17,9 @@ use model::schema::DASK_GROUP;
 struct Known {
     namespace: String,
     name: String,
-    /// Its place in the stack.
+    /// The path of its section.
     path: FieldPath,
-    /// Where its number of workers stands.
+    /// The path of its number of workers.
     replicas: FieldPath,
     number: Numbered,
 }
@@ -45,11 +45,11 @@ fn known(context: &Context<'_>) -> Vec<Known> {
             namespace: cluster.namespace().to_owned(),
             name: cluster.live_name(key).to_owned(),
             replicas: path.key("worker").key("replicas"),
-            number: match cluster.worker.replicas.writer() {
+            number: match cluster.worker.replicas.owner() {
                 _ if !cluster.manage.is_managed() => Numbered::Nobody,
-                Writer::File(_) => Numbered::File,
-                Writer::Autoscaler { .. } => Numbered::Autoscaler,
-                Writer::Notebooks(_) => Numbered::Nobody,
+                WorkerCountOwner::File(_) => Numbered::File,
+                WorkerCountOwner::Autoscaler { .. } => Numbered::Autoscaler,
+                WorkerCountOwner::Notebooks(_) => Numbered::Nobody,
             },
             path,
         }

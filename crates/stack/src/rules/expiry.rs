@@ -2,7 +2,7 @@
 
 use crate::DaskCluster;
 use crate::rules::Context;
-use kinds::dask::expiry::{After, Cause, LONGEST, SHORTEST};
+use kinds::dask::expiry::{After, Cause, MAX_SECONDS, MIN_SECONDS};
 use kinds::dask::idle::{IdleTable, IdleTimeout};
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
@@ -81,10 +81,10 @@ fn of_time(context: &mut Context<'_>, place: &FieldPath, after: &After) {
     let text = after.text();
     let wrong = match seconds(text) {
         None => Some((format!("`{text}` is not a time"), "write `45m`, `8h`, `2d` or `1h30m`")),
-        Some(short) if short < SHORTEST => {
+        Some(short) if short < MIN_SECONDS => {
             Some((format!("`{text}` is too short"), "10 minutes are the least: it is looked at every five"))
         }
-        Some(long) if long > LONGEST => Some((format!("`{text}` is too long"), "365 days are the most")),
+        Some(long) if long > MAX_SECONDS => Some((format!("`{text}` is too long"), "365 days are the most")),
         Some(_) => None,
     };
     if let Some((message, help)) = wrong {

@@ -52,7 +52,7 @@ fn fields(
     said: Vec<(&'static str, FieldPath)>,
 ) {
     let mut body = Value::Null;
-    for (field, place) in api::lay_over(&mut body, message, given, section) {
+    for (field, place) in api::merge_into_body(&mut body, message, given, section) {
         let first = field.segments().iter().take(1).cloned().collect::<FieldPath>().to_string();
         if let (Message::Cluster, "nodePools" | "nodeConfig" | "initialNodeCount") = (message, first.as_str())
         {

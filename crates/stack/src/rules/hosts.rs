@@ -7,7 +7,7 @@ use crate::rules::ssh_hosts::{host_is_plain, is_host_name};
 use crate::{CheckRun, Environment, Replicas, Stack};
 use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 use kinds::dask::job::DaskJob;
-use kinds::dask::replicas::Writer;
+use kinds::dask::replicas::WorkerCountOwner;
 use kinds::dask::service::DaskService;
 use kinds::env::Variable;
 use kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
@@ -240,7 +240,7 @@ fn of_args(args: &[String], path: FieldPath, unsupported: &mut Vec<Unsupported>)
 }
 
 fn of_number(replicas: Replicas, place: FieldPath, unsupported: &mut Vec<Unsupported>) {
-    if matches!(replicas.writer(), Writer::Notebooks(_)) {
+    if matches!(replicas.owner(), WorkerCountOwner::Notebooks(_)) {
         let why = "notebooks cannot set the number there";
         unsupported.push((place, why, "give a number, or `{ min, max }` in `worker` of the cluster"));
     }
@@ -268,7 +268,8 @@ fn of_pods(keys: &PodKeys, path: &FieldPath, unsupported: &mut Vec<Unsupported>)
         ("pod", pod.is_some(), "a host has no Pods", "remove it"),
         ("confined", confined.is_some(), "a host has no Pods", "remove it"),
     ];
-    let machines = machines.given().map(|(key, _)| (key, true, "it chooses nodes of GKE", "remove it"));
+    let machines =
+        machines.selected_labels().map(|(key, _)| (key, true, "it chooses nodes of GKE", "remove it"));
     let rows = rows.into_iter().chain(machines).filter(|(_, there, ..)| *there);
     unsupported.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
     let is_of_cluster = |value: &Variable| matches!(value, Variable::Secret(key) if key.variable().is_none());

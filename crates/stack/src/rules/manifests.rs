@@ -577,7 +577,7 @@ pub(crate) fn pods_say_nothing_twice(context: &mut Context<'_>) {
         if pod.keys.pool.is_some() && !given.0["nodeSelector"][POOL_LABEL].is_null() {
             said.push((path.key("pool"), from.key("nodeSelector").key(POOL_LABEL)));
         }
-        for (key, label) in pod.keys.machines.given() {
+        for (key, label) in pod.keys.machines.selected_labels() {
             if !given.0["nodeSelector"][label].is_null() {
                 said.push((path.key(key), from.key("nodeSelector").key(label)));
             }

@@ -6,8 +6,8 @@ use crate::rules::Context;
 use crate::rules::queued_workers::queued_workers;
 use crate::{NodePool, ProvisioningRequest};
 use kinds::gke::cluster::{Cluster, Maintenance, ReleaseChannel};
+use kinds::gke::enums::{ExclusionScope, LocationPolicy, seconds};
 use kinds::gke::node_pool::Capacity;
-use kinds::gke::words::{ExclusionScope, LocationPolicy, seconds};
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 

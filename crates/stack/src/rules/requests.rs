@@ -13,7 +13,7 @@ use kinds::dask::api::COMPONENT_LABEL;
 use kinds::gke::cluster::Cluster;
 use kinds::gke::node_pool::{Capacity, ForRequests};
 use kinds::kubernetes::bundle::{self, Bundle, Object};
-use kinds::kubernetes::provisioning::{CLASS, LONGEST, MOST_NODES};
+use kinds::kubernetes::provisioning::{CLASS, MAX_DURATION_SECONDS, MOST_NODES};
 use kinds::kubernetes::request_state::{CLASS as CLASS_KEY, CONSUMES};
 use kinds::pod;
 use kinds::scope::POOL_LABEL;
@@ -366,10 +366,14 @@ pub(crate) fn durations_are_durations(context: &mut Context<'_>) {
         (FieldPath::keys(["job", key]), job.max_run_duration.as_deref(), u64::from(u32::MAX))
     });
     let requests = stack.provisioning_request.iter().map(|(key, request)| {
-        (FieldPath::keys(["provisioning_request", key]), request.max_run_duration.as_deref(), LONGEST)
+        (
+            FieldPath::keys(["provisioning_request", key]),
+            request.max_run_duration.as_deref(),
+            MAX_DURATION_SECONDS,
+        )
     });
     let queued = queued_workers(stack);
-    let queued = queued.iter().map(|queued| (queued.section.clone(), queued.longest, LONGEST));
+    let queued = queued.iter().map(|queued| (queued.section.clone(), queued.longest, MAX_DURATION_SECONDS));
     let all: Vec<_> = jobs.chain(requests).chain(queued).collect();
     for (path, text, most) in all {
         let Some(text) = text else { continue };
@@ -494,7 +498,7 @@ fn request_works(context: &mut Context<'_>, object: &Object<'_>, origin: &FieldP
 pub(crate) fn nodes_last(context: &mut Context<'_>, longest: &Value, place: FieldPath) {
     let Some(text) = longest.as_str() else { return };
     let (message, help) = match text.parse::<u64>() {
-        Ok(1..=LONGEST) => return,
+        Ok(1..=MAX_DURATION_SECONDS) => return,
         Ok(_) => (
             format!("nodes of a request last for at most 7 days, and `{text}` seconds is not within"),
             "604800 is the most",

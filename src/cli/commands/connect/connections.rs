@@ -47,7 +47,7 @@ impl ConnectionNote {
         let of_pid = self.process.as_deref().and_then(|process| process.rsplit(' ').nth(1));
         let lives = self.process.as_deref().map_or(Liveness::Unknown, lock_holder::liveness);
         let is_own = fs::metadata(format!("/proc/{}", self.pid))
-            .is_ok_and(|about| about.uid() == private_files::user());
+            .is_ok_and(|about| about.uid() == private_files::uid());
         let listens = || {
             let held = listening_ports(self.pid);
             !self.ports.is_empty() && self.ports.iter().all(|port| held.contains(port))
@@ -97,9 +97,11 @@ impl ConnectionNotes {
         // In a shell of `su` the variable may name the folder of another user.
         let session = private_files::path_from_env("XDG_RUNTIME_DIR").filter(|folder| folder.is_dir());
         let mut why = "neither XDG_RUNTIME_DIR nor HOME is set".to_owned();
-        for base in [session, private_files::state()].into_iter().flatten() {
+        for base in [session, private_files::state_dir()].into_iter().flatten() {
             let own = base.join("dask-infra");
-            match private_files::parent(&own).and_then(|_| private_files::folder(&own.join("connect"))) {
+            match private_files::create_dir(&own)
+                .and_then(|_| private_files::create_private_dir(&own.join("connect")))
+            {
                 Ok(folder) => return Ok(Self(folder)),
                 Err(problem) => why = problem,
             }
@@ -110,7 +112,7 @@ impl ConnectionNotes {
     /// A folder for tests.
     #[cfg(test)]
     fn in_folder(folder: &Path) -> Self {
-        Self(private_files::folder(&folder.join("connect")).unwrap())
+        Self(private_files::create_private_dir(&folder.join("connect")).unwrap())
     }
 
     /// The file of one address of one target of one stack.

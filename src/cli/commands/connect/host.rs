@@ -13,7 +13,7 @@ use live::dask::is_version;
 use live::hosts::{CERTIFICATES, keep_for_clients};
 use live::{ErrorClass, LiveApi as _, Request};
 use model::diag::{Code, Diagnostic};
-use model::resource::{Api, Host, ObjectId, Reach};
+use model::resource::{Api, Host, HostConnection, ObjectId};
 use model::shell::{ShellLine, python_string, quoted};
 use model::versions::Versions;
 
@@ -70,7 +70,7 @@ impl ConnectRun<'_> {
         };
         let (_, target) = self.session.owner_and_target();
         // Clients on the same machine run with the environment's own.
-        let is_here = target.hosts.iter().all(|host| host.reach == Reach::Here);
+        let is_here = target.hosts.iter().all(|host| host.connection == HostConnection::Local);
         let misfit = if is_here { None } else { local_python::version_mismatch(&versions).await };
         versions.retain(|name, _| ["python", "dask", "distributed"].contains(&name.as_str()));
         let terms = &live["spec"]["scheduler"];
@@ -79,7 +79,7 @@ impl ConnectRun<'_> {
         let is_job = terms.get(JOB).is_some();
         let by = |host: &&Host| match &on {
             Some(on) => host.name == *on,
-            None => is_job && matches!(host.reach, Reach::Ssh { .. }),
+            None => is_job && matches!(host.connection, HostConnection::Ssh { .. }),
         };
         let forward = target.hosts.iter().find(by).and_then(|host| forward(host, scheduler));
         let security = match live["spec"]["scheduler"]["protocol"] == TLS {
@@ -150,7 +150,7 @@ fn forward(host: &Host, scheduler: &Value) -> Option<String> {
         let port = host_address::port(&scheduler[port])?;
         line = line.words(["-L", &format!("{port}:{at}:{port}")]);
     }
-    if let Reach::Ssh { user, port, identity, .. } = &host.reach {
+    if let HostConnection::Ssh { user, port, identity, .. } = &host.connection {
         if let Some(user) = user {
             line = line.words(["-l", user]);
         }

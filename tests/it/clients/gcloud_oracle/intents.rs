@@ -222,14 +222,14 @@ pub fn writes(plan: &Plan, cluster: Option<&Value>) -> Vec<Request> {
     let changes = plan.changes.iter().filter(|change| change.action != Action::Keep);
     let calls = changes.flat_map(|change| &change.steps).filter_map(|step| match step {
         Step::Call(call) if call.api == Api::Gke => Some(call),
-        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,
     });
     calls.map(|call| request(call, cluster)).collect()
 }
 
 fn request(call: &Call, cluster: Option<&Value>) -> Request {
     let mut body = call.body.as_ref().map(JsonText::value).unwrap_or_default();
-    if !call.late.is_empty() {
+    if !call.deferred.is_empty() {
         body["labelFingerprint"] = cluster.map_or(json!("f"), |cluster| cluster["labelFingerprint"].clone());
     }
     Request::new(call.method.as_str(), &call.path, body)

@@ -366,7 +366,7 @@ impl Model<'_> {
 fn program(on: On, writes: &[On], waits: bool) -> Vec<Ours> {
     let Identity::Object(object) = await_of(on, Until::Ready).identity else { unreachable!() };
     let owner = owner();
-    let call = Step::Call(crate::kubernetes::requests::scale_call(&object, &owner, json!(WANTED)));
+    let call = Step::Call(crate::kubernetes::calls::scale_call(&object, &owner, json!(WANTED)));
     let before = waits_before(Action::Update, &object, &[], &[call]);
     let handled = before.iter().map(|step| match step {
         Step::Await(wait) if wait.kind == KindId::DaskCluster => Ours::Handled(On::Cluster),
@@ -408,9 +408,8 @@ fn only_a_number_is_waited_for() {
     let object = |gvk| ObjectId { gvk, namespace: None, name: "c".to_owned() };
     let owner = owner();
     let pods = object(gvk("apps", "v1", "Deployment", "deployments"));
-    let scale = |object: &ObjectId| {
-        vec![Step::Call(crate::kubernetes::requests::scale_call(object, &owner, json!(1)))]
-    };
+    let scale =
+        |object: &ObjectId| vec![Step::Call(crate::kubernetes::calls::scale_call(object, &owner, json!(1)))];
     let group = object(api::group());
     assert_eq!(waits_before(Action::Update, &group, &[], &scale(&group)).len(), 1);
     assert_eq!(waits_before(Action::Update, &group, &[], &[]), []);

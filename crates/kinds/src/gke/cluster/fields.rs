@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::keys::{Addons, Autoprovisioning, Maintenance, Networks};
 use super::section::{Cluster, ReleaseChannel};
 use crate::gke::compare::owned_labels;
-use crate::gke::field::{self, Field, Ruled, given, google_labels, list, listed, rule};
-use crate::gke::words::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
+use crate::gke::enums::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
+use crate::gke::field::{self, Field, RuleSource, google_labels, listed, non_empty, non_empty_list, rule};
 use crate::json::text;
 use crate::kind::{FieldComparison, Rule, Update};
 use model::resource::Effect;
@@ -49,10 +49,10 @@ pub const FIELDS: &[Field<Cluster>] = &[
     },
     Field {
         key: "version",
-        from_section: |cluster| cluster.version.as_deref().and_then(given),
+        from_section: |cluster| cluster.version.as_deref().and_then(non_empty),
         rule: rule(
             "initialClusterVersion",
-            FieldComparison::Floor,
+            FieldComparison::MinVersion,
             Effect::InPlace,
             Update::Alone("desiredMasterVersion"),
             UPGRADE,
@@ -61,7 +61,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     },
     Field {
         key: "zones",
-        from_section: |cluster| list(&cluster.zones),
+        from_section: |cluster| non_empty_list(&cluster.zones),
         rule: rule(
             "locations",
             FieldComparison::Set,
@@ -73,16 +73,16 @@ pub const FIELDS: &[Field<Cluster>] = &[
     },
     Field {
         key: "network",
-        from_section: |cluster| cluster.network.as_deref().and_then(given),
+        from_section: |cluster| cluster.network.as_deref().and_then(non_empty),
         import: |cluster, live| cluster.network = other_network(live),
-        rule: rule("network", FieldComparison::LastPart, Effect::Replace, Update::Never, NETWORK),
+        rule: rule("network", FieldComparison::LastSegment, Effect::Replace, Update::Never, NETWORK),
         ..Field::NONE
     },
     Field {
         key: "subnetwork",
-        from_section: |cluster| cluster.subnetwork.as_deref().and_then(given),
+        from_section: |cluster| cluster.subnetwork.as_deref().and_then(non_empty),
         import: |cluster, live| cluster.subnetwork = other_network(live),
-        rule: rule("subnetwork", FieldComparison::LastPart, Effect::Replace, Update::Never, NETWORK),
+        rule: rule("subnetwork", FieldComparison::LastSegment, Effect::Replace, Update::Never, NETWORK),
         ..Field::NONE
     },
     Field {
@@ -111,7 +111,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     Field {
         key: "pods_range",
         from_section: |cluster| named_range(cluster.pods_range.as_ref()),
-        rule: Ruled::Listed("ipAllocationPolicy.clusterSecondaryRangeName"),
+        rule: RuleSource::FromSchema("ipAllocationPolicy.clusterSecondaryRangeName"),
         ..Field::NONE
     },
     Field {
@@ -124,7 +124,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
         key: "services_range",
         from_section: |cluster| named_range(cluster.services_range.as_ref()),
         import: |cluster, live| cluster.services_range = given_text(live),
-        rule: Ruled::Listed("ipAllocationPolicy.servicesSecondaryRangeName"),
+        rule: RuleSource::FromSchema("ipAllocationPolicy.servicesSecondaryRangeName"),
         ..Field::NONE
     },
     Field {
@@ -163,7 +163,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     Field {
         key: "network_policy",
         from_section: |cluster| cluster.network_policy.filter(|on| *on).map(|_| json!({ "disabled": false })),
-        rule: Ruled::Listed("addonsConfig.networkPolicyConfig"),
+        rule: RuleSource::FromSchema("addonsConfig.networkPolicyConfig"),
         ..Field::NONE
     },
     listed!(
@@ -217,8 +217,8 @@ pub const FIELDS: &[Field<Cluster>] = &[
 /// A project's identities for Pods, behind the project's name.
 pub(super) const WORKLOAD_POOL: &str = ".svc.id.goog";
 
-const fn at_creation(path: &'static str) -> Ruled {
-    rule(path, FieldComparison::Range, Effect::Replace, Update::Never, CREATION)
+const fn at_creation(path: &'static str) -> RuleSource {
+    rule(path, FieldComparison::CidrOrPrefixLength, Effect::Replace, Update::Never, CREATION)
 }
 
 /// A range that the subnetwork has, by its name.

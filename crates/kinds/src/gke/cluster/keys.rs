@@ -10,7 +10,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::gke::words::{AutoscalingProfile, ExclusionScope};
+use crate::gke::enums::{AutoscalingProfile, ExclusionScope};
 use crate::json::{number, text};
 
 /// Networks that reach the control plane: a list of ranges, or a table of names and ranges.
@@ -245,7 +245,7 @@ impl Autoprovisioning {
             max_cpus: most.remove("cpu").unwrap_or_default(),
             max_memory_gb: most.remove("memory").unwrap_or_default(),
             max_gpus: most,
-            zones: crate::gke::field::texts(
+            zones: crate::gke::field::strings(
                 live["autoprovisioningLocations"].as_array().into_iter().flatten(),
             ),
             service_account: given(&pools["serviceAccount"]),

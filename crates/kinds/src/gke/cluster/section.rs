@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::keys::{Addons, Autoprovisioning, Maintenance, Networks};
-use crate::gke::words::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
+use crate::gke::enums::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
 use crate::json::is_false;
 use crate::section::{LabelRules, Labels, LiveName, Manage, NameRule, Section};
 use model::resource::Endpoint;

@@ -17,7 +17,7 @@ use model::schema::Message;
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
 
-/// How many nodes a pool has in each of its zones: of the zones that it is in when it is asked for.
+/// Returns the number of nodes in each of the pool's zones, the current ones.
 fn nodes_in_a_zone(context: &ChangeContext) -> Value {
     let (body, autoscaling) = (context.body(), &context.body()["autoscaling"]);
     let number = |value: &Value| value.as_u64();
@@ -31,7 +31,7 @@ fn nodes_in_a_zone(context: &ChangeContext) -> Value {
     }
 }
 
-/// In how many zones the pool's nodes lie, where that is known.
+/// Returns the number of zones that the pool's nodes are in, where that is known.
 fn zones(context: &ChangeContext) -> u64 {
     let of = |body: &Value| body["locations"].as_array().map(Vec::len).filter(|zones| *zones > 0);
     let known = Some(context.zones).filter(|zones| *zones > 0).or_else(|| of(context.body()));
@@ -125,9 +125,9 @@ fn becomes_queued(body: &Value, live: &Value) -> bool {
     on(body) && !on(live)
 }
 
-/// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes
-/// into another, so that they roll once; zones stand alone, as the API's reference warns. Size, management
-/// and autoscaling have methods of their own.
+/// Returns as few calls as the API allows: what changes only metadata goes into one update, what recreates the nodes
+/// into another, so that they are recreated once; zones are sent alone, as the API's reference warns. Size,
+/// management and autoscaling have methods of their own.
 fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
     let touched: Vec<&Rule> = api::rules(Message::NodePool, RULES, &[body])
@@ -139,7 +139,7 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     for rule in &touched {
         let value = || updated(rule, body, live, context.fields);
         match rule.update {
-            Update::Never | Update::Listed(_) => {}
+            Update::Never | Update::FromSchema(_) => {}
             Update::Together(name) => together[name] = value(),
             Update::Rolling(name) => rolling[name] = value(),
             Update::Alone(name) => alone.push(json!({ name: value() })),

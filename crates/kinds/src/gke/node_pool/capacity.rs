@@ -28,7 +28,7 @@ pub struct Share {
 
 /// Kinds of node addresses: public ones are on the internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addresses {
+pub enum IpExposure {
     Public,
     Private,
     /// The cluster is managed elsewhere.
@@ -49,32 +49,32 @@ enum Purchase {
 
 /// One node of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeRequirements {
     pub machine: String,
     /// GPUs that do not come with the machine type.
     pub attached: Option<(String, u64)>,
     pub shares: Vec<Share>,
     /// Quotas that it uses and that Compute Engine does not report, in words.
-    pub elsewhere: Vec<String>,
-    pub addresses: Addresses,
+    pub unreported_quotas: Vec<String>,
+    pub addresses: IpExposure,
     pub secure_boot: bool,
 }
 
-impl Node {
+impl NodeRequirements {
     /// One node of a pool of this body; `cluster` is the addresses that nodes of its cluster have unasked.
-    pub fn of(pool: &Value, cluster: Addresses) -> Self {
+    pub fn of(pool: &Value, cluster: IpExposure) -> Self {
         let config = &pool["config"];
         let machine = text(&config["machineType"]).to_owned();
         let purchase = purchase(pool);
         let addresses = match pool["networkConfig"]["enablePrivateNodes"].as_bool() {
-            Some(true) => Addresses::Private,
-            Some(false) => Addresses::Public,
+            Some(true) => IpExposure::Private,
+            Some(false) => IpExposure::Public,
             None => cluster,
         };
         let mut node = Self {
             attached: attached(config),
             shares: Vec::new(),
-            elsewhere: Vec::new(),
+            unreported_quotas: Vec::new(),
             addresses,
             secure_boot: config["shieldedInstanceConfig"]["enableSecureBoot"] == true,
             machine,
@@ -84,8 +84,8 @@ impl Node {
             node.cpus(purchase);
         }
         node.disk(config);
-        if addresses != Addresses::Private {
-            let certain = addresses == Addresses::Public;
+        if addresses != IpExposure::Private {
+            let certain = addresses == IpExposure::Public;
             node.takes(catalog::ADDRESS_QUOTA, None, 1, certain);
         }
         node
@@ -93,7 +93,7 @@ impl Node {
 
     /// Marks all shares as uncertain, for a node that another way provides when this one is refused.
     #[must_use]
-    pub fn perhaps(mut self) -> Self {
+    pub fn as_uncertain(mut self) -> Self {
         self.shares.iter_mut().for_each(|share| share.certain = false);
         self
     }
@@ -112,7 +112,7 @@ impl Node {
                     let of_spot = catalog::quota_metric(kind, catalog::Capacity::Spot);
                     self.takes(&quota, of_spot.filter(|_| purchase == Purchase::Spot), count, certain);
                 }
-                None => self.elsewhere.push(format!("the quota of {kind}")),
+                None => self.unreported_quotas.push(format!("the quota of {kind}")),
             }
             if let Some(all) = catalog::global_gpu_quota() {
                 self.takes(all, None, count, certain);
@@ -124,7 +124,7 @@ impl Node {
         let machine = self.machine.clone();
         let spot = purchase == Purchase::Spot;
         let Some(vcpus) = catalog::machine(&machine).and_then(|machine| machine.vcpus).map(u64::from) else {
-            self.elsewhere.push(format!("the vCPUs of {machine}"));
+            self.unreported_quotas.push(format!("the vCPUs of {machine}"));
             return;
         };
         match catalog::cpu_quota(&machine, catalog::Capacity::OnDemand) {
@@ -134,7 +134,7 @@ impl Node {
                 let certain = purchase == Purchase::OnDemand && !machine.starts_with("e2-");
                 self.takes(quota, of_spot.map(str::to_owned), vcpus, certain);
             }
-            None => self.elsewhere.push(format!("the quota of the vCPUs of {machine}")),
+            None => self.unreported_quotas.push(format!("the quota of the vCPUs of {machine}")),
         }
         self.takes(catalog::GLOBAL_CPU_QUOTA, None, vcpus, purchase == Purchase::OnDemand);
     }
@@ -148,7 +148,7 @@ impl Node {
         let kind = if kind.is_empty() { default_disk(&self.machine) } else { kind };
         match catalog::disk_quota(kind) {
             Some(quota) => self.takes(quota, None, size.unwrap_or(DISK_GB), true),
-            None => self.elsewhere.push(format!("the quota of {kind} disks")),
+            None => self.unreported_quotas.push(format!("the quota of {kind} disks")),
         }
     }
 }
@@ -174,13 +174,13 @@ fn attached(config: &Value) -> Option<(String, u64)> {
 }
 
 /// The addresses of nodes that a cluster of this body gives them.
-pub fn addresses_of(cluster: &Value) -> Addresses {
+pub fn addresses_of(cluster: &Value) -> IpExposure {
     let private = cluster["networkConfig"]["defaultEnablePrivateNodes"] == true
         || cluster["privateClusterConfig"]["enablePrivateNodes"] == true;
-    if private { Addresses::Private } else { Addresses::Public }
+    if private { IpExposure::Private } else { IpExposure::Public }
 }
 
-/// How many nodes a pool of this body has at most.
+/// Returns the largest number of nodes of a pool with this body.
 pub fn most_nodes(pool: &Value, zones: u64) -> u64 {
     let scaled = &pool["autoscaling"];
     if scaled["enabled"] != true {
@@ -191,7 +191,7 @@ pub fn most_nodes(pool: &Value, zones: u64) -> u64 {
     number(&scaled["totalMaxNodeCount"]).filter(|most| *most > 0).unwrap_or(each * zones)
 }
 
-/// How many nodes it has when it is made, with so many in each zone.
+/// Returns the initial number of nodes, from the number per zone.
 pub fn nodes_at_first(pool: &Value, in_a_zone: u64, zones: u64) -> u64 {
     match (zones, number(&pool["nodeCount"])) {
         (0, Some(nodes)) => nodes,
@@ -220,7 +220,7 @@ mod tests {
 
     /// Quota, that of Spot machines, amount, whether it is certain.
     fn shares(pool: &Value) -> Vec<(String, Option<String>, u64, bool)> {
-        let shares = Node::of(pool, Addresses::Public).shares.into_iter();
+        let shares = NodeRequirements::of(pool, IpExposure::Public).shares.into_iter();
         shares.map(|share| (share.quota, share.of_spot, share.amount, share.certain)).collect()
     }
 
@@ -261,17 +261,17 @@ mod tests {
     fn what_no_api_tells_is_named() {
         let gpu = json!([{ "acceleratorType": "nvidia-h200-141gb", "acceleratorCount": "8" }]);
         let pool = json!({ "config": { "machineType": "a3-ultragpu-8g", "accelerators": gpu, "diskType": "hyperdisk-extreme" } });
-        let node = Node::of(&pool, Addresses::Private);
+        let node = NodeRequirements::of(&pool, IpExposure::Private);
         assert_eq!(node.attached, None, "it comes with the machine");
         assert!(
-            node.elsewhere.contains(&"the quota of nvidia-h200-141gb".to_owned()),
+            node.unreported_quotas.contains(&"the quota of nvidia-h200-141gb".to_owned()),
             "{:?}",
-            node.elsewhere
+            node.unreported_quotas
         );
         assert!(
-            node.elsewhere.contains(&"the quota of hyperdisk-extreme disks".to_owned()),
+            node.unreported_quotas.contains(&"the quota of hyperdisk-extreme disks".to_owned()),
             "{:?}",
-            node.elsewhere
+            node.unreported_quotas
         );
         assert_eq!(node.shares[0].quota, "GPUS_ALL_REGIONS");
     }

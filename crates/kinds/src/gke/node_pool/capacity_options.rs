@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use super::keys::{Capacity, Reservation};
 use super::section::NodePool;
-use crate::gke::words::LocationPolicy;
+use crate::gke::enums::LocationPolicy;
 use crate::json::text;
 use crate::short_forms::Nodes;
 use model::catalog;
 use model::resource::{CapacityOption, CapacityOptions, Cost};
 
-/// How the machines of a desired or live pool are bought.
+/// Returns the provisioning model of a desired or live pool.
 fn capacity_of(pool: &Value) -> Capacity {
     let config = &pool["config"];
     let reserved = &config["reservationAffinity"]["consumeReservationType"];

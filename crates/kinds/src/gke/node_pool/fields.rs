@@ -7,10 +7,13 @@ use super::networks::{self, NodeNetwork, PodNetwork};
 use super::registries;
 use super::section::{DriverVersion, NodePool, Surge};
 use crate::gke::compare::owned_labels;
-use crate::gke::field::{self, Field, Ruled, given, google_labels, list, listed, not, pairs, rule, texts};
-use crate::gke::words::{
-    Confidential, GpuDirect, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata, camel, lasting,
-    lasts, snake,
+use crate::gke::enums::{
+    Confidential, GpuDirect, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata, from_api_keys,
+    from_proto_duration, to_api_keys, to_proto_duration,
+};
+use crate::gke::field::{
+    self, Field, RuleSource, google_labels, listed, non_empty, non_empty_list, pairs, rule, strings,
+    unless_default,
 };
 use crate::json::text;
 use crate::kind::{FieldComparison, Rule, Update};
@@ -27,15 +30,15 @@ const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
 const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
 
 /// A field of the update request that rolls the nodes.
-const fn rolls(path: &'static str, comparison: FieldComparison, name: &'static str) -> Ruled {
+const fn rolls(path: &'static str, comparison: FieldComparison, name: &'static str) -> RuleSource {
     rule(path, comparison, Effect::Rolling, Update::Rolling(name), ROLLS)
 }
 
-const fn fixed(path: &'static str, comparison: FieldComparison) -> Ruled {
+const fn fixed(path: &'static str, comparison: FieldComparison) -> RuleSource {
     rule(path, comparison, Effect::Replace, Update::Never, FIXED)
 }
 
-const fn in_place(path: &'static str, comparison: FieldComparison, update: Update) -> Ruled {
+const fn in_place(path: &'static str, comparison: FieldComparison, update: Update) -> RuleSource {
     rule(path, comparison, Effect::InPlace, update, None)
 }
 
@@ -46,15 +49,15 @@ pub const FIELDS: &[Field<NodePool>] = &[
     Field { key: "name", rule: fixed("name", FieldComparison::Exact), ..Field::NONE },
     Field {
         key: "machine_type",
-        from_section: |pool| given(&pool.machine_type),
+        from_section: |pool| non_empty(&pool.machine_type),
         import: |pool, live| text(live).clone_into(&mut pool.machine_type),
         rule: rolls("config.machineType", FieldComparison::Exact, "machineType"),
         ..Field::NONE
     },
     Field {
         key: "disk_type",
-        from_section: |pool| pool.disk_type.as_deref().and_then(given),
-        import: |pool, live| pool.disk_type = not(default_disk(&pool.machine_type), live),
+        from_section: |pool| pool.disk_type.as_deref().and_then(non_empty),
+        import: |pool, live| pool.disk_type = unless_default(default_disk(&pool.machine_type), live),
         rule: rolls("config.diskType", FieldComparison::Exact, "diskType"),
         ..Field::NONE
     },
@@ -70,9 +73,9 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "image_type",
-        from_section: |pool| pool.image_type.as_deref().and_then(given),
-        import: |pool, live| pool.image_type = not(IMAGE, live),
-        rule: rolls("config.imageType", FieldComparison::Caseless, "imageType"),
+        from_section: |pool| pool.image_type.as_deref().and_then(non_empty),
+        import: |pool, live| pool.image_type = unless_default(IMAGE, live),
+        rule: rolls("config.imageType", FieldComparison::CaseInsensitive, "imageType"),
         ..Field::NONE
     },
     Field {
@@ -84,8 +87,8 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "tags",
-        from_section: |pool| list(&pool.tags),
-        import: |pool, live| pool.tags = texts(live.as_array().into_iter().flatten()),
+        from_section: |pool| non_empty_list(&pool.tags),
+        import: |pool, live| pool.tags = strings(live.as_array().into_iter().flatten()),
         rule: rolls("config.tags", FieldComparison::OwnItems, "tags"),
         ..Field::NONE
     },
@@ -131,7 +134,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "zones",
-        from_section: |pool| list(&pool.zones),
+        from_section: |pool| non_empty_list(&pool.zones),
         rule: rule("locations", FieldComparison::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
         ..Field::NONE
     },
@@ -183,14 +186,14 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "service_account",
-        from_section: |pool| pool.service_account.as_deref().and_then(given),
+        from_section: |pool| pool.service_account.as_deref().and_then(non_empty),
         rule: fixed("config.serviceAccount", FieldComparison::Exact),
         ..Field::NONE
     },
     Field {
         key: "scopes",
         // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
-        from_section: |pool| list(&pool.scopes),
+        from_section: |pool| non_empty_list(&pool.scopes),
         to_api: |pool, _| {
             pool.service_account.as_ref().filter(|_| pool.scopes.is_empty()).map(|_| json!([SCOPE]))
         },
@@ -199,29 +202,40 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "version",
-        from_section: |pool| pool.version.as_deref().and_then(given),
-        rule: rule("version", FieldComparison::Floor, Effect::Rolling, Update::Alone("nodeVersion"), ROLLS),
+        from_section: |pool| pool.version.as_deref().and_then(non_empty),
+        rule: rule(
+            "version",
+            FieldComparison::MinVersion,
+            Effect::Rolling,
+            Update::Alone("nodeVersion"),
+            ROLLS,
+        ),
         ..Field::NONE
     },
     listed!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),
     Field {
         key: "blue_green",
         from_section: |pool| pool.blue_green.as_ref().and_then(BlueGreen::api),
-        rule: Ruled::Listed("upgradeSettings.blueGreenSettings"),
+        rule: RuleSource::FromSchema("upgradeSettings.blueGreenSettings"),
         ..Field::NONE
     },
     listed!(reservation: word Reservation, "config.reservationAffinity"),
     listed!(placement: word Placement, "placementPolicy.type"),
     listed!(flex_start: switch, "config.flexStart"),
     listed!(queued: switch, "queuedProvisioning.enabled"),
-    listed!(max_run_duration, "config.maxRunDuration", |text: &String| lasting(text), lasts),
+    listed!(
+        max_run_duration,
+        "config.maxRunDuration",
+        |text: &String| to_proto_duration(text),
+        from_proto_duration
+    ),
     listed!(gvnic: switch, "config.gvnic.enabled"),
     listed!(fast_socket: switch, "config.fastSocket.enabled"),
     Field {
         key: "tier_1_network",
         from_section: |pool| pool.tier_1_network.then(|| json!("TIER_1")),
         import: |pool, live| pool.tier_1_network = *live == "TIER_1",
-        rule: Ruled::Listed("networkConfig.networkPerformanceConfig.totalEgressBandwidthTier"),
+        rule: RuleSource::FromSchema("networkConfig.networkPerformanceConfig.totalEgressBandwidthTier"),
         ..Field::NONE
     },
     listed!(private_nodes: switch, "networkConfig.enablePrivateNodes"),
@@ -230,14 +244,14 @@ pub const FIELDS: &[Field<NodePool>] = &[
         key: "additional_node_networks",
         from_section: |pool| networks::to_json(&pool.additional_node_networks, NodeNetwork::api),
         import: |pool, live| pool.additional_node_networks = networks::import_all(live, NodeNetwork::of),
-        rule: Ruled::Listed("networkConfig.additionalNodeNetworkConfigs"),
+        rule: RuleSource::FromSchema("networkConfig.additionalNodeNetworkConfigs"),
         ..Field::NONE
     },
     Field {
         key: "additional_pod_networks",
         from_section: |pool| networks::to_json(&pool.additional_pod_networks, PodNetwork::api),
         import: |pool, live| pool.additional_pod_networks = networks::import_all(live, PodNetwork::of),
-        rule: Ruled::Listed("networkConfig.additionalPodNetworkConfigs"),
+        rule: RuleSource::FromSchema("networkConfig.additionalPodNetworkConfigs"),
         ..Field::NONE
     },
     listed!(gpu_direct: word GpuDirect, "config.gpuDirectConfig.gpuDirectStrategy"),
@@ -245,44 +259,44 @@ pub const FIELDS: &[Field<NodePool>] = &[
         key: "registry_mirrors",
         from_section: |pool| registries::hosts(&pool.registry_mirrors),
         import: |pool, live| pool.registry_mirrors = registries::mirrors(live),
-        rule: Ruled::Listed("config.containerdConfig.registryHosts"),
+        rule: RuleSource::FromSchema("config.containerdConfig.registryHosts"),
         ..Field::NONE
     },
     Field {
         key: "registry_certificates",
         from_section: |pool| registries::access(&pool.registry_certificates),
         import: |pool, live| pool.registry_certificates = registries::certificates(live),
-        rule: Ruled::Listed("config.containerdConfig.privateRegistryAccessConfig"),
+        rule: RuleSource::FromSchema("config.containerdConfig.privateRegistryAccessConfig"),
         ..Field::NONE
     },
     listed!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
     Field {
         key: "local_ssd",
         from_section: |pool| pool.local_ssd?.ephemeral.map(Value::from),
-        import: |pool, live| pool.local_ssd = field::small(live).map(LocalSsd::ephemeral),
-        rule: Ruled::Listed("config.ephemeralStorageLocalSsdConfig.localSsdCount"),
+        import: |pool, live| pool.local_ssd = field::as_u32(live).map(LocalSsd::ephemeral),
+        rule: RuleSource::FromSchema("config.ephemeralStorageLocalSsdConfig.localSsdCount"),
         ..Field::NONE
     },
     Field {
         key: "local_ssd",
         from_section: |pool| pool.local_ssd?.block.map(Value::from),
         import: |pool, live| {
-            if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
+            if let (None, Some(disks)) = (pool.local_ssd, field::as_u32(live)) {
                 pool.local_ssd = Some(LocalSsd::block(disks));
             }
         },
-        rule: Ruled::Listed("config.localNvmeSsdBlockConfig.localSsdCount"),
+        rule: RuleSource::FromSchema("config.localNvmeSsdBlockConfig.localSsdCount"),
         ..Field::NONE
     },
     Field {
         key: "local_ssd",
         from_section: |pool| pool.local_ssd?.scsi.map(Value::from),
         import: |pool, live| {
-            if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
+            if let (None, Some(disks)) = (pool.local_ssd, field::as_u32(live)) {
                 pool.local_ssd = Some(LocalSsd::scsi(disks));
             }
         },
-        rule: Ruled::Listed("config.localSsdCount"),
+        rule: RuleSource::FromSchema("config.localSsdCount"),
         ..Field::NONE
     },
     Field {
@@ -292,9 +306,9 @@ pub const FIELDS: &[Field<NodePool>] = &[
         },
         import: |pool, live| {
             let disks = live.as_array().into_iter().flatten().map(|disk| &disk["diskImage"]);
-            pool.secondary_boot_disks = texts(disks);
+            pool.secondary_boot_disks = strings(disks);
         },
-        rule: Ruled::Listed("config.secondaryBootDisks"),
+        rule: RuleSource::FromSchema("config.secondaryBootDisks"),
         ..Field::NONE
     },
     listed!(boot_disk_key: text, "config.bootDiskKmsKey"),
@@ -326,21 +340,21 @@ pub const FIELDS: &[Field<NodePool>] = &[
             pool.sole_tenancy =
                 live.as_array().into_iter().flatten().filter_map(TenantAffinity::of).collect();
         },
-        rule: Ruled::Listed("config.soleTenantConfig.nodeAffinities"),
+        rule: RuleSource::FromSchema("config.soleTenantConfig.nodeAffinities"),
         ..Field::NONE
     },
     listed!(logging_variant: word LoggingVariant, "config.loggingConfig.variantConfig.variant"),
     listed!(
         kubelet,
         "config.kubeletConfig",
-        |kubelet: &Kubelet| camel(kubelet, &["podPidsLimit"]),
-        |live: &Value| snake(live, &["pod_pids_limit"])
+        |kubelet: &Kubelet| to_api_keys(kubelet, &["podPidsLimit"]),
+        |live: &Value| from_api_keys(live, &["pod_pids_limit"])
     ),
     listed!(
         linux,
         "config.linuxNodeConfig",
-        |linux: &Linux| camel(linux, &["swapSizeGib", "diskCount"]),
-        |live: &Value| snake(live, &["swap_size_gib", "disk_count"])
+        |linux: &Linux| to_api_keys(linux, &["swapSizeGib", "diskCount"]),
+        |live: &Value| from_api_keys(live, &["swap_size_gib", "disk_count"])
     ),
 ];
 
@@ -399,8 +413,8 @@ fn off(live: &Value) -> Option<bool> {
     (live != true).then_some(false)
 }
 
-/// How the nodes are replaced in upgrades. Nodes that GKE adds on demand are upgraded in a way of their own,
-/// SHORT_LIVED (recorded).
+/// Returns the upgrade settings. Nodes that GKE adds on demand are upgraded in a way of their own, SHORT_LIVED
+/// (recorded).
 fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
     if pool.blue_green.is_some() {
         return Some(json!({ "strategy": "BLUE_GREEN" }));
@@ -426,7 +440,7 @@ fn taint(taint: &Taint) -> Value {
     json!({ "key": key, "value": value, "effect": effect.api() })
 }
 
-/// Those that people put there: GKE puts its own on GPU nodes.
+/// Returns the taints that people added: GKE adds its own to GPU nodes.
 fn live_taints(live: &Value) -> Vec<Taint> {
     let read = live.as_array().into_iter().flatten().filter(|taint| taint["key"] != "nvidia.com/gpu");
     let taints = read.filter_map(|taint| {

@@ -10,7 +10,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::gke::words::{TenantOperator, lasting, lasts};
+use crate::gke::enums::{TenantOperator, from_proto_duration, to_proto_duration};
 use crate::json::{number, text};
 
 /// The label by which a reservation is named.
@@ -33,7 +33,7 @@ pub enum Capacity {
 }
 
 impl Capacity {
-    /// As the stack file has it.
+    /// Returns the word of the stack file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Reservation => "reservation",
@@ -175,7 +175,7 @@ impl LocalSsd {
         Self { scsi: Some(disks), ..Self::NONE }
     }
 
-    /// Of the forms a machine has one.
+    /// Returns how many forms are set; a machine has one.
     pub fn forms(self) -> usize {
         [self.ephemeral, self.block, self.scsi].into_iter().flatten().count()
     }
@@ -427,7 +427,7 @@ impl BlueGreen {
         let Self { soak, batch_nodes, batch_percent, batch_soak } = self;
         let mut settings = json!({});
         if let Some(soak) = soak {
-            settings["nodePoolSoakDuration"] = lasting(soak);
+            settings["nodePoolSoakDuration"] = to_proto_duration(soak);
         }
         if let Some(nodes) = batch_nodes {
             settings["standardRolloutPolicy"]["batchNodeCount"] = json!(nodes);
@@ -436,7 +436,7 @@ impl BlueGreen {
             settings["standardRolloutPolicy"]["batchPercentage"] = json!(f64::from(*percent) / 100.0);
         }
         if let Some(soak) = batch_soak {
-            settings["standardRolloutPolicy"]["batchSoakDuration"] = lasting(soak);
+            settings["standardRolloutPolicy"]["batchSoakDuration"] = to_proto_duration(soak);
         }
         (settings != json!({})).then_some(settings)
     }
@@ -448,10 +448,10 @@ impl BlueGreen {
         let percent = policy["batchPercentage"].as_f64().map(|share| (share * 100.0).round() as u32);
         Self {
             // An hour is GKE's own.
-            soak: lasts(&live["nodePoolSoakDuration"]).filter(|soak| soak != "1h"),
+            soak: from_proto_duration(&live["nodePoolSoakDuration"]).filter(|soak| soak != "1h"),
             batch_nodes: number(&policy["batchNodeCount"]).and_then(|nodes| u32::try_from(nodes).ok()),
             batch_percent: percent.filter(|percent| *percent > 0),
-            batch_soak: lasts(&policy["batchSoakDuration"]).filter(|soak| soak != "0s"),
+            batch_soak: from_proto_duration(&policy["batchSoakDuration"]).filter(|soak| soak != "0s"),
         }
     }
 }

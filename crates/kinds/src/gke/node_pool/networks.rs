@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::gke::field::small;
+use crate::gke::field::as_u32;
 use crate::json::text;
 
 /// A further network of the nodes, which have a card of their own for it.
@@ -60,7 +60,7 @@ impl PodNetwork {
         Self {
             subnetwork: text(&live["subnetwork"]).to_owned(),
             range: (!range.is_empty()).then(|| range.to_owned()),
-            max_pods_per_node: small(&live["maxPodsPerNode"]["maxPodsPerNode"]),
+            max_pods_per_node: as_u32(&live["maxPodsPerNode"]["maxPodsPerNode"]),
         }
     }
 }

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::descriptions::range;
 use crate::json::{count, number, text};
-use crate::kind::{MissingQuery, Neighbor, Queries, QueryResults, itself};
+use crate::kind::{MissingQuery, Neighbor, Queries, QueryResults, own_object_query};
 use crate::kubernetes::object::{gvk, is_ready, labelled};
-use crate::scale::{Number, Scaled};
+use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::scope::POOL_LABEL;
 use crate::status::{Price, StatusLine};
 use model::address::FieldPath;
@@ -14,7 +14,7 @@ use model::catalog::{self, Capacity};
 use model::resource::{Await, Facts, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Queries {
-    let mut queries = itself(wait);
+    let mut queries = own_object_query(wait);
     if wait.until.is_ready() {
         let pool = wait.identity.pool().unwrap_or_default();
         let nodes = labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]);
@@ -30,7 +30,7 @@ pub fn is_autoprovisioned(live: &Value) -> bool {
 
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
 pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
-    let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
+    let (pool, nodes) = (found.own_object(), found.get(Neighbor::Nodes)?);
     Ok(match text(&pool["status"]) {
         "RUNNING" => {
             let per_node = &pool["config"]["accelerators"][0];
@@ -55,7 +55,7 @@ pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness,
     })
 }
 
-/// How many nodes the file says, and whether GKE installs their driver.
+/// Returns the number of nodes in the file, and whether GKE installs their driver.
 fn desired(wait: &Await) -> (Option<u64>, bool) {
     if let Facts::Nodes { nodes, gpus } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
@@ -80,9 +80,9 @@ fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     Readiness::Ready
 }
 
-/// For `status`: nodes and what they offer.
+/// Returns the `status` line: nodes and what they offer.
 pub(super) fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
-    let (pool, nodes) = (found.itself(), found.get(Neighbor::Nodes)?);
+    let (pool, nodes) = (found.own_object(), found.get(Neighbor::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let (made, up) = (list.len(), list.iter().filter(|node| is_ready(node)).count());
     let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
@@ -190,20 +190,25 @@ pub fn live_gpus(live: &Value) -> u64 {
     gpu_count(&live["config"]) * u64::from(parts) * clients.max(1)
 }
 
-/// Its number of nodes.
-pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
+/// Returns how the number of its nodes is scaled.
+pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget> {
     let place = resource.origin.key("nodes");
     let bounds = &resource.body["autoscaling"];
     let number = match resource.body["nodeCount"].as_u64() {
-        Some(nodes) => Number::File(nodes),
-        None => Number::Autoscaler {
+        Some(nodes) => ReplicaOwner::File(nodes),
+        None => ReplicaOwner::Autoscaler {
             min: count(&bounds["totalMinNodeCount"]),
             max: count(&bounds["totalMaxNodeCount"]),
             whose: "GKE's autoscaler".to_owned(),
-            place: place.clone(),
+            origin: place.clone(),
         },
     };
-    Some(Scaled { path: FieldPath::keys(["nodeCount"]), place, unit: "nodes", number })
+    Some(ScaleTarget {
+        path: FieldPath::keys(["nodeCount"]),
+        origin: place,
+        unit: "nodes",
+        replica_owner: number,
+    })
 }
 
 #[cfg(test)]

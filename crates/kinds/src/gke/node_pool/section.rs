@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 use super::networks::{NodeNetwork, PodNetwork};
-use crate::gke::words::{
+use crate::gke::enums::{
     Confidential, GpuDirect, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata,
 };
 use crate::json::is_false;
@@ -290,12 +290,12 @@ impl NodePool {
         }
     }
 
-    /// How many nodes are desired.
+    /// Returns the desired number of nodes.
     pub fn size(&self) -> Nodes {
         self.nodes.unwrap_or_default()
     }
 
-    /// How many nodes each zone begins with, as far as the file says; a plan knows the live zones.
+    /// Returns the initial number of nodes per zone, as far as the file says; a plan knows the live zones.
     pub(super) fn first_nodes(&self, scope: &Scope) -> u64 {
         let own = u32::try_from(self.zones.len()).unwrap_or(1);
         let zones = u64::from(if own == 0 { scope.zones.max(1) } else { own });

@@ -28,7 +28,7 @@ pub const GATE: &str = "kueue.x-k8s.io/admission";
 
 /// Seconds that a worker of a gang may take to end. While one still ends, the one that replaces it is too many for Kueue,
 /// which deletes it, some ten times a second.
-const GRACE: u32 = 5;
+const GRACE_SECONDS: u32 = 5;
 
 /// A gang that pods belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,52 +40,52 @@ pub struct Gang<'a> {
     /// Its pods.
     pub count: u32,
     /// The WorkloadPriorityClass of its work.
-    pub urgency: Option<String>,
+    pub priority_class: Option<String>,
 }
 
 impl<'a> Gang<'a> {
-    /// Of work that waits in a queue of the stack, with its name and the number of its pods.
-    pub fn of_work(
+    /// Creates the gang of work that waits in a queue of the stack, with its name and the number of its pods.
+    pub fn from_queue(
         queue: Option<&str>,
         priority: Option<&str>,
         (name, count): (&'a str, u32),
         scope: &'a Scope,
     ) -> Option<Self> {
         let facts = scope.queue(queue?)?;
-        Some(Self { queue: &facts.name, name, count, urgency: scope.urgency(queue, priority) })
+        Some(Self { queue: &facts.name, name, count, priority_class: scope.priority_class(queue, priority) })
     }
 
-    /// Puts its entries into the metadata of a thing.
-    pub fn mark(&self, metadata: &mut Value) {
+    /// Adds its labels and annotations to the metadata of a thing.
+    pub fn add_labels(&self, metadata: &mut Value) {
         metadata["labels"][QUEUE] = json!(self.queue);
         metadata["labels"][GROUP] = json!(self.name);
         metadata["annotations"][COUNT] = json!(self.count.to_string());
         metadata["annotations"][RETRIABLE] = json!("false");
-        if let Some(class) = &self.urgency {
+        if let Some(class) = &self.priority_class {
             metadata["labels"][PRIORITY] = json!(class);
         }
     }
 }
 
-/// Names the part of a gang that pods of a section are.
-pub fn part(section: &mut Value, role: &str) {
+/// Sets the role of a section's pods in the gang.
+pub fn set_role(section: &mut Value, role: &str) {
     section["metadata"]["annotations"][ROLE] = json!(role);
 }
 
-/// Has a worker of a gang end soon when it is told to.
-pub fn ends_soon(pod: &mut Value) {
-    pod["terminationGracePeriodSeconds"] = json!(GRACE);
+/// Sets a short termination grace period.
+pub fn set_short_grace_period(pod: &mut Value) {
+    pod["terminationGracePeriodSeconds"] = json!(GRACE_SECONDS);
 }
 
 /// Makes scheduler and workers of the spec of a Dask cluster parts of a gang.
-pub fn of_cluster(spec: &mut Value) {
-    ends_soon(&mut spec["worker"]["spec"]);
+pub fn set_cluster_roles(spec: &mut Value) {
+    set_short_grace_period(&mut spec["worker"]["spec"]);
     for role in ["scheduler", "worker"] {
-        part(&mut spec[role], role);
+        set_role(&mut spec[role], role);
     }
 }
 
-/// Where the entries of a gang come from: the key `queue`.
+/// Returns the provenance of the labels and annotations: the key `queue`.
 pub fn provenance(
     metadata: &FieldPath,
     origin: &FieldPath,
@@ -115,17 +115,18 @@ pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     entry.then_some((Effect::Replace, Some("pods join the queue of a gang when they are created")))
 }
 
-/// The name of the gang that a thing's pods belong to, by its body: of the whole thing, or of the workers of a group.
-pub fn of_body(body: &Value) -> Option<String> {
+/// Returns the name of the gang that a thing's pods belong to, by its body: of the whole thing, or of the workers of
+/// a group.
+pub fn name_in_body(body: &Value) -> Option<String> {
     let own = &body["metadata"]["labels"][GROUP];
     let workers = &body["spec"]["worker"]["metadata"]["labels"][GROUP];
     let own = if body["kind"] == "DaskWorkerGroup" { workers } else { own };
     own.as_str().map(str::to_owned)
 }
 
-/// Returns the name of the gang of a resource, as [`of`] does for a body.
-pub fn of_resource(resource: &Resource) -> Option<String> {
-    of_body(&resource.body)
+/// Returns the name of the gang of a resource, as [`of_body`] does for a body.
+pub fn name_of(resource: &Resource) -> Option<String> {
+    name_in_body(&resource.body)
 }
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn a_gang_is_four_entries() {
         let mut metadata = json!({ "name": "c", "labels": { "team": "a" } });
-        Gang { queue: "gpus", name: "c", count: 4, urgency: None }.mark(&mut metadata);
+        Gang { queue: "gpus", name: "c", count: 4, priority_class: None }.add_labels(&mut metadata);
         let expect = json!({
             "name": "c",
             "labels": { "team": "a", QUEUE: "gpus", GROUP: "c" },
@@ -143,11 +144,11 @@ mod tests {
         });
         assert_eq!(metadata, expect);
         let cluster = json!({ "kind": "DaskCluster", "metadata": metadata });
-        assert_eq!(of_body(&cluster), Some("c".to_owned()));
+        assert_eq!(name_in_body(&cluster), Some("c".to_owned()));
         let group = json!({ "kind": "DaskWorkerGroup", "metadata": { "labels": { GROUP: "the cluster's" } },
             "spec": { "worker": { "metadata": metadata } } });
-        assert_eq!(of_body(&group), Some("c".to_owned()));
-        assert_eq!(of_body(&json!({ "kind": "DaskCluster", "metadata": {} })), None);
+        assert_eq!(name_in_body(&group), Some("c".to_owned()));
+        assert_eq!(name_in_body(&json!({ "kind": "DaskCluster", "metadata": {} })), None);
     }
 
     #[test]

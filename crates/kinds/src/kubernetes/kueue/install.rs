@@ -15,7 +15,7 @@ use crate::kubernetes::object::gvk;
 use crate::scope::{KUEUE, Scope};
 use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use model::address::{Address, FieldPath};
-use model::resource::{External, Identity, KindId, Life, ObjectId, Resource, Role};
+use model::resource::{External, Identity, KindId, ObjectId, Recreation, Resource, Role};
 
 /// Where the project publishes its chart.
 pub const CHART: &str = "oci://registry.k8s.io/kueue/charts/kueue";
@@ -111,7 +111,7 @@ impl Kueue {
         self.version.as_deref().and_then(release).is_none_or(|release| release >= OLDEST)
     }
 
-    /// Its objects, and what holds for all of them.
+    /// Returns its objects, and what holds for all of them.
     pub fn bundle(&self) -> Option<Bundle<'_>> {
         self.manage.is_managed().then(|| Bundle {
             section: KUEUE,
@@ -169,7 +169,7 @@ pub fn lower(section: &Kueue, made: Vec<Resource>, scope: &Scope) -> Vec<Resourc
 }
 
 /// Returns the objects that `[kueue]` with `manage = false` relies on: its manager and the definition of its queues.
-pub fn read(section: &Kueue, scope: &Scope) -> Vec<External> {
+pub fn lower_external(section: &Kueue, scope: &Scope) -> Vec<External> {
     let queues = kind("ClusterQueue");
     let needed = [
         (
@@ -181,7 +181,7 @@ pub fn read(section: &Kueue, scope: &Scope) -> Vec<External> {
             },
         ),
         (
-            KindId::Definition,
+            KindId::Crd,
             ObjectId {
                 gvk: gvk(
                     "apiextensions.k8s.io",
@@ -209,9 +209,9 @@ pub fn read(section: &Kueue, scope: &Scope) -> Vec<External> {
             create_only: Value::Null,
             provenance: Vec::new(),
             origin: FieldPath::keys([KUEUE]),
-            depends_on: scope.inside(),
+            depends_on: scope.cluster_dependency(),
             protect: false,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         };
         External { resource, role: Role::Needed }
     });

@@ -34,7 +34,7 @@ const KINDS: [(&str, &str, bool); 9] = [
     ("WorkloadPriorityClass", "workloadpriorityclasses", false),
 ];
 
-/// How the API serves one of Kueue's kinds.
+/// Returns one of Kueue's kinds.
 pub fn kind(kind: &str) -> Gvk {
     let plural = KINDS.iter().find(|(name, ..)| *name == kind).map_or("", |(_, plural, _)| *plural);
     gvk(GROUP, VERSION, kind, plural)

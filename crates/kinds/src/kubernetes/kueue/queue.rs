@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use crate::json::{count, text};
 use crate::kind::{Compare, Kind, address_in};
+use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::conditions;
 use crate::kubernetes::kueue::{GROUP, kind};
-use crate::kubernetes::object::{made, unmarked};
-use crate::kubernetes::requests::object_change_steps;
+use crate::kubernetes::object::{new_object, strip_generated_fields};
 use crate::kubernetes::template::QUEUED_TAINT;
 use crate::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
 use crate::section::{Lifecycle, LiveName, Manage, NameRule, Section, SectionHead, managed};
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
-use model::resource::{Effect, Facts, KindId, Life, ObjectId, Resource};
+use model::resource::{Effect, Facts, KindId, ObjectId, Recreation, Resource};
 
 pub const SECTION: &str = "queue";
 
@@ -28,9 +28,9 @@ pub const GPUS: &str = "nvidia.com/gpu";
 /// The class of requests that GKE answers with all nodes at once.
 pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
 /// The flavor of what needs no nodes of its own.
-pub const ANYWHERE: &str = "default-flavor";
+pub const DEFAULT_FLAVOR: &str = "default-flavor";
 /// As much as a guide gives where CPUs and memory are no matter of quota.
-const PLENTY: (&str, &str) = ("10k", "10000Gi");
+const NO_QUOTA_LIMIT: (&str, &str) = ("10k", "10000Gi");
 
 /// Seconds until an object of Kueue counts as stuck: its manager may be starting.
 const DEADLINE: u32 = 300;
@@ -40,9 +40,9 @@ pub const KIND: Kind = Kind {
     rank: 45,
     compare: Compare::Kubernetes(effect),
     change_steps: |context| object_change_steps(context, KindId::Queue, Facts::None, DEADLINE),
-    readiness: |_, found| Ok(conditions::readiness(found.itself())),
-    status_line: |_, found| Ok(says(found.itself())),
-    about,
+    readiness: |_, found| Ok(conditions::readiness(found.own_object())),
+    status_line: |_, found| Ok(status_line(found.own_object())),
+    plan_summary: about,
     shared: true,
     address: |object| address_in(SECTION, object),
     ..Kind::DEFAULT
@@ -52,7 +52,7 @@ pub const KIND: Kind = Kind {
 fn about(resource: &Resource) -> Vec<String> {
     let groups = resource.body["spec"]["resourceGroups"].as_array().into_iter().flatten();
     let flavors = groups.flat_map(|group| group["flavors"].as_array().into_iter().flatten());
-    let quotas = flavors.filter(|flavor| flavor["name"] != ANYWHERE).flat_map(|flavor| {
+    let quotas = flavors.filter(|flavor| flavor["name"] != DEFAULT_FLAVOR).flat_map(|flavor| {
         let resources = flavor["resources"].as_array().into_iter().flatten();
         resources.map(|quota| {
             format!(
@@ -67,8 +67,8 @@ fn about(resource: &Resource) -> Vec<String> {
     quotas.chain(selected.map(|pool| format!("nodes of {pool}"))).collect()
 }
 
-/// For `status`: how much work waits and runs.
-fn says(queue: &Value) -> StatusLine {
+/// Returns the `status` line: how much work waits and runs.
+fn status_line(queue: &Value) -> StatusLine {
     let status = &queue["status"];
     if !["ClusterQueue", "LocalQueue"].contains(&text(&queue["kind"])) {
         return StatusLine::default();
@@ -184,7 +184,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// For `skip_serializing_if`.
+    /// Returns true for the default, which `skip_serializing_if` leaves out.
     pub(crate) fn is_strict(&self) -> bool {
         *self == Self::StrictFifo
     }
@@ -264,9 +264,9 @@ fn flavors_of(resource: &Resource) -> impl Iterator<Item = ObjectId> + '_ {
 }
 
 /// Returns the LocalQueues that `[queue.KEY]` relies on where others made the queue.
-pub fn read(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
+pub fn lower_external(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
     let maker = QueueBuilder { key, section, scope };
-    maker.local_queues().into_iter().map(unmarked).collect()
+    maker.local_queues().into_iter().map(strip_generated_fields).collect()
 }
 
 fn lower(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
@@ -314,7 +314,7 @@ impl<'a> QueueBuilder<'a> {
     fn resource(&self, of: &str, namespace: Option<&str>, name: &str, spec: Value) -> Resource {
         let mut depends_on = match namespace {
             Some(namespace) => self.scope.in_namespace(namespace),
-            None => self.scope.inside(),
+            None => self.scope.cluster_dependency(),
         };
         depends_on.extend(self.scope.section(KUEUE));
         depends_on.extend(self.section.lifecycle.depends_on.iter().map(Address::new));
@@ -324,7 +324,7 @@ impl<'a> QueueBuilder<'a> {
         if let Some(namespace) = namespace {
             metadata["namespace"] = json!(namespace);
         }
-        let (identity, body) = made(kind(of), metadata, spec);
+        let (identity, body) = new_object(kind(of), metadata, spec);
         let section = Address::of(SECTION, self.key);
         Resource {
             address: Address::object(section.as_str(), of, namespace, name),
@@ -336,7 +336,7 @@ impl<'a> QueueBuilder<'a> {
             origin: self.origin(),
             depends_on,
             protect: self.section.lifecycle.protect,
-            life: Life::Kept,
+            recreation: Recreation::Always,
         }
     }
 
@@ -352,7 +352,7 @@ impl<'a> QueueBuilder<'a> {
             self.resource("ResourceFlavor", None, &pool.name, spec)
         });
         let mut all: Vec<Resource> = pools.collect();
-        all.push(self.resource("ResourceFlavor", None, ANYWHERE, json!({})));
+        all.push(self.resource("ResourceFlavor", None, DEFAULT_FLAVOR, json!({})));
         all
     }
 
@@ -388,14 +388,14 @@ impl<'a> QueueBuilder<'a> {
             .quotas()
             .into_iter()
             .map(|(pool, gpus)| {
-                let flavor = pool.map_or(ANYWHERE, |pool| pool.name.as_str());
+                let flavor = pool.map_or(DEFAULT_FLAVOR, |pool| pool.name.as_str());
                 json!({ "name": flavor, "resources": [quota(GPUS, &gpus.to_string())] })
             })
             .collect();
         let Queue { cpu, memory, cohort, strategy, .. } = self.section;
         let others = [
-            quota("cpu", cpu.as_deref().unwrap_or(PLENTY.0)),
-            quota("memory", memory.as_deref().unwrap_or(PLENTY.1)),
+            quota("cpu", cpu.as_deref().unwrap_or(NO_QUOTA_LIMIT.0)),
+            quota("memory", memory.as_deref().unwrap_or(NO_QUOTA_LIMIT.1)),
         ];
         // A flavor may be in one group only.
         let anywhere = self.section.pool.is_none() && self.section.pools.is_empty();
@@ -403,7 +403,7 @@ impl<'a> QueueBuilder<'a> {
             let resources = [others[0].clone(), others[1].clone(), quota(GPUS, &gpus.to_string())];
             groups.push(json!({
                 "coveredResources": ["cpu", "memory", GPUS],
-                "flavors": [{ "name": ANYWHERE, "resources": resources }],
+                "flavors": [{ "name": DEFAULT_FLAVOR, "resources": resources }],
             }));
         } else {
             if !gpus.is_empty() {
@@ -411,7 +411,7 @@ impl<'a> QueueBuilder<'a> {
             }
             groups.push(json!({
                 "coveredResources": ["cpu", "memory"],
-                "flavors": [{ "name": ANYWHERE, "resources": others }],
+                "flavors": [{ "name": DEFAULT_FLAVOR, "resources": others }],
             }));
         }
         let mut spec = json!({

@@ -41,10 +41,11 @@ fn holds<'v>(workload: &'v Value, kind: &str) -> Option<&'v Value> {
 impl<'v> WorkloadContext<'v> {
     fn from_found(found: &'v QueryResults<'_>) -> Self {
         let read = |neighbor: Neighbor| found.find(neighbor).unwrap_or(&Value::Null);
-        Self { others: read(Neighbor::Workloads), requests: read(Neighbor::Requests) }
+        Self { others: read(Neighbor::Workloads), requests: read(Neighbor::ProvisioningRequests) }
     }
 
-    /// How many in its namespace and queue are before a Workload: what is more urgent, or as urgent and older.
+    /// Returns how many Workloads of its namespace and queue come before it: those that are more urgent, or as urgent
+    /// and older.
     fn before(&self, workload: &Value) -> usize {
         let priority = |one: &Value| one["spec"]["priority"].as_i64().unwrap_or_default();
         let place = |one: &Value| {
@@ -94,7 +95,7 @@ pub fn note(found: &QueryResults) -> Option<String> {
 pub fn add_related_queries(queries: &mut Queries, object: &ObjectId) {
     let namespace = object.namespace.as_deref();
     for (neighbor, gvk) in
-        [(Neighbor::Workloads, kind("Workload")), (Neighbor::Requests, request_state::api())]
+        [(Neighbor::Workloads, kind("Workload")), (Neighbor::ProvisioningRequests, request_state::api())]
     {
         queries.neighbor(neighbor, Query { api: Api::Kubernetes, path: gvk.collection(namespace) });
     }
@@ -114,7 +115,7 @@ pub fn job_wait_reason(found: &QueryResults, job: &Value) -> Option<WaitReason> 
 /// Returns true if a thing waits in a queue, so that its Workload is read.
 pub fn waits(resource: &Resource) -> bool {
     let in_queue = || resource.kind == KindId::Job && !resource.body["metadata"]["labels"][QUEUE].is_null();
-    gang::of_resource(resource).is_some() || in_queue()
+    gang::name_of(resource).is_some() || in_queue()
 }
 
 /// The reason why Kueue has not admitted a gang.
@@ -142,7 +143,7 @@ impl WaitReason {
         Self { since, ..self }
     }
 
-    /// As an answer to whether its thing is ready.
+    /// Returns the readiness of a thing that waits for this reason.
     pub fn readiness(&self) -> Readiness {
         match self.permanent {
             true => Readiness::Failed(self.line()),
@@ -155,7 +156,7 @@ impl WaitReason {
         [("queued", json!(self.why)), ("queued_since", json!(self.since))]
     }
 
-    /// With the moment since when.
+    /// Returns the reason, with the time since when.
     pub fn line(&self) -> String {
         match &self.since {
             Some(since) => format!("{} (since {since})", self.why),
@@ -247,7 +248,7 @@ pub fn is_gated(pod: &Value) -> bool {
         .is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE))
 }
 
-/// One that was given up, or that somebody parked.
+/// Returns the reason of a Workload that Kueue gave up, or that a person deactivated.
 fn inactive(workload: &Value, request: Option<&Value>) -> WaitReason {
     let (namespace, name) = (text(&workload["metadata"]["namespace"]), text(&workload["metadata"]["name"]));
     let told = condition(workload, "Evicted").unwrap_or(&Value::Null);

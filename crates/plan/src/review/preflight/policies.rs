@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::{Answers, Pool, Preflight, Question};
-use kinds::gke::node_pool::capacity::{Addresses, Node};
+use kinds::gke::node_pool::capacity::{IpExposure, NodeRequirements};
 use model::diag::{Code, Diagnostic, listed};
 
 /// A constraint that is known to bite.
@@ -43,9 +43,9 @@ impl Constraint {
     }
 
     /// Returns true if the constraint matters to a node.
-    pub(super) fn concerns(self, node: &Node) -> bool {
+    pub(super) fn concerns(self, node: &NodeRequirements) -> bool {
         match self {
-            Self::ExternalAddresses | Self::OsLogin => node.addresses != Addresses::Private,
+            Self::ExternalAddresses | Self::OsLogin => node.addresses != IpExposure::Private,
             Self::ShieldedMachines => !node.secure_boot,
             Self::Locations => true,
         }
@@ -105,7 +105,7 @@ fn verdict(preflight: &Preflight, constraint: Constraint, policy: &Value, pools:
     match constraint {
         Constraint::ExternalAddresses => {
             let what = format!("the external addresses of the nodes of {}", names());
-            let public = pools.iter().any(|pool| pool.node.addresses == Addresses::Public);
+            let public = pools.iter().any(|pool| pool.node.addresses == IpExposure::Public);
             let some = open.iter().chain(&conditional).any(|rule| rule["values"].is_object());
             match (says("denyAll"), public) {
                 (true, true) => Verdict::Refuses(what),

@@ -5,30 +5,30 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Answers, Pool, PoolChange, Preflight, Question};
-use kinds::gke::node_pool::capacity::{Node, Share};
+use kinds::gke::node_pool::capacity::{NodeRequirements, Share};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
 
 /// How many requests are named one by one.
-const NAMED: usize = 3;
+const MAX_LISTED: usize = 3;
 
 #[derive(Clone, Copy)]
 struct Quota {
     limit: i64,
     used: i64,
-    whose: Whose,
+    whose: QuotaScope,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum QuotaScope {
     Region,
     Project,
 }
 
 /// The amounts that one pool takes of a quota. A negative amount is given back.
-struct Taken<'p> {
+struct QuotaUse<'p> {
     pool: &'p Pool,
-    /// For certain, at once.
+    /// Amount that is certain, and needed at once.
     certain: i64,
     first: i64,
     most: i64,
@@ -37,7 +37,7 @@ struct Taken<'p> {
 
 /// When a quota does not suffice.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Short {
+enum Shortage {
     Now,
     MaybeNow,
     AtMost,
@@ -47,7 +47,7 @@ enum Short {
 /// Returns the findings about quotas.
 pub(super) fn findings(preflight: &Preflight, answers: &Answers) -> Vec<Diagnostic> {
     let quotas = known(answers);
-    let mut taken: BTreeMap<String, Vec<Taken<'_>>> = BTreeMap::new();
+    let mut taken: BTreeMap<String, Vec<QuotaUse<'_>>> = BTreeMap::new();
     for pool in &preflight.pools {
         for (quota, amounts) in of_pool(pool, &quotas) {
             taken.entry(quota).or_default().push(amounts);
@@ -56,17 +56,17 @@ pub(super) fn findings(preflight: &Preflight, answers: &Answers) -> Vec<Diagnost
     let told = taken.iter().filter_map(|(name, taken)| {
         let quota = quotas.get(name.as_str())?;
         let short = shortage(preflight, *quota, taken)?;
-        Some(told(preflight, name, *quota, taken, short))
+        Some(diagnostic(preflight, name, *quota, taken, short))
     });
     let mut findings: Vec<Diagnostic> = told.collect();
-    findings.extend(requests(preflight, &quotas));
+    findings.extend(request_quota(preflight, &quotas));
     findings.extend(unlisted(preflight, answers, &quotas, taken.keys()));
     findings
 }
 
 /// Requests that wait for machines count against a quota of their own, and those above it fail.
-fn requests(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Diagnostic> {
-    let Preflight { requests, region, project, .. } = preflight;
+fn request_quota(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Diagnostic> {
+    let Preflight { provisioning_requests: requests, region, project, .. } = preflight;
     let (name, usual) = model::catalog::request_quota()?;
     let need = i64::try_from(requests.len()).unwrap_or(i64::MAX);
     let known = quotas.get(name.as_str());
@@ -75,7 +75,7 @@ fn requests(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Dia
         return None;
     }
     let whose = if known.is_some() { "" } else { " unless it was raised" };
-    let named: Vec<&str> = requests.iter().map(Address::as_str).take(NAMED).collect();
+    let named: Vec<&str> = requests.iter().map(Address::as_str).take(MAX_LISTED).collect();
     let more = match requests.len().saturating_sub(named.len()) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -95,7 +95,9 @@ fn requests(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Dia
 /// All quotas that were answered.
 fn known(answers: &Answers) -> BTreeMap<&str, Quota> {
     let mut quotas = BTreeMap::new();
-    for (question, whose) in [(Question::Region, Whose::Region), (Question::Project, Whose::Project)] {
+    for (question, whose) in
+        [(Question::Region, QuotaScope::Region), (Question::Project, QuotaScope::Project)]
+    {
         let Some(Ok(answer)) = answers.get(&question) else { continue };
         for quota in answer["quotas"].as_array().into_iter().flatten() {
             let Some(metric) = quota["metric"].as_str() else { continue };
@@ -114,28 +116,28 @@ fn whole(value: &Value) -> Option<i64> {
 }
 
 /// Returns the amounts that a pool takes, keyed by quota.
-fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<String, Taken<'p>> {
-    let mut found: BTreeMap<String, Taken<'p>> = BTreeMap::new();
+fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<String, QuotaUse<'p>> {
+    let mut found: BTreeMap<String, QuotaUse<'p>> = BTreeMap::new();
     let mut add = |share: &Share, [certain, first, most, surge]: [i64; 4]| {
         let spot =
             share.of_spot.as_deref().filter(|spot| quotas.get(spot).is_some_and(|quota| quota.limit > 0));
         let name = spot.unwrap_or(&share.quota).to_owned();
-        let taken = found.entry(name).or_insert(Taken { pool, certain: 0, first: 0, most: 0, surge: 0 });
+        let taken = found.entry(name).or_insert(QuotaUse { pool, certain: 0, first: 0, most: 0, surge: 0 });
         taken.certain += certain;
         taken.first += first;
         taken.most += most;
         taken.surge += surge;
     };
-    let counted = matches!(pool.news, PoolChange::New | PoolChange::Number);
+    let counted = matches!(pool.change, PoolChange::New | PoolChange::Number);
     for share in &pool.node.shares {
         let of = |nodes: u64| amount(share, nodes);
-        let certain = if share.certain && counted { of(pool.first) } else { 0 };
-        add(share, [certain, of(pool.first), of(pool.most), of(pool.surge)]);
+        let certain = if share.certain && counted { of(pool.initial_nodes) } else { 0 };
+        add(share, [certain, of(pool.initial_nodes), of(pool.max_nodes), of(pool.surge)]);
     }
     if let Some((node, nodes)) = &pool.before {
-        let Node { shares, .. } = node;
+        let NodeRequirements { shares, .. } = node;
         for share in shares {
-            let (now, most) = (amount(share, nodes.now), amount(share, nodes.most));
+            let (now, most) = (amount(share, nodes.now), amount(share, nodes.max_nodes));
             add(share, [-now, -now, -most, 0]);
         }
     }
@@ -146,56 +148,64 @@ fn amount(share: &Share, nodes: u64) -> i64 {
     i64::try_from(share.amount.saturating_mul(nodes)).unwrap_or(i64::MAX)
 }
 
-fn shortage(preflight: &Preflight, quota: Quota, taken: &[Taken<'_>]) -> Option<Short> {
+fn shortage(preflight: &Preflight, quota: Quota, taken: &[QuotaUse<'_>]) -> Option<Shortage> {
     let free = quota.limit.saturating_sub(quota.used);
-    let sum = |of: fn(&Taken<'_>) -> i64| taken.iter().map(of).fold(0, i64::saturating_add);
+    let sum = |of: fn(&QuotaUse<'_>) -> i64| taken.iter().map(of).fold(0, i64::saturating_add);
     let over = |need: i64| need > 0 && need > free;
-    if over(sum(|taken| taken.certain)) && !preflight.frees {
-        Some(Short::Now)
+    if over(sum(|taken| taken.certain)) && !preflight.frees_capacity {
+        Some(Shortage::Now)
     } else if over(sum(|taken| taken.first)) {
-        Some(Short::MaybeNow)
+        Some(Shortage::MaybeNow)
     } else if over(sum(|taken| taken.most)) {
-        Some(Short::AtMost)
+        Some(Shortage::AtMost)
     } else if sum(|taken| taken.surge) > 0 && over(sum(|taken| taken.first.max(0) + taken.surge)) {
-        Some(Short::Upgrading)
+        Some(Shortage::Upgrading)
     } else {
         None
     }
 }
 
-fn told(preflight: &Preflight, name: &str, quota: Quota, taken: &[Taken<'_>], short: Short) -> Diagnostic {
-    let of = |taken: &Taken<'_>| match short {
-        Short::Now | Short::MaybeNow => taken.first,
-        Short::AtMost => taken.most,
-        Short::Upgrading => taken.first.max(0) + taken.surge,
+fn diagnostic(
+    preflight: &Preflight,
+    name: &str,
+    quota: Quota,
+    taken: &[QuotaUse<'_>],
+    short: Shortage,
+) -> Diagnostic {
+    let of = |taken: &QuotaUse<'_>| match short {
+        Shortage::Now | Shortage::MaybeNow => taken.first,
+        Shortage::AtMost => taken.most,
+        Shortage::Upgrading => taken.first.max(0) + taken.surge,
     };
     let need: i64 = taken.iter().map(of).sum();
-    let takers: Vec<&Taken<'_>> = taken.iter().filter(|taken| of(taken) > 0).collect();
+    let takers: Vec<&QuotaUse<'_>> = taken.iter().filter(|taken| of(taken) > 0).collect();
     let each: Vec<String> =
         takers.iter().map(|taken| format!("{}: {}", taken.pool.address, of(taken))).collect();
     let each = each.join(", ");
     let place = match quota.whose {
-        Whose::Region => &preflight.region,
-        Whose::Project => &preflight.project,
+        QuotaScope::Region => &preflight.region,
+        QuotaScope::Project => &preflight.project,
     };
     let lacks = match short {
-        Short::Now => "does not suffice",
-        Short::MaybeNow => "may not suffice",
-        Short::AtMost => "does not suffice for all nodes that the autoscaler may add",
-        Short::Upgrading => "does not suffice for the extra nodes of the upgrade",
+        Shortage::Now => "does not suffice",
+        Shortage::MaybeNow => "may not suffice",
+        Shortage::AtMost => "does not suffice for all nodes that the autoscaler may add",
+        Shortage::Upgrading => "does not suffice for the extra nodes of the upgrade",
     };
     let Quota { limit, used, .. } = quota;
     let message =
         format!("quota {name} of {place} {lacks}: need {need}, limit {limit}, used {used} ({each})");
     let diagnostic = match short {
-        Short::Now => Diagnostic::error(Code::Quota, message),
-        Short::MaybeNow | Short::AtMost | Short::Upgrading => Diagnostic::warning(Code::Quota, message),
+        Shortage::Now => Diagnostic::error(Code::Quota, message),
+        Shortage::MaybeNow | Shortage::AtMost | Shortage::Upgrading => {
+            Diagnostic::warning(Code::Quota, message)
+        }
     };
     let first = takers.first().map(|taken| taken.pool);
     let placed = match first {
         Some(pool) => {
             let place =
-                if pool.news == PoolChange::New { pool.machine_at.clone() } else { pool.nodes_at.clone() };
+                if pool.change == PoolChange::New { pool.machine_at.clone() } else { pool.nodes_at.clone() };
             diagnostic.at_value(place, "for these nodes").about(pool.address.clone(), "")
         }
         None => diagnostic,
@@ -203,22 +213,22 @@ fn told(preflight: &Preflight, name: &str, quota: Quota, taken: &[Taken<'_>], sh
     placed.help(help(preflight, name, quota, need, short))
 }
 
-/// How to ask for more, and what helps without asking.
-fn help(preflight: &Preflight, name: &str, quota: Quota, need: i64, short: Short) -> String {
+/// Returns how to request more, and what helps without a request.
+fn help(preflight: &Preflight, name: &str, quota: Quota, need: i64, short: Shortage) -> String {
     let Preflight { project, region, .. } = preflight;
     let ask = request(project, region, name, quota, quota.used.saturating_add(need));
     let also = match (quota.whose, short) {
-        (_, Short::Upgrading) => {
+        (_, Shortage::Upgrading) => {
             "`surge = { max_surge = 0, max_unavailable = 1 }` upgrades without extra nodes"
         }
-        (Whose::Project, _) if name == "GPUS_ALL_REGIONS" => {
+        (QuotaScope::Project, _) if name == "GPUS_ALL_REGIONS" => {
             "it counts the GPUs of all regions; new projects have 0, and those on a free trial get none"
         }
-        (Whose::Project, _) => "it counts all regions",
-        (Whose::Region, _) if name == model::catalog::ADDRESS_QUOTA => {
+        (QuotaScope::Project, _) => "it counts all regions",
+        (QuotaScope::Region, _) if name == model::catalog::ADDRESS_QUOTA => {
             "`private_nodes = true` needs no addresses"
         }
-        (Whose::Region, _) => "fewer nodes, another region or another machine type may fit",
+        (QuotaScope::Region, _) => "fewer nodes, another region or another machine type may fit",
     };
     format!("{ask}; {also}")
 }
@@ -233,8 +243,8 @@ fn request(project: &str, region: &str, name: &str, quota: Quota, desired: i64) 
     }
     let id = name.replace('_', "-");
     let (id, dimensions) = match quota.whose {
-        Whose::Project => (format!("{id}-per-project"), String::new()),
-        Whose::Region => (format!("{id}-per-project-region"), format!(" --dimensions region={region}")),
+        QuotaScope::Project => (format!("{id}-per-project"), String::new()),
+        QuotaScope::Region => (format!("{id}-per-project-region"), format!(" --dimensions region={region}")),
     };
     format!(
         "request {desired}: gcloud beta quotas preferences create --service compute.googleapis.com --project {project} \

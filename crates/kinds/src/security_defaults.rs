@@ -1,17 +1,17 @@
-//! Bounds of the pods that sections make: no token of a service account, no way to more privileges than the container has, the
+//! Security defaults of the pods that sections create: no token of a service account, no privilege escalation, the
 //! system calls that the runtime allows, and no capabilities where the image is known to start without.
 
 use serde_json::{Map, Value, json};
 
-/// A field of a bound, from the pod or from a container on, and its value.
-type Restriction = (&'static [&'static str], fn(&Value) -> bool);
+/// The path of a default in a pod or in a container, and a test for its value.
+type SecurityDefault = (&'static [&'static str], fn(&Value) -> bool);
 
-const OF_POD: &[Restriction] = &[
+const OF_POD: &[SecurityDefault] = &[
     (&[TOKEN], |value| *value == false),
     (&["securityContext", "seccompProfile"], |value| *value == json!({ "type": "RuntimeDefault" })),
 ];
 
-const OF_CONTAINER: &[Restriction] =
+const OF_CONTAINER: &[SecurityDefault] =
     &[(ESCALATION, |value| *value == false), (DROP, |value| *value == json!(["ALL"]))];
 
 const TOKEN: &str = "automountServiceAccountToken";
@@ -21,29 +21,30 @@ const ADD: &[&str] = &["securityContext", "capabilities", "add"];
 
 /// Repositories whose images start without capabilities: Dask's run as root and write only files of root, those of RAPIDS and
 /// Jupyter run as a user. Recalled from their Dockerfiles; not tried with each image.
-const PLAIN: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/", "rapidsai/"];
+const UNPRIVILEGED_IMAGES: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/", "rapidsai/"];
 
 /// Variables by which the entry points of those images install packages whose files, or whose installer, change users.
 const INSTALLERS: &[&str] = &["EXTRA_APT_PACKAGES", "EXTRA_CONDA_PACKAGES"];
 
-/// Gives a pod of one container its bounds.
-pub fn restrict(pod: &mut Value) {
+/// Sets the defaults in a pod of one container.
+pub fn apply(pod: &mut Value) {
     pod[TOKEN] = json!(false);
     pod["securityContext"]["seccompProfile"]["type"] = json!("RuntimeDefault");
     let container = &mut pod["containers"][0];
     container["securityContext"]["allowPrivilegeEscalation"] = json!(false);
-    if is_plain(container) {
+    if runs_unprivileged(container) {
         container["securityContext"]["capabilities"]["drop"] = json!(["ALL"]);
     }
 }
 
-/// Takes bounds back that do not go with what `given`, the user's own part of the pod, says. A pod with a service account of
-/// its own needs its token. The API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`.
-/// Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
-pub fn relax_restrictions(pod: &mut Value, given: &Value) {
+/// Removes defaults that contradict `given`, the user's own pod settings. A pod with a service account of its own
+/// needs its token. The API refuses a privileged container without privilege escalation, and one with
+/// `CAP_SYS_ADMIN`. Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of
+/// Kubernetes.
+pub fn remove_conflicts(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());
     if is_named && given[TOKEN].is_null() {
-        take(pod, &[TOKEN], OF_POD[0].1);
+        remove_default(pod, &[TOKEN], OF_POD[0].1);
     }
     for container in pod["containers"].as_array_mut().into_iter().flatten() {
         let own = named(given, container);
@@ -53,44 +54,44 @@ pub fn relax_restrictions(pod: &mut Value, given: &Value) {
         let is_free = container["securityContext"]["privileged"] == true
             || added.any(|name| ["SYS_ADMIN", "CAP_SYS_ADMIN"].contains(&name));
         if is_free && !said(ESCALATION) {
-            take(container, ESCALATION, OF_CONTAINER[0].1);
+            remove_default(container, ESCALATION, OF_CONTAINER[0].1);
         }
         let is_root = container["securityContext"]["runAsUser"] == 0;
-        if (is_root || !is_plain(container)) && !said(DROP) {
-            take(container, DROP, OF_CONTAINER[1].1);
+        if (is_root || !runs_unprivileged(container)) && !said(DROP) {
+            remove_default(container, DROP, OF_CONTAINER[1].1);
         }
     }
 }
 
-/// Takes the bounds out of every pod in `value`: what is compared or kept by its text, and does not become another thing by them.
-pub fn remove_restrictions(value: &mut Value) {
-    each(value, None, &mut |part, _, bounds| {
+/// Removes the defaults from every pod in `value`, for bodies that are compared by their text or digest.
+pub fn remove(value: &mut Value) {
+    for_each_pod(value, None, &mut |part, _, bounds| {
         for (path, is_own) in bounds {
-            take(part, path, *is_own);
+            remove_default(part, path, *is_own);
         }
     });
 }
 
-/// Takes those bounds out that a live thing lacks: it was made before there were any, and is not made again for them.
-pub fn match_live_restrictions(desired: &mut Value, live: &Value) {
-    each(desired, Some(live), &mut |part, live, bounds| {
+/// Removes defaults that the live object lacks: it was created before they existed, and is not recreated for them.
+pub fn remove_absent_in_live(desired: &mut Value, live: &Value) {
+    for_each_pod(desired, Some(live), &mut |part, live, bounds| {
         let Some(live) = live else { return };
         for (path, is_own) in bounds.iter().filter(|(path, _)| at(live, path).is_none()) {
-            take(part, path, *is_own);
+            remove_default(part, path, *is_own);
         }
     });
 }
 
-/// Tells whether a live pod has the first of the bounds, so that a section that makes it has them, too.
-pub fn is_restricted(pod: &Value, container: &Value) -> bool {
+/// Returns true if a live pod has the first of the defaults, so that a section that creates it has them, too.
+pub fn is_applied(pod: &Value, container: &Value) -> bool {
     pod[TOKEN] == false || at(container, ESCALATION).is_some_and(|value| *value == false)
 }
 
 /// Calls `visit` with every pod and every container in `value`, and with the same of `live`.
-fn each(
+fn for_each_pod(
     value: &mut Value,
     live: Option<&Value>,
-    visit: &mut impl FnMut(&mut Value, Option<&Value>, &[Restriction]),
+    visit: &mut impl FnMut(&mut Value, Option<&Value>, &[SecurityDefault]),
 ) {
     if value["containers"].is_array() {
         visit(value, live, OF_POD);
@@ -101,11 +102,11 @@ fn each(
         return;
     }
     for (key, inner) in value.as_object_mut().into_iter().flatten() {
-        each(inner, live.and_then(|live| live.get(key)), visit);
+        for_each_pod(inner, live.and_then(|live| live.get(key)), visit);
     }
 }
 
-/// The container of a pod that is called as another is.
+/// Returns the container of a pod with the name of another.
 fn named<'a>(pod: &'a Value, container: &Value) -> Option<&'a Value> {
     let mut containers = pod["containers"].as_array()?.iter();
     containers.find(|other| other["name"] == container["name"])
@@ -115,14 +116,14 @@ fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, key| value.get(key))
 }
 
-/// Takes a value away, with the tables that are empty without it.
-fn take(value: &mut Value, path: &[&str], is_own: fn(&Value) -> bool) {
+/// Removes a value, with the tables that are empty without it.
+fn remove_default(value: &mut Value, path: &[&str], is_own: fn(&Value) -> bool) {
     let (Some(table), [first, rest @ ..]) = (value.as_object_mut(), path) else { return };
     let Some(inner) = table.get_mut(*first) else { return };
     let goes = match rest {
         [] => is_own(inner),
         rest => {
-            take(inner, rest, is_own);
+            remove_default(inner, rest, is_own);
             inner.as_object().is_some_and(Map::is_empty)
         }
     };
@@ -131,13 +132,13 @@ fn take(value: &mut Value, path: &[&str], is_own: fn(&Value) -> bool) {
     }
 }
 
-/// Tells whether a container runs a program that needs no capabilities to start.
-fn is_plain(container: &Value) -> bool {
+/// Returns true if a container runs a program that needs no capabilities to start.
+fn runs_unprivileged(container: &Value) -> bool {
     let image = container["image"].as_str().unwrap_or_default();
     let image = image.strip_prefix("docker.io/").unwrap_or(image);
     let mut variables = container["env"].as_array().into_iter().flatten();
     let installs = variables.any(|variable| INSTALLERS.iter().any(|name| variable["name"] == *name));
-    !installs && PLAIN.iter().any(|repository| image.starts_with(repository))
+    !installs && UNPRIVILEGED_IMAGES.iter().any(|repository| image.starts_with(repository))
 }
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ mod tests {
 
     fn dropped(image: &str, env: &[&str]) -> bool {
         let mut pod = pod(image, env);
-        restrict(&mut pod);
+        apply(&mut pod);
         assert_eq!(pod[TOKEN], false);
         assert_eq!(pod["containers"][0]["securityContext"]["allowPrivilegeEscalation"], false);
         at(&pod["containers"][0], DROP).is_some()
@@ -174,14 +175,14 @@ mod tests {
     fn bounds_come_out_as_they_went_in() {
         let plain = pod("daskdev/dask:1", &[]);
         let mut whole = plain.clone();
-        restrict(&mut whole);
+        apply(&mut whole);
         let mut nested = json!({ "spec": { "worker": { "spec": whole } } });
-        remove_restrictions(&mut nested);
+        remove(&mut nested);
         assert_eq!(nested["spec"]["worker"]["spec"], plain);
         // Others' values beside them stay.
         whole["securityContext"]["fsGroup"] = json!(100);
         whole["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
-        remove_restrictions(&mut whole);
+        remove(&mut whole);
         assert_eq!(whole["securityContext"], json!({ "fsGroup": 100 }));
         assert_eq!(whole["containers"][0]["securityContext"], json!({ "allowPrivilegeEscalation": true }));
     }
@@ -190,15 +191,15 @@ mod tests {
     fn what_was_made_before_keeps_its_body() {
         let live = json!({ "spec": pod("daskdev/dask:1", &[]) });
         let mut desired = live.clone();
-        restrict(&mut desired["spec"]);
+        apply(&mut desired["spec"]);
         let confined = desired.clone();
-        match_live_restrictions(&mut desired, &live);
+        remove_absent_in_live(&mut desired, &live);
         assert_eq!(desired, live);
         // What was made with them keeps them, also those that were changed since.
         let mut live = confined.clone();
         live["spec"][TOKEN] = json!(true);
         desired = confined.clone();
-        match_live_restrictions(&mut desired, &live);
+        remove_absent_in_live(&mut desired, &live);
         assert_eq!(desired, confined);
     }
 
@@ -206,7 +207,7 @@ mod tests {
     fn what_a_user_says_is_kept_and_stays_valid() {
         let relaxed = |given: Value| {
             let mut pod = pod("daskdev/dask:1", &[]);
-            restrict(&mut pod);
+            apply(&mut pod);
             crate::pod::merge_pod(
                 &mut pod,
                 Some(&crate::pod::Pod(given.clone())),
@@ -214,7 +215,7 @@ mod tests {
                 &model::address::FieldPath::root(),
                 &mut Vec::new(),
             );
-            relax_restrictions(&mut pod, &given);
+            remove_conflicts(&mut pod, &given);
             pod
         };
         let worker =

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::kind::ChangeContext;
-use crate::kubernetes::{marks, once_digest};
+use crate::kubernetes::{once_digest, ownership};
 use model::address::{FieldPath, Segment};
 use model::resource::{
-    Action, Api, Await, Call, Facts, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
+    Action, Api, Await, Call, Facts, KindId, Method, ObjectId, Owner, Recreation, Step, Until, encoded,
 };
 
 /// Server-side apply of an object.
@@ -21,7 +21,7 @@ fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
         method: Method::Patch,
         path: format!("{path}?fieldManager={manager}&fieldValidation=Strict{force}"),
         body: Some(body.into()),
-        late: Vec::new(),
+        deferred: Vec::new(),
     }
 }
 
@@ -64,7 +64,8 @@ fn takes_back(context: &ChangeContext) -> bool {
         && entries.into_iter().flatten().any(ours)
 }
 
-/// An apply of some fields under the manager that keeps what others go on with. With no fields it lets go of all.
+/// Applies create-only fields under the `:initial` field manager, so that they keep their values. Without fields it
+/// releases all of them.
 fn initial_call(object: &ObjectId, context: &ChangeContext, fields: &Value) -> Call {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for key in ["apiVersion", "kind"] {
@@ -189,7 +190,7 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
         method: Method::Delete,
         path: object.path(),
         body: Some(body.into()),
-        late: Vec::new(),
+        deferred: Vec::new(),
     }
 }
 
@@ -207,8 +208,8 @@ pub(crate) fn object_change_steps(
     };
     let delete = || Step::Call(delete_call(object, context.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
-    let once = context.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
-    let note = || once.map(|resource| Step::RecordPass { digest: once_digest::digest(resource) });
+    let once = context.resource.filter(|resource| matches!(resource.recreation, Recreation::Once { .. }));
+    let note = || once.map(|resource| Step::RecordCompletion { digest: once_digest::digest(resource) });
     let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
         // Noted as soon as it is made: what happens while it is waited for does not make it once more.
         before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
@@ -221,7 +222,7 @@ pub(crate) fn object_change_steps(
         Action::Create => steps(Vec::new(), create_steps(object, context), Until::Ready),
         // Two stacks never have it at once: the other one's hold ends before ours begins.
         Action::Update if !context.released.is_empty() => {
-            let release = Step::Call(marks::release(context, object));
+            let release = Step::Call(ownership::release(context, object));
             steps(vec![release], update_steps(object, context), Until::Ready)
         }
         Action::Update => steps(Vec::new(), update_steps(object, context), Until::Ready),
@@ -233,7 +234,9 @@ pub(crate) fn object_change_steps(
             steps(vec![delete(), wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
         Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Forget if !context.released.is_empty() => vec![Step::Call(marks::release(context, object))],
+        Action::Forget if !context.released.is_empty() => {
+            vec![Step::Call(ownership::release(context, object))]
+        }
         Action::Forget => vec![Step::Call(release_call(context, object))],
         Action::Run => Vec::new(),
     }

@@ -1,5 +1,5 @@
-//! Pods whose machines come when Google has some: what waits for nodes of flex-start waits in a queue, and nothing is wrong
-//! with it. Source: "About GPU obtainability with flex-start provisioning mode" of GKE's documentation.
+//! Pods that wait for flex-start nodes count as queued, not as not ready: nothing is wrong with them. Source: "About
+//! GPU obtainability with flex-start provisioning mode" of GKE's documentation.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use crate::kubernetes::why::{NO_LABELS, no_node};
 use crate::scope::POOL_LABEL;
 use model::resource::{Queued, Readiness};
 
-/// The label of nodes that are bought by flex-start.
+/// The label of flex-start nodes.
 const FLEX_LABEL: &str = "cloud.google.com/gke-flex-start";
 
-/// The names of the pools among these whose machines come when Google has some.
-pub fn pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSet<String> {
+/// Returns the names of the flex-start pools among these.
+pub fn flex_start_pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSet<String> {
     let flex = |(_, pool): &(&str, &Value)| pool["config"]["flexStart"] == true;
     all.into_iter().filter(flex).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns queued for a thing that is not ready because its pods wait for such machines.
+/// Returns queued for a thing that is not ready because its pods wait for flex-start nodes.
 pub fn mark_queued(readiness: Readiness, found: &QueryResults, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
         Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {
@@ -80,8 +80,10 @@ mod tests {
 
     #[test]
     fn pods_of_flex_start_that_have_no_node_are_queued() {
-        let pools =
-            pools([("flex", &json!({ "config": { "flexStart": true } })), ("cpu", &json!({ "config": {} }))]);
+        let pools = flex_start_pools([
+            ("flex", &json!({ "config": { "flexStart": true } })),
+            ("cpu", &json!({ "config": {} })),
+        ]);
         let of = |pods: Vec<Value>| {
             let list = json!({ "items": pods });
             let found = QueryResults::of([(Part::Pods, &list)]);

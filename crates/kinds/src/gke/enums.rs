@@ -193,45 +193,46 @@ words! {
     }
 }
 
-/// A duration as protocol JSON has it: `604800s`. A text that is no duration stays as it is, and a rule reports it.
-pub fn lasting(text: &str) -> Value {
+/// Returns a duration as protocol JSON has it: `604800s`. A text that is no duration stays as it is, and a rule
+/// reports it.
+pub fn to_proto_duration(text: &str) -> Value {
     seconds(text).map_or_else(|| json!(text), |seconds| json!(format!("{seconds}s")))
 }
 
-/// A live duration as people write it.
-pub fn lasts(live: &Value) -> Option<String> {
+/// Returns a live duration as people write it.
+pub fn from_proto_duration(live: &Value) -> Option<String> {
     let seconds: u64 = text(live).strip_suffix('s')?.parse().ok()?;
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
     let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
     Some(whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit)))
 }
 
-/// A table whose keys are the API's fields in other spelling: `pod_pids_limit` is `podPidsLimit`. 64-bit numbers of the
-/// API, which `wide` names, are texts there.
-pub fn camel(table: &impl Serialize, wide: &[&str]) -> Value {
-    respelt(&serde_json::to_value(table).unwrap_or_default(), &|key| to_camel(key), &|key, value| {
+/// Renames the keys of a table to the API's fields: `pod_pids_limit` to `podPidsLimit`. 64-bit numbers, which `wide`
+/// names, become texts.
+pub fn to_api_keys(table: &impl Serialize, wide: &[&str]) -> Value {
+    rename_keys(&serde_json::to_value(table).unwrap_or_default(), &|key| to_camel(key), &|key, value| {
         let wide = wide.contains(&key) && value.is_number();
         if wide { json!(value.to_string()) } else { value }
     })
 }
 
-/// The way back: what no key has is left out.
-pub fn snake<T: for<'de> Deserialize<'de>>(live: &Value, wide: &[&str]) -> Option<T> {
+/// Renames the API's fields to keys; fields without a key are left out.
+pub fn from_api_keys<T: for<'de> Deserialize<'de>>(live: &Value, wide: &[&str]) -> Option<T> {
     live.as_object()?;
-    let table = respelt(live, &to_snake, &|key, value| {
+    let table = rename_keys(live, &to_snake, &|key, value| {
         let number = value.as_str().and_then(|text| text.parse::<u64>().ok());
         number.filter(|_| wide.contains(&key)).map_or(value, Value::from)
     });
     serde_json::from_value(table).ok()
 }
 
-/// Only the keys of the outermost table and of the tables in it are the API's.
-fn respelt(value: &Value, key: &impl Fn(&str) -> String, inner: &impl Fn(&str, Value) -> Value) -> Value {
+/// Renames keys of the outermost table and of the tables in it.
+fn rename_keys(value: &Value, key: &impl Fn(&str) -> String, inner: &impl Fn(&str, Value) -> Value) -> Value {
     let Some(table) = value.as_object() else { return value.clone() };
     table
         .iter()
         .map(|(name, value)| {
-            let value = if name == "sysctls" { value.clone() } else { respelt(value, key, inner) };
+            let value = if name == "sysctls" { value.clone() } else { rename_keys(value, key, inner) };
             let name = key(name);
             let value = inner(&name, value);
             (name, value)
@@ -275,8 +276,10 @@ mod tests {
         for text in ["", "7", "7 d", "d", "1w", "-1h"] {
             assert_eq!(seconds(text), None, "{text}");
         }
-        let back: Vec<Option<String>> =
-            ["604800s", "5400s", "45s", "0s", "1.5s"].iter().map(|live| lasts(&json!(live))).collect();
+        let back: Vec<Option<String>> = ["604800s", "5400s", "45s", "0s", "1.5s"]
+            .iter()
+            .map(|live| from_proto_duration(&json!(live)))
+            .collect();
         let expect = [Some("7d"), Some("90m"), Some("45s"), Some("0s"), None];
         assert_eq!(back, expect.map(|text| text.map(str::to_owned)));
     }

@@ -58,13 +58,13 @@ impl Machines {
             .filter_map(|(key, label, value, tainted)| Some(Selected { key, label, value: value?, tainted }))
     }
 
-    /// The keys that are given, and the labels of nodes that they select.
-    pub fn given(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    /// Returns the keys that are set, with the labels of nodes that they select.
+    pub fn selected_labels(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.selected().map(|selected| (selected.key, selected.label))
     }
 
-    /// Puts the selectors and tolerations into a PodSpec.
-    pub fn place(&self, pod: &mut Value) {
+    /// Adds the selectors and tolerations to a PodSpec.
+    pub fn add_to_pod(&self, pod: &mut Value) {
         for Selected { label, value, tainted, .. } in self.selected() {
             pod["nodeSelector"][label] = json!(value);
             if !tainted {
@@ -89,7 +89,7 @@ impl Machines {
         }
     }
 
-    /// Where the selectors of a PodSpec at `pod` come from.
+    /// Returns the provenance of the selectors of a PodSpec at `pod`.
     pub fn provenance(pod: &FieldPath, section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
         let selector = pod.key("nodeSelector");
         let rows = [(ACCELERATOR_LABEL, "accelerator"), (SPOT_LABEL, "spot"), (CLASS_LABEL, "compute_class")];
@@ -109,7 +109,7 @@ mod tests {
             compute_class: Some("Performance".into()),
         };
         let mut pod = json!({ "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists" }] });
-        machines.place(&mut pod);
+        machines.add_to_pod(&mut pod);
         assert_eq!(
             pod["nodeSelector"],
             json!({ ACCELERATOR_LABEL: "nvidia-l4", SPOT_LABEL: "true", CLASS_LABEL: "Performance" })
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(Machines::of(&pod["nodeSelector"]), machines);
 
         let mut plain = json!({ "containers": [] });
-        Machines::default().place(&mut plain);
+        Machines::default().add_to_pod(&mut plain);
         assert_eq!(plain, json!({ "containers": [] }));
         assert_eq!(Machines::of(&plain["nodeSelector"]), Machines::default());
     }

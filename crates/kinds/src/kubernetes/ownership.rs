@@ -1,18 +1,18 @@
-//! The marks on an object that say which stack has it: `Apply` entries of managedFields, and two labels that narrow lists.
-//! They end when another stack takes the object, or when it is handed over.
+//! The ownership of an object, by which a stack knows its own: `Apply` entries of managedFields, and two labels that
+//! narrow lists. It ends when another stack adopts the object, or when the object is released.
 
 use serde_json::{Map, Value, json};
 
 use crate::kind::ChangeContext;
 use model::address::FieldPath;
 use model::resource::{
-    Action, Api, Call, Late, Method, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, encoded,
+    Action, Api, Call, Deferred, Method, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, encoded,
 };
 
 /// The value of the label that says that this program manages an object.
 const MANAGED_BY: &str = "dask-infra";
 
-/// Field managers that have applied an object.
+/// Returns the field managers that have applied an object.
 fn appliers(live: &Value) -> impl Iterator<Item = &str> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries.filter(|entry| is_apply(entry)).filter_map(|entry| entry["manager"].as_str())
@@ -22,29 +22,32 @@ fn is_apply(entry: &Value) -> bool {
     entry["operation"] == "Apply" && entry["subresource"].is_null()
 }
 
-/// Returns true for every name of a stack's manager: `dask-infra/STACK`, `dask-infra/STACK:initial`.
-pub fn is_of(name: &str, manager: &str) -> bool {
+/// Returns true for the field managers of a stack: `dask-infra/STACK`, `dask-infra/STACK:initial`.
+pub fn is_manager_of_stack(name: &str, manager: &str) -> bool {
     name.strip_prefix(manager).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
-/// Managers of other stacks that have applied the object.
+/// Returns the field managers of other stacks that have applied the object.
 pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
-    appliers(live).filter(|name| name.starts_with("dask-infra/") && !is_of(name, manager)).collect()
+    appliers(live)
+        .filter(|name| name.starts_with("dask-infra/") && !is_manager_of_stack(name, manager))
+        .collect()
 }
 
-/// Managers of this stack that have applied the object, under all its names.
-pub fn own<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
-    appliers(live).filter(|name| is_of(name, manager)).collect()
+/// Returns the field managers of this stack that have applied the object.
+pub fn own_managers<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
+    appliers(live).filter(|name| is_manager_of_stack(name, manager)).collect()
 }
 
-/// Returns true where the labels say that an object is of a stack, whoever has applied it.
-pub fn names(live: &Value, stack: &str) -> bool {
+/// Returns true if the labels of an object name the stack, whoever has applied it.
+pub fn has_stack_labels(live: &Value, stack: &str) -> bool {
     let labels = &live["metadata"]["labels"];
     labels[OBJECT_LABEL_STACK] == stack && labels[OBJECT_LABEL_MANAGED_BY] == MANAGED_BY
 }
 
-/// managedFields without the `Apply` entries of some managers, as a write takes it: a list of one empty entry means that
-/// none is left. Source: apimachinery, `managedfields/internal/managedfields.go`: an empty list is taken for "not said".
+/// Returns managedFields without the `Apply` entries of some managers, as a write takes it: a list of one empty entry
+/// means that none is left. Source: apimachinery, `managedfields/internal/managedfields.go`: an empty list is taken
+/// for "not said".
 pub fn without(live: &Value, managers: &[String]) -> Value {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let goes = |entry: &Value| {
@@ -54,8 +57,9 @@ pub fn without(live: &Value, managers: &[String]) -> Value {
     if left.is_empty() { json!([{}]) } else { Value::Array(left) }
 }
 
-/// Ends the hold of the field managers that a change releases. Every field keeps its value: an apply of nothing under
-/// their names would remove the fields that nobody else applies. An object that is handed over loses our labels, too.
+/// Ends the ownership of the field managers that a change releases. Every field keeps its value: an apply of nothing
+/// under their names would remove the fields that nobody else applies. A released object loses the stack's labels,
+/// too.
 pub(crate) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "uid": live["metadata"]["uid"] });
@@ -74,14 +78,14 @@ pub(crate) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
         method: Method::Merge,
         path: format!("{}?fieldManager={manager}", object.path()),
         body: Some(json!({ "metadata": metadata }).into()),
-        late: vec![
-            (FieldPath::keys(["metadata", "managedFields"]), Late::Marks { without }),
-            (FieldPath::keys(["metadata", "resourceVersion"]), Late::Version),
+        deferred: vec![
+            (FieldPath::keys(["metadata", "managedFields"]), Deferred::ManagedFields { without }),
+            (FieldPath::keys(["metadata", "resourceVersion"]), Deferred::Version),
         ],
     }
 }
 
-/// The labels of an object that name this stack, as a merge patch removes them.
+/// Returns the labels of an object that name this stack, as a merge patch removes them.
 fn own_labels(live: &Value, stack: &str) -> Map<String, Value> {
     let ours = [(OBJECT_LABEL_STACK, stack), (OBJECT_LABEL_MANAGED_BY, MANAGED_BY)];
     let labels = &live["metadata"]["labels"];
@@ -100,9 +104,9 @@ mod tests {
         let (apply, update) = (entry("dask-infra/a", "Apply"), entry("dask-infra/a", "Update"));
         let (initial, other) = (entry("dask-infra/a:initial", "Apply"), entry("dask-infra/ab", "Apply"));
         let all = live(&[apply.clone(), initial, other.clone(), update.clone()]);
-        assert_eq!(own(&all, "dask-infra/a"), ["dask-infra/a", "dask-infra/a:initial"]);
+        assert_eq!(own_managers(&all, "dask-infra/a"), ["dask-infra/a", "dask-infra/a:initial"]);
         assert_eq!(other_stacks(&all, "dask-infra/a"), ["dask-infra/ab"]);
-        let ours: Vec<String> = own(&all, "dask-infra/a").into_iter().map(str::to_owned).collect();
+        let ours: Vec<String> = own_managers(&all, "dask-infra/a").into_iter().map(str::to_owned).collect();
         assert_eq!(without(&all, &ours), json!([other, update]));
         assert_eq!(without(&live(&[apply]), &ours), json!([{}]), "an empty list would be taken for none");
     }
