@@ -198,9 +198,9 @@ fn an_apply_that_stays_is_killed_and_typed_again() {
             if died {
                 case.judged(&mut killed, &case.command(None), &tally).await?;
             }
-            // Booked nodes expire after ten minutes, and a killed command takes longer.
+            // Booked nodes expire after ten minutes and go after their seven days, here 34 minutes, and a killed command takes longer.
             for player in [&mut calm, &mut killed] {
-                player.step(&Step::Wait(Wait { seconds: 660 })).await;
+                player.step(&Step::Wait(Wait { seconds: 2700 })).await;
             }
             differ(&calm, &killed).await.map_err(|why| format!("undisturbed and after a kill: {why}"))?;
             // In the end there are machines for all.

@@ -75,7 +75,7 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
                 compared.left(rule, path, have, before);
             }
             FieldComparison::MinVersion => {
-                compared.field(rule, path, want, have, reaches(text(have), text(want)))
+                compared.field(rule, path, want, have, reaches(text(have), text(want)));
             }
             FieldComparison::CidrOrPrefixLength => {
                 let size = text(want).starts_with('/') && text(have).ends_with(text(want));

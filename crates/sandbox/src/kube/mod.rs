@@ -21,6 +21,7 @@ mod openapi;
 mod patch;
 pub mod protobuf;
 mod proxy;
+mod quantity;
 mod read;
 pub(super) mod request;
 pub mod run;

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, fill};
-use super::super::run::quantity;
+use super::super::quantity;
 use super::super::status::Cause;
 use super::super::strategy::{Strategy, put};
 

@@ -26,7 +26,6 @@ pub mod market;
 mod nodes;
 mod pods;
 pub mod provisioning;
-pub mod quantity;
 mod replicasets;
 mod round;
 mod scheduler;

@@ -9,9 +9,9 @@ use super::super::object::{
     Key, annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text,
     time, uid,
 };
+use super::super::quantity;
 use super::events;
 use super::machine::{self, Shape};
-use super::quantity;
 use super::round::{PoolView, Run};
 use super::stages::stages;
 use model::catalog;

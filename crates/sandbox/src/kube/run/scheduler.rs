@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use super::super::object::{
     annotation, is_deleted, is_finished, key, label, list, name, namespace, set_condition, text,
 };
+use super::super::quantity;
 use super::claim::{OWNER, consumed};
+use super::events;
 use super::round::Run;
 use super::select::{node_allowed, node_term, tolerated, untolerated};
-use super::{events, quantity};
 
 const SCHEDULER: &str = "kube-scheduler";
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::super::super::object::{Key, is_true, list, name, namespace, text};
-use super::super::quantity;
+use super::super::super::quantity;
 use super::super::round::Run;
 use super::super::scheduler::requests;
 use super::conditions::GROUP;
