@@ -135,6 +135,9 @@ pub fn normal(value: &Value) -> Value {
         "clusterIP",
         "clusterIPs",
         "conditions",
+        "f:conditions",
+        "batch.kubernetes.io/controller-uid",
+        "controller-uid",
         "podIpv4RangeUtilization",
     ];
     match value {
