@@ -44,7 +44,7 @@ const PARTS_OF_PLAN: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that read no clock, no environment and no disk, and do not depend on what reaches the network.
-const PURE: [&str; 5] = ["model", "kinds", "stack", "import", "plan"];
+const PURE: [&str; 6] = ["model", "fit", "kinds", "stack", "import", "plan"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -1,0 +1,31 @@
+//! Parts of a pod that cannot be read.
+
+use std::fmt;
+
+use model::address::FieldPath;
+
+/// A value of a pod that Kubernetes would refuse, so that nothing can be said about the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The place in the Pod (or the PodTemplateSpec).
+    pub path: FieldPath,
+    /// The value that stands there.
+    pub found: String,
+    /// The kind of value that belongs there, with its article.
+    pub expected: &'static str,
+}
+
+impl Unreadable {
+    pub(crate) fn at(path: FieldPath, found: &str, expected: &'static str) -> Self {
+        Self { path, found: found.to_owned(), expected }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, found, expected } = self;
+        write!(f, "{path}: `{found}` is not {expected}")
+    }
+}
+
+impl std::error::Error for Unreadable {}

@@ -1,0 +1,69 @@
+//! Proof of fit: whether a pod can run on a node, by the rules of kube-scheduler, before either exists.
+//!
+//! A caller turns node pools into template nodes, pods (or the pod templates of sections, manifests and charts) into requirements,
+//! and asks. What it learns is "a new node of this pool takes this pod", never "GKE will choose this pool":
+//!
+//! ```ignore
+//! let mut cluster = Cluster::default();
+//! for pool in &pools {
+//!     for zone in &pool.zones {
+//!         cluster.add(gke::template(&pool.facts, zone, features)?);
+//!     }
+//! }
+//! let pod = PodRequirements::read(&template, "default")?.with_extended_resource_tolerations();
+//! let question = cluster.ask(&pod);
+//! for (id, node) in cluster.nodes() {
+//!     match question.verdict(node) {
+//!         Fit::Fits => cluster_of_answers.push(id),
+//!         Fit::Near(margins) => note(margins),
+//!         // `refusal.path` is a place in the pod: the provenance of its object has the line of the stack file.
+//!         Fit::Refused(refusals) => refusals.iter().for_each(|refusal| report(&refusal.path, refusal.to_string())),
+//!     }
+//! }
+//! ```
+//!
+//! For many pods: [`groups`] finds equal ones, and [`Question::takes`] answers without making texts. For sums ("2 of 10 workers fit"),
+//! [`Cluster::bind`] each pod to the node that it gets, and ask again. A scheduler of live nodes uses [`Node::read`] and
+//! [`Question::refusals`]; the autoscaler's simulation is the same with a template added to the live nodes.
+//!
+//! Followed are, in this order: scheduling gates, cordons, node names, taints, node selector and affinity, host ports, resources, restrictions
+//! and places of volumes, topology spread, pod affinity and anti-affinity. Not followed: preemption and priority, the number of
+//! disks that a node takes, inline volumes other than Compute Engine's disks, dynamic resource allocation, gangs, and all that
+//! only prefers a node. `tests/judge.rs` compares with kube-scheduler's own code.
+
+mod cluster;
+mod error;
+mod json;
+mod labels;
+mod node;
+mod pod;
+mod quantity;
+mod question;
+mod refusal;
+mod requests;
+mod resources;
+mod taints;
+mod topology;
+mod verdict;
+mod volumes;
+
+pub use cluster::{Cluster, NodeId, groups};
+pub use error::Unreadable;
+pub use labels::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
+pub use node::{Bound, Node};
+pub use pod::{HostPort, PodRequirements, PodTerm, Spread, Volume};
+pub use quantity::Quantity;
+pub use question::Question;
+pub use refusal::{Predicate, Reason, Refusal};
+pub use requests::Request;
+pub use resources::{Amounts, Resource};
+pub use taints::{Effect, Taint, Toleration};
+pub use topology::Skew;
+pub use verdict::{Fit, Margin};
+pub use volumes::{BoundVolume, Claim, ClaimState, StorageClass, Topology};
+
+/// Returns all reasons why a node does not take a pod, in the order of kube-scheduler's predicates; none when it does. For one pod and
+/// many nodes, [`Cluster::ask`] counts once.
+pub fn fits(pod: &PodRequirements, node: NodeId, cluster: &Cluster) -> Vec<Refusal> {
+    cluster.node(node).map(|node| cluster.ask(pod).refusals(node)).unwrap_or_default()
+}

@@ -1,0 +1,108 @@
+//! Nodes, with the pods that are on them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::json::text;
+use crate::labels::{Labels, labels};
+use crate::pod::{HostPort, PodRequirements};
+use crate::resources::Amounts;
+use crate::taints::Taint;
+
+/// A node: a live one, or the one that GKE would make for a pool ([`crate::template`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub labels: Labels,
+    pub taints: Vec<Taint>,
+    /// The amounts that all pods together may request.
+    pub allocatable: Amounts,
+    /// True if the node is cordoned.
+    pub unschedulable: bool,
+    /// The amounts by which `allocatable` and the system's pods may be wrong. `None` for a node that was measured.
+    pub slack: Option<Amounts>,
+    pub(crate) pods: Vec<Bound>,
+    pub(crate) used: Amounts,
+    pub(crate) ports: Vec<HostPort>,
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    pub pod: Arc<PodRequirements>,
+    /// True while it is being deleted: it still takes its requests, and topology spread no longer counts it.
+    pub terminating: bool,
+}
+
+impl Node {
+    /// Reads a live Node, without pods.
+    pub fn read(node: &Value) -> Self {
+        Self {
+            name: text(&node["metadata"], "name").to_owned(),
+            labels: labels(&node["metadata"]["labels"]),
+            taints: Taint::read_all(&node["spec"]["taints"]),
+            allocatable: Amounts::read(&node["status"]["allocatable"]),
+            unschedulable: node["spec"]["unschedulable"] == true,
+            ..Self::default()
+        }
+    }
+
+    /// Puts a pod on the node, whether it fits or not. Pods that have ended are none.
+    pub fn bind(&mut self, pod: Bound) {
+        pod.pod.take(&mut self.used);
+        self.ports.extend_from_slice(&pod.pod.ports);
+        self.pods.push(pod);
+    }
+
+    /// The pods on it.
+    pub fn pods(&self) -> &[Bound] {
+        &self.pods
+    }
+
+    /// The amounts that its pods request.
+    pub fn used(&self) -> &Amounts {
+        &self.used
+    }
+
+    /// Ports that its pods take.
+    pub fn ports(&self) -> &[HostPort] {
+        &self.ports
+    }
+}
+
+impl Bound {
+    /// Returns a pod that runs.
+    pub fn running(pod: impl Into<Arc<PodRequirements>>) -> Self {
+        Self { pod: pod.into(), terminating: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nodes_are_read_and_filled() {
+        let mut node = Node::read(&json!({
+            "metadata": { "name": "n", "labels": { "pool": "a" } },
+            "spec": { "unschedulable": true, "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] },
+            "status": { "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "110" } },
+        }));
+        assert_eq!(
+            (&*node.name, node.unschedulable, node.taints[0].to_string()),
+            ("n", true, "k=v:NoSchedule".to_owned())
+        );
+        let pod = json!({ "spec": { "containers": [{
+            "resources": { "limits": { "cpu": "1", "nvidia.com/gpu": "1" } }, "ports": [{ "hostPort": 80 }],
+        }] } });
+        node.bind(Bound::running(PodRequirements::read(&pod, "default").unwrap()));
+        let used = node.used();
+        assert_eq!(
+            (used.pods, used.cpu, used.extended["nvidia.com/gpu"], node.ports().len()),
+            (1, 1000, 1, 1)
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! Reasons why a node does not take a pod.
+
+use std::fmt;
+
+use model::address::FieldPath;
+
+use crate::labels::{LabelSelector, Requirement};
+use crate::resources::Resource;
+use crate::taints::Taint;
+use crate::topology::Skew;
+
+/// One reason why a node does not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: Reason,
+    /// The place in the Pod that asks for what the node does not have: `spec.nodeSelector.pool`. Where something is missing, as
+    /// a toleration, the place where it would stand.
+    pub path: FieldPath,
+}
+
+/// Reasons, in the order of the predicates of kube-scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Gates keep the pod from being scheduled at all.
+    Gated { gates: Vec<String> },
+    /// The node is cordoned.
+    Cordoned,
+    /// The pod names another node.
+    NodeName { wanted: String },
+    /// The pod does not tolerate a taint.
+    Taint { taint: Taint },
+    /// A label of `nodeSelector`, and the value that the node has.
+    Selector { key: String, wanted: String, found: Option<String> },
+    /// Node affinity: for each term its first requirement that the node does not meet. A term without requirements has none.
+    Affinity { unmet: Vec<Option<Requirement>> },
+    /// A port of the node is taken.
+    Port { port: i64, protocol: String },
+    /// A resource is short: amounts as in [`crate::Request`]. `allocatable` is what all pods of the node have together.
+    Short { resource: Resource, wanted: i64, free: i64, allocatable: i64 },
+    /// The claim does not exist.
+    NoClaim { claim: String },
+    /// The claim is for one pod, and another one has it.
+    ClaimInUse { claim: String },
+    /// The disk is on the node for another pod, and one of them writes.
+    DiskInUse { disk: String },
+    /// The claim gets its volume before pods that use it, and has none yet.
+    Unbound { claim: String },
+    /// The volume of the claim cannot be mounted here: the requirements that the node does not meet.
+    VolumeElsewhere { claim: String, unmet: Vec<Option<Requirement>> },
+    /// The class of the claim makes no volumes here.
+    ClassElsewhere { claim: String, class: String },
+    /// The label of the claim's volume names another zone or region.
+    Zone { claim: String, key: String, zones: String },
+    /// The node lacks the label that a spread constraint counts by.
+    NoDomain { topology_key: String },
+    /// The domain has too many pods already.
+    Skewed { topology_key: String, domain: String, skew: Skew, max_skew: i64 },
+    /// The pods that it must be near to are not in this domain. `domain` is `None` when the node lacks the label.
+    NotNear { topology_key: String, domain: Option<String>, selector: LabelSelector },
+    /// Pods that it must be apart from are in this domain.
+    NotApart { topology_key: String, domain: String, selector: LabelSelector },
+    /// Other pods must be apart from it.
+    KeptOut { topology_key: String, domain: String },
+}
+
+/// The predicates of kube-scheduler, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Predicate {
+    SchedulingGates,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+}
+
+impl Predicate {
+    /// The name of the plugin of kube-scheduler.
+    pub fn plugin(self) -> &'static str {
+        match self {
+            Self::SchedulingGates => "SchedulingGates",
+            Self::NodeUnschedulable => "NodeUnschedulable",
+            Self::NodeName => "NodeName",
+            Self::TaintToleration => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::NodePorts => "NodePorts",
+            Self::NodeResourcesFit => "NodeResourcesFit",
+            Self::VolumeRestrictions => "VolumeRestrictions",
+            Self::VolumeBinding => "VolumeBinding",
+            Self::VolumeZone => "VolumeZone",
+            Self::PodTopologySpread => "PodTopologySpread",
+            Self::InterPodAffinity => "InterPodAffinity",
+        }
+    }
+}
+
+impl Refusal {
+    /// The predicate that refuses.
+    pub fn predicate(&self) -> Predicate {
+        match self.reason {
+            Reason::Gated { .. } => Predicate::SchedulingGates,
+            Reason::Cordoned => Predicate::NodeUnschedulable,
+            Reason::NodeName { .. } => Predicate::NodeName,
+            Reason::Taint { .. } => Predicate::TaintToleration,
+            Reason::Selector { .. } | Reason::Affinity { .. } => Predicate::NodeAffinity,
+            Reason::Port { .. } => Predicate::NodePorts,
+            Reason::Short { .. } => Predicate::NodeResourcesFit,
+            Reason::NoClaim { .. } | Reason::ClaimInUse { .. } | Reason::DiskInUse { .. } => {
+                Predicate::VolumeRestrictions
+            }
+            Reason::Unbound { .. } | Reason::VolumeElsewhere { .. } | Reason::ClassElsewhere { .. } => {
+                Predicate::VolumeBinding
+            }
+            Reason::Zone { .. } => Predicate::VolumeZone,
+            Reason::NoDomain { .. } | Reason::Skewed { .. } => Predicate::PodTopologySpread,
+            Reason::NotNear { .. } | Reason::NotApart { .. } | Reason::KeptOut { .. } => {
+                Predicate::InterPodAffinity
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl fmt::Display for Reason {
+    /// One clause whose subject is the pod: `asks for 100Gi of memory, 5.48Gi are free`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gated { gates } => write!(f, "waits for scheduling gates: {}", gates.join(", ")),
+            Self::Cordoned => f.write_str("may not use a cordoned node"),
+            Self::NodeName { wanted } => write!(f, "names the node {wanted}"),
+            Self::Taint { taint } => write!(f, "does not tolerate the taint {taint}"),
+            Self::Selector { key, wanted, found: Some(found) } => {
+                write!(f, "selects nodes with {key}={wanted}, this one has {key}={found}")
+            }
+            Self::Selector { key, wanted, found: None } => {
+                write!(f, "selects nodes with {key}={wanted}, this one has no such label")
+            }
+            Self::Affinity { unmet } => write!(f, "requires nodes with {}", alternatives(unmet)),
+            Self::Port { port, protocol } => {
+                write!(f, "takes port {port}/{protocol} of the node, which another pod has")
+            }
+            Self::Short { resource, wanted, free, allocatable } => {
+                short(f, resource, *wanted, *free, *allocatable)
+            }
+            Self::NoClaim { claim } => write!(f, "uses the claim {claim}, which does not exist"),
+            Self::ClaimInUse { claim } => {
+                write!(f, "uses the claim {claim}, which is for one pod and has one")
+            }
+            Self::DiskInUse { disk } => write!(f, "uses the disk {disk}, which another pod of the node has"),
+            Self::Unbound { claim } => write!(f, "uses the claim {claim}, which has no volume yet"),
+            Self::VolumeElsewhere { claim, unmet } => {
+                write!(f, "uses the claim {claim}, whose volume is on nodes with {}", alternatives(unmet))
+            }
+            Self::ClassElsewhere { claim, class } => {
+                write!(f, "uses the claim {claim}, whose class {class} makes no volumes for such nodes")
+            }
+            Self::Zone { claim, key, zones } => {
+                write!(f, "uses the claim {claim}, whose volume has {key}={zones}")
+            }
+            Self::NoDomain { topology_key } => {
+                write!(f, "spreads by the label {topology_key}, which the node does not have")
+            }
+            Self::Skewed { topology_key, domain, skew: Skew { pods, fewest }, max_skew } => write!(
+                f,
+                "spreads by {topology_key} with a difference of {max_skew} at most: {domain} has {pods}, the fewest are {fewest}"
+            ),
+            Self::NotNear { topology_key, domain: Some(domain), selector } => {
+                write!(f, "must be near {selector}, and {topology_key}={domain} has none")
+            }
+            Self::NotNear { topology_key, domain: None, selector } => {
+                write!(f, "must be near {selector} by the label {topology_key}, which the node does not have")
+            }
+            Self::NotApart { topology_key, domain, selector } => {
+                write!(f, "must be apart from {selector}, and {topology_key}={domain} has some")
+            }
+            Self::KeptOut { topology_key, domain } => {
+                write!(f, "is kept out of {topology_key}={domain} by the anti-affinity of another pod")
+            }
+        }
+    }
+}
+
+/// Requirements of which one would have sufficed.
+fn alternatives(unmet: &[Option<Requirement>]) -> String {
+    let text =
+        |one: &Option<Requirement>| one.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    let all: Vec<String> = unmet.iter().map(text).collect();
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", or ") }
+}
+
+fn short(
+    f: &mut fmt::Formatter<'_>,
+    resource: &Resource,
+    wanted: i64,
+    free: i64,
+    allocatable: i64,
+) -> fmt::Result {
+    if *resource == Resource::Pods {
+        return write!(f, "is one pod more than the {allocatable} that the node takes");
+    }
+    let noun = match resource {
+        Resource::Cpu => " CPUs".to_owned(),
+        Resource::Memory => " of memory".to_owned(),
+        Resource::EphemeralStorage => " of disk".to_owned(),
+        Resource::Extended(_) | Resource::Pods => format!(" {resource}"),
+    };
+    let (mut asked, mut left) = (resource.text(wanted), resource.text(free));
+    if asked == left {
+        // Too close for the short form.
+        (asked, left) = (wanted.to_string(), free.to_string());
+    }
+    if allocatable == 0 {
+        return write!(f, "asks for {asked}{noun}, and the node has none");
+    }
+    write!(f, "asks for {asked}{noun}, {left} of {} are free", resource.text(allocatable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(reason: Reason) -> String {
+        Refusal { reason, path: FieldPath::root() }.to_string()
+    }
+
+    fn short(resource: Resource, wanted: i64, free: i64, allocatable: i64) -> String {
+        text(Reason::Short { resource, wanted, free, allocatable })
+    }
+
+    #[test]
+    fn refusals_are_clauses() {
+        let gi = 1 << 30;
+        assert_eq!(short(Resource::Cpu, 6000, 1566, 1930), "asks for 6 CPUs, 1.566 of 1.93 are free");
+        assert_eq!(
+            short(Resource::Memory, 100 * gi, 5 * gi, 6 * gi),
+            "asks for 100Gi of memory, 5Gi of 6Gi are free"
+        );
+        assert_eq!(
+            short(Resource::Memory, 5 * gi + 1, 5 * gi, 6 * gi),
+            "asks for 5368709121 of memory, 5368709120 of 6Gi are free"
+        );
+        assert_eq!(short(Resource::Pods, 1, 0, 110), "is one pod more than the 110 that the node takes");
+        let gpu = Resource::Extended("nvidia.com/gpu".to_owned());
+        assert_eq!(short(gpu.clone(), 2, 1, 1), "asks for 2 nvidia.com/gpu, 1 of 1 are free");
+        assert_eq!(short(gpu, 2, 0, 0), "asks for 2 nvidia.com/gpu, and the node has none");
+        let taint = Taint::no_schedule("nvidia.com/gpu", "present");
+        assert_eq!(
+            text(Reason::Taint { taint }),
+            "does not tolerate the taint nvidia.com/gpu=present:NoSchedule"
+        );
+        let affinity = Reason::Affinity { unmet: vec![None] };
+        assert_eq!(text(affinity), "requires nodes with nothing");
+    }
+}

@@ -1,0 +1,205 @@
+//! Taints of nodes and tolerations of pods.
+//!
+//! Source: k8s.io/api v0.36.1 `core/v1/toleration.go`.
+
+use std::fmt;
+
+use model::address::FieldPath;
+use serde_json::Value;
+
+use crate::error::Unreadable;
+use crate::json::{list, text};
+
+/// The key of the taint that a cordoned node counts as having.
+pub const CORDON: &str = "node.kubernetes.io/unschedulable";
+
+/// The effect of a taint on pods that do not tolerate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    NoSchedule,
+    /// Discourages only: no node is refused for it.
+    PreferNoSchedule,
+    /// Also ends pods that run.
+    NoExecute,
+}
+
+impl Effect {
+    /// Reads Kubernetes' name (`NoSchedule`) or GKE's (`NO_SCHEDULE`).
+    pub fn of(text: &str) -> Option<Self> {
+        Some(match text {
+            "NoSchedule" | "NO_SCHEDULE" => Self::NoSchedule,
+            "PreferNoSchedule" | "PREFER_NO_SCHEDULE" => Self::PreferNoSchedule,
+            "NoExecute" | "NO_EXECUTE" => Self::NoExecute,
+            _ => return None,
+        })
+    }
+
+    /// Kubernetes' name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Taint {
+    pub key: String,
+    pub value: String,
+    pub effect: Effect,
+}
+
+impl Taint {
+    /// Returns a taint that keeps pods off.
+    pub fn no_schedule(key: &str, value: &str) -> Self {
+        Self { key: key.to_owned(), value: value.to_owned(), effect: Effect::NoSchedule }
+    }
+
+    /// Reads the taints of a Node; those without a known effect count as absent.
+    pub fn read_all(taints: &Value) -> Vec<Self> {
+        let each = |taint: &Value| {
+            let effect = Effect::of(text(taint, "effect"))?;
+            Some(Self { key: text(taint, "key").to_owned(), value: text(taint, "value").to_owned(), effect })
+        };
+        list(taints).iter().filter_map(each).collect()
+    }
+
+    /// Returns true if pods that do not tolerate it are kept off.
+    pub fn keeps_off(&self) -> bool {
+        match self.effect {
+            Effect::NoSchedule | Effect::NoExecute => true,
+            Effect::PreferNoSchedule => false,
+        }
+    }
+}
+
+impl fmt::Display for Taint {
+    /// As `kubectl taint` takes it: `nvidia.com/gpu=present:NoSchedule`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, effect } = self;
+        let equals = if value.is_empty() { "" } else { "=" };
+        write!(f, "{key}{equals}{value}:{}", effect.name())
+    }
+}
+
+/// The way a toleration compares values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Match {
+    Equal,
+    Exists,
+    /// `Lt` and `Gt`. Behind the feature gate `TaintTolerationComparisonOperators`, which is off in Kubernetes 1.36: such
+    /// a toleration tolerates nothing.
+    Disabled,
+}
+
+/// A toleration of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Toleration {
+    /// Empty for every key.
+    key: String,
+    operator: Match,
+    value: String,
+    /// `None` for every effect.
+    effect: Option<Effect>,
+}
+
+impl Toleration {
+    /// Returns a toleration of a key with whatever value and this effect, as the admission plugin `ExtendedResourceToleration`
+    /// adds for the resources that a pod requests.
+    pub fn exists(key: &str, effect: Effect) -> Self {
+        Self { key: key.to_owned(), operator: Match::Exists, value: String::new(), effect: Some(effect) }
+    }
+
+    /// Returns the toleration of everything.
+    pub fn everything() -> Self {
+        Self { key: String::new(), operator: Match::Exists, value: String::new(), effect: None }
+    }
+
+    /// Reads the tolerations of a pod.
+    ///
+    /// # Errors
+    /// An operator or an effect is unknown.
+    pub fn read_all(tolerations: &Value, path: &FieldPath) -> Result<Vec<Self>, Unreadable> {
+        let each = |(at, toleration): (usize, &Value)| {
+            let path = path.index(at);
+            let operator = match text(toleration, "operator") {
+                "" | "Equal" => Match::Equal,
+                "Exists" => Match::Exists,
+                "Lt" | "Gt" => Match::Disabled,
+                other => {
+                    return Err(Unreadable::at(path.key("operator"), other, "an operator of tolerations"));
+                }
+            };
+            let effect = match text(toleration, "effect") {
+                "" => None,
+                other => Some(
+                    Effect::of(other)
+                        .ok_or_else(|| Unreadable::at(path.key("effect"), other, "an effect of taints"))?,
+                ),
+            };
+            let (key, value) = (text(toleration, "key").to_owned(), text(toleration, "value").to_owned());
+            Ok(Self { key, operator, value, effect })
+        };
+        list(tolerations).iter().enumerate().map(each).collect()
+    }
+
+    /// Returns true if it tolerates the taint.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        self.effect.is_none_or(|effect| effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && match self.operator {
+                Match::Equal => self.value == taint.value,
+                Match::Exists => true,
+                Match::Disabled => false,
+            }
+    }
+}
+
+/// The first of the taints that keeps a pod with these tolerations off.
+pub fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
+    let tolerated = |taint: &Taint| tolerations.iter().any(|toleration| toleration.tolerates(taint));
+    taints.iter().filter(|taint| taint.keeps_off()).find(|taint| !tolerated(taint))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tolerations_of_every_operator() {
+        let taint = Taint::no_schedule("nvidia.com/gpu", "present");
+        assert_eq!(taint.to_string(), "nvidia.com/gpu=present:NoSchedule");
+        for (toleration, tolerated) in [
+            (json!({ "operator": "Exists" }), true),
+            (json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }), true),
+            (json!({ "key": "nvidia.com/gpu", "value": "present" }), true),
+            (json!({ "key": "nvidia.com/gpu", "operator": "Equal", "value": "absent" }), false),
+            (json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute" }), false),
+            (json!({ "key": "other", "operator": "Exists" }), false),
+            (json!({ "key": "nvidia.com/gpu", "operator": "Gt", "value": "1" }), false),
+        ] {
+            let read = Toleration::read_all(&json!([toleration]), &FieldPath::root()).unwrap();
+            assert_eq!(read[0].tolerates(&taint), tolerated, "{toleration}");
+        }
+        let wrong = Toleration::read_all(&json!([{ "effect": "Never" }]), &FieldPath::root()).unwrap_err();
+        assert_eq!(wrong.to_string(), "[0].effect: `Never` is not an effect of taints");
+    }
+
+    #[test]
+    fn taints_that_only_discourage_refuse_nobody() {
+        let taints = Taint::read_all(&json!([
+            { "key": "a", "effect": "PreferNoSchedule" }, { "key": "b", "effect": "NoExecute" }, { "key": "c", "effect": "NO_SCHEDULE" },
+        ]));
+        assert_eq!(untolerated(&taints, &[]).map(|taint| taint.key.as_str()), Some("b"));
+        assert_eq!(
+            untolerated(&taints, &[Toleration::exists("b", Effect::NoExecute)]).map(|t| &*t.key),
+            Some("c")
+        );
+        assert_eq!(untolerated(&taints, &[Toleration::everything()]), None);
+    }
+}
