@@ -33,6 +33,7 @@
 
 mod cluster;
 mod error;
+pub mod gke;
 mod json;
 mod labels;
 mod node;
