@@ -393,7 +393,7 @@ impl<'a> RecordWriter<'a> {
         let RecordContent { record, parts } = *stored;
         *self.parts.lock().await = parts;
         let record = record.map_err(|why| format!("{record_id}: {why}"))?;
-        let record = record.named_as(self.plan.target.gke.as_ref());
+        let record = record.with_project_of(self.plan.target.gke.as_ref());
         if record.id != self.plan.owner.id {
             let Record { id, stack, .. } = record;
             return Err(format!(

@@ -10,7 +10,7 @@ use crate::pod::{HostPort, PodRequirements};
 use crate::resources::Amounts;
 use crate::taints::Taint;
 
-/// A node: a live one, or the one that GKE would make for a pool ([`crate::template`]).
+/// A node: a live one, or the one that GKE would make for a pool ([`crate::gke::template`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub name: String,

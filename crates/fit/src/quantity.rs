@@ -129,7 +129,7 @@ impl Scale {
         scaled(product, power.saturating_sub(places).saturating_add(9))
     }
 
-    /// A fraction with so many digits that only its first thirty count.
+    /// A fraction with so many digits that only its first twelve count.
     fn cut(self, whole: &str, fraction: &str) -> i128 {
         let mut kept: String = fraction.chars().take(12).collect();
         // Anything behind them rounds up.

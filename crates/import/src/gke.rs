@@ -270,7 +270,7 @@ fn account(config: &Value, pool: &mut NodePool) {
     }
     pool.service_account = Some(account.to_owned());
     let scopes = strings(config["oauthScopes"].as_array().into_iter().flatten());
-    if scopes != [node_pool::SCOPE] {
+    if scopes != [node_pool::CLOUD_PLATFORM_SCOPE] {
         pool.scopes = scopes;
     }
 }

@@ -74,7 +74,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
                         return Box::pin(read(api, read_set, parallelism)).await;
                     }
                     Ok(record) => {
-                        reading.world.record = Some(record.named_as(read_set.cluster.as_ref()));
+                        reading.world.record = Some(record.with_project_of(read_set.cluster.as_ref()));
                     }
                     Err(why) => reading.world.record_error = Some(why),
                 },

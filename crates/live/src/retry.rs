@@ -136,16 +136,16 @@ impl RetryState {
         Self { policy: patience, counts: BTreeMap::new() }
     }
 
-    /// Decides what to do about an error, `now` after the first try. `remade` is true if the request is made again
+    /// Decides what to do about an error, `now` after the first try. `rebuilt` is true if the request is made again
     /// from live state for each try.
     pub fn after(
         &mut self,
         request: &Request,
         error: &ApiError,
-        remade: bool,
+        rebuilt: bool,
         now: Duration,
     ) -> RetryDecision {
-        let Some(reason) = RetryReason::from_error(request, error, remade) else {
+        let Some(reason) = RetryReason::from_error(request, error, rebuilt) else {
             return RetryDecision::GiveUp;
         };
         let Backoff { first, factor, longest, total } = reason.backoff(self.policy);
@@ -198,12 +198,12 @@ mod tests {
     }
 
     /// How long a request that always fails so is tried, and how often.
-    fn retried(class: ErrorClass, message: &str, remade: bool, patience: RetryPolicy) -> (u64, u32) {
+    fn retried(class: ErrorClass, message: &str, rebuilt: bool, patience: RetryPolicy) -> (u64, u32) {
         let request = request(Method::Patch);
         let error = request.failed(class, message);
         let mut tries = RetryState::new(patience);
         let (mut now, mut count) = (Duration::ZERO, 1);
-        while let RetryDecision::Again { after, .. } = tries.after(&request, &error, remade, now) {
+        while let RetryDecision::Again { after, .. } = tries.after(&request, &error, rebuilt, now) {
             now += after;
             count += 1;
         }
@@ -230,8 +230,8 @@ mod tests {
             (ErrorClass::Untrusted, "", false, Write, 0, 0),
             (ErrorClass::AlreadyExists, "", false, Write, 0, 0),
         ];
-        for (class, message, remade, patience, least, most) in rows {
-            let (seconds, count) = retried(*class, message, *remade, *patience);
+        for (class, message, rebuilt, patience, least, most) in rows {
+            let (seconds, count) = retried(*class, message, *rebuilt, *patience);
             assert!((*least..=*most).contains(&seconds), "{class:?} {message}: {seconds} s");
             assert_eq!(*most == 0, count == 1, "{class:?} {message}: {count} tries");
         }

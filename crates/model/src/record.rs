@@ -209,7 +209,7 @@ impl Record {
     /// Returns this record with the project written as in `target`, where location and name are the same. It stands in its
     /// cluster: a project that is written otherwise (its number, its id) is the same project.
     #[must_use]
-    pub fn named_as(mut self, target: Option<&ClusterName>) -> Self {
+    pub fn with_project_of(mut self, target: Option<&ClusterName>) -> Self {
         let Some(target) = target else { return self };
         let renamed = |mut identity: Identity| {
             if let Identity::Cluster(cluster) | Identity::NodePool { cluster, .. } = &mut identity
@@ -270,8 +270,8 @@ mod tests {
             (pool("123456789", "other"), pool("123456789", "other")),
         ] {
             let record = Record { stopped: stopped(recorded), ..Record::default() };
-            assert_eq!(record.clone().named_as(None), record);
-            assert_eq!(record.named_as(Some(&target)).stopped, stopped(named));
+            assert_eq!(record.clone().with_project_of(None), record);
+            assert_eq!(record.with_project_of(Some(&target)).stopped, stopped(named));
         }
     }
 

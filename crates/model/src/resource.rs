@@ -240,12 +240,12 @@ pub struct Resource {
     /// True if it must not be deleted or replaced.
     #[serde(default)]
     pub protect: bool,
-    /// How long it is meant to be there.
+    /// When it is created again.
     #[serde(rename = "life", default, skip_serializing_if = "Recreation::is_always")]
     pub recreation: Recreation,
 }
 
-/// How long a thing is meant to be there.
+/// When a thing that is gone is created again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recreation {

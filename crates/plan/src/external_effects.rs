@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::observe::cascade::is_namespace;
-use crate::order::relations::{is_custom, serving};
+use crate::order::relations::{is_custom, sections_with_controllers};
 use crate::planner::Planner;
 use crate::{Action, Change};
 use kinds::kind::DeletionBlocker;
@@ -33,7 +33,7 @@ impl Planner<'_> {
     /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
     pub(crate) fn deleted_with_cluster(&self) -> BTreeSet<Identity> {
         let world = self.observed.inputs.world;
-        let sections = serving(&self.changes, world);
+        let sections = sections_with_controllers(&self.changes, world);
         let deleted = |change: &&Change| change.action == Action::Delete && !change.foreign;
         let served = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {
             Identity::Object(object) if sections.contains(change.address.section()) => Some(object),

@@ -43,7 +43,8 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     collections.retain(|(gvk, namespace)| namespace.is_none() || !everywhere.contains(gvk));
     let listed: BTreeMap<&Gvk, &str> =
         collections.iter().map(|(gvk, _)| (gvk, gvk.version.as_str())).collect();
-    let apart = objects.iter().filter(|object| {
+    // A LIST gives all objects in one version.
+    let other_version = objects.iter().filter(|object| {
         let place = collections.get(&(object.gvk.clone(), object.namespace.clone()));
         let version = place.map(|(gvk, _)| gvk.version.as_str()).or(listed.get(&object.gvk).copied());
         version.is_some_and(|version| version != object.gvk.version)
@@ -53,11 +54,11 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     let pods = pods.map(|check| kinds::kubernetes::check::pod(&check.body)).filter(|pod| {
         !everywhere.contains(&pod.gvk) && !collections.contains(&(pod.gvk.clone(), pod.namespace.clone()))
     });
-    let apart = apart.map(|object| (*object).clone()).chain(pods).collect();
+    let other_version = other_version.map(|object| (*object).clone()).chain(pods).collect();
     ReadSet {
         cluster: target.gke.clone(),
         collections,
-        single_objects: apart,
+        single_objects: other_version,
         record: Some(model::record::Record::object(&owner.stack)),
         owner: owner.clone(),
     }

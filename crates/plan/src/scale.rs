@@ -34,7 +34,7 @@ pub struct ScaleRequest<'a> {
 /// Plans a change of one replica count. `inputs` already have the new count, and select only this resource.
 ///
 /// # Errors
-/// Reasons against it: the thing is not live, others own it, or the number is not its own.
+/// Reasons against it: the thing is not live, others own it, or something else sets its replica count.
 pub fn scale(inputs: Inputs, request: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagnostic>> {
     let mut planner = Planner::new(&inputs);
     planner.check_readable();

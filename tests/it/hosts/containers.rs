@@ -352,6 +352,10 @@ fn jobs_run_containers() {
     login.nothing_to_do();
     assert_eq!(login.jobs(), ["work-scheduler", "work-worker-0", "work-worker-1"]);
     let script = fs::read_to_string(scripts.join("work-scheduler.sh")).unwrap();
-    assert!(script.contains(&format!("--bind {0}:{0} ", scripts.display())), "{script}");
+    let own = login.folder().join("schedulers/work-scheduler");
+    assert!(script.contains(&format!("--bind {0}:{0} ", own.display())), "{script}");
+    // Scripts and secrets of other jobs are beside each other, and no container sees them.
+    assert!(!script.contains(&format!("--bind {}", scripts.display())), "{script}");
+    assert!(script.contains("--no-mount home,cwd,"), "{script}");
     login.is_gone();
 }

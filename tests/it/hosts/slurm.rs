@@ -61,8 +61,10 @@ impl Login {
     /// Scheduler and workers in containers of SingularityCE.
     pub(crate) fn in_containers(image: &Path) -> Self {
         let mut login = Self::new("", "replicas = 2", "[check.sum]\nrun = \"dask-sum\"\n");
-        let container =
-            format!("container = {{ image = \"{}\", runtime = \"singularity\" }}", image.display());
+        let container = format!(
+            "container = {{ image = \"{}\", runtime = \"singularity\", home = false }}",
+            image.display()
+        );
         login.user.edit(&format!("path = \"{}\"", python().display()), &container);
         login.tools = Part::Singularity.program("singularity").parent().map(Path::to_owned);
         login

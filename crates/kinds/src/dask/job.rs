@@ -542,7 +542,9 @@ mod tests {
     fn a_changed_job_is_a_new_run() {
         assert_eq!(effect(&"spec.job.spec.containers[0].args".parse().unwrap()).0, Effect::Replace);
         assert_eq!(effect(&"metadata.labels.a".parse().unwrap()).0, Effect::InPlace);
-        for (map, key) in [("labels", gang::QUEUE), ("labels", gang::GROUP), ("annotations", gang::COUNT)] {
+        for (map, key) in
+            [("labels", gang::QUEUE), ("labels", gang::POD_GROUP_LABEL), ("annotations", gang::COUNT)]
+        {
             assert_eq!(effect(&FieldPath::keys(["metadata", map, key])).0, Effect::Replace, "{key}");
         }
     }

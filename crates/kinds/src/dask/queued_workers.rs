@@ -78,7 +78,7 @@ fn request_resources(
     let name = if request.name_by_digest { of_text.clone() } else { format!("{}-workers", user.name) };
     let namespace = user.namespace.as_deref().unwrap_or("default");
     let address = Address::object(section.as_str(), "ProvisioningRequest", Some(namespace), &name);
-    RequestRef { address: address.clone(), name: &name, class: provisioning::CLASS }
+    RequestRef { address: address.clone(), name: &name, class: provisioning::QUEUED_CLASS }
         .add_annotations(&mut worker["metadata"]);
     let place = FieldPath::keys(["template"]);
     let mut provenance = pods::provenance(&place.key("spec"), &request.workers, &request.image);

@@ -24,10 +24,10 @@ mod registries;
 mod section;
 
 pub use calls::{first_body, gives_its_account, starts_empty};
-pub use fields::{FIELDS, LABELS_ROLL, SCOPE, takes_hyperdisk_only};
+pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};
-pub use ready::{allocatable_gpus, conditions, is_short};
+pub use ready::{allocatable_gpus, conditions, lacks_machines};
 pub use ready::{is_autoprovisioned, live_gpus, summary};
 pub use section::{DriverVersion, ForRequests, NodePool, Surge};
 

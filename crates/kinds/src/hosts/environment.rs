@@ -29,8 +29,8 @@ const DIGEST: usize = 16;
 pub const FILES: [(&str, &str); 3] =
     [("requirements", "requirements.txt"), ("pyproject", "pyproject.toml"), ("conda", "environment.yml")];
 
-/// Of the log of what installed it, as the agent calls it.
-const LABEL: &str = "hosts.dask-infra.dev/environment";
+/// The label by which the agent knows the process that installs an environment, and its log.
+const INSTALLER_LABEL: &str = "hosts.dask-infra.dev/environment";
 
 /// The lock file of `uv`, beside a `pyproject.toml`.
 pub const LOCK: &str = "uv.lock";
@@ -263,7 +263,7 @@ fn judged(live: &Value) -> Readiness {
 /// The log of what installed it, which a host shows as that of a pod.
 fn pods(resource: &Resource) -> PodSource {
     let Identity::Object(object) = &resource.identity else { return PodSource::None };
-    PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(LABEL, object.name.as_str())]))
+    PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(INSTALLER_LABEL, object.name.as_str())]))
 }
 
 /// Why one that was deleted does not go, where a host cannot remove its folder.

@@ -157,7 +157,7 @@ pub fn scale_call_as(object: &ObjectId, manager: &str, replicas: Value) -> Call 
 }
 
 /// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
-/// kind whose status is ordinary data.
+/// kind without a status subresource.
 pub(crate) fn repair_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
     applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
 }

@@ -12,7 +12,7 @@ const BAD: &[&str] = &["Stalled", "Failed"];
 /// Conditions that say that a thing does what it is for. The first that there is decides: `Available` may be true of
 /// something that is not `Ready`.
 const GOOD: &[&str] = &["Ready", "Available", "Succeeded", "Complete"];
-/// Kueue's own word for its queues and checks, which elsewhere says only that something is in use.
+/// The prefix of Kueue's API groups. `Active` of its queues and checks means ready; elsewhere it says only that something is in use.
 const KUEUE: &str = "kueue.x-k8s.io/";
 
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.

@@ -49,7 +49,7 @@ pub enum PodPort {
     Named(String),
 }
 
-/// The pod behind a door, and the ports in it.
+/// The pod behind an endpoint, and its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFound {
     pub namespace: String,
@@ -67,7 +67,7 @@ pub struct PodFound {
 /// The variable that Jupyter takes its password from. Source: `jupyter_server/auth/identity.py`.
 pub const PASSWORD: &str = "JUPYTER_TOKEN";
 
-/// The door that a Service is, when its ports say so.
+/// Returns the endpoint of a Service whose ports lead to a scheduler or a notebook.
 pub(crate) fn of_service(resource: &Resource) -> Option<Endpoint> {
     let Identity::Object(object) = &resource.identity else { return None };
     let has = |use_for: PortRole| port(&resource.body, use_for).is_some();

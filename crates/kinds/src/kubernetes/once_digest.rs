@@ -14,25 +14,25 @@ use model::resource::{Recreation, Resource};
 /// spelled.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    digest_of(&equality::canonical(&own_spec(resource, Bounds::Out), schema.as_ref()))
+    digest_of(&equality::canonical(&own_spec(resource, SecurityDefaults::Excluded), schema.as_ref()))
 }
 
 /// Inclusion of the security defaults of pods in a digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bounds {
-    Out,
-    In,
+enum SecurityDefaults {
+    Excluded,
+    Included,
 }
 
 /// Returns true if a recorded digest matches the resource. Also accepts digests of older versions, which hashed the
 /// raw text or included security defaults that a user wrote out: such a resource must not run again.
 pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    let known = |bounds: Bounds| {
-        let own = own_spec(resource, bounds);
+    let known = |defaults: SecurityDefaults| {
+        let own = own_spec(resource, defaults);
         made == digest_of(&own) || made == digest_of(&equality::canonical(&own, schema.as_ref()))
     };
-    known(Bounds::Out) || known(Bounds::In)
+    known(SecurityDefaults::Excluded) || known(SecurityDefaults::Included)
 }
 
 /// Replaces digests of older versions by current ones, so that the resource may be spelled otherwise from now on.
@@ -46,9 +46,9 @@ pub fn renew(completed: &mut Completions, desired: &[Resource]) {
     }
 }
 
-fn own_spec(resource: &Resource, bounds: Bounds) -> Value {
+fn own_spec(resource: &Resource, defaults: SecurityDefaults) -> Value {
     let mut body = resource.body.clone();
-    if bounds == Bounds::Out {
+    if defaults == SecurityDefaults::Excluded {
         security_defaults::remove(&mut body);
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_record_of_before_knows_what_it_made_and_lets_it_be_spelled_otherwise() {
         let (old, respelled) = (job("8Gi", &["a"]), job("8192Mi", &["a"]));
-        let text = digest_of(&own_spec(&old, Bounds::In));
+        let text = digest_of(&own_spec(&old, SecurityDefaults::Included));
         assert_eq!(text, "c1399e030737fb9b", "as earlier versions wrote it");
         assert_ne!(text, digest(&old));
         assert!(matches_digest(&text, &old) && matches_digest(&digest(&old), &respelled));

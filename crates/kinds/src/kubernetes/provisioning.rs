@@ -30,7 +30,7 @@ use model::resource::{
 pub const SECTION: &str = "provisioning_request";
 
 /// The class of requests that GKE's autoscaler puts in a queue.
-pub const CLASS: &str = "queued-provisioning.gke.io";
+pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
 
 /// Machines of one request. Source: GKE's guide to the dynamic workload scheduler, "Limitations".
 pub const MOST_NODES: u64 = 1000;
@@ -144,7 +144,7 @@ impl ProvisioningRequest {
 
     /// Returns the reference that the pods of its job carry.
     pub fn requested<'a>(&'a self, key: &'a str) -> RequestRef<'a> {
-        RequestRef { address: Address::of(SECTION, key), name: self.live_name(key), class: CLASS }
+        RequestRef { address: Address::of(SECTION, key), name: self.live_name(key), class: QUEUED_CLASS }
     }
 }
 
@@ -257,7 +257,7 @@ pub fn request_resources(ask: RequestSpec<'_>, scope: &Scope) -> [Resource; 2] {
     };
     depends_on.push(pod_template.address.clone());
     let mut spec = json!({
-        "provisioningClassName": CLASS,
+        "provisioningClassName": QUEUED_CLASS,
         "podSets": [{ "count": number.0, "podTemplateRef": { "name": template_name } }],
     });
     if let Some(longest) = ask.max_duration.and_then(seconds) {

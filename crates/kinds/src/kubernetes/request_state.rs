@@ -28,13 +28,13 @@ pub struct RequestRef<'a> {
 /// The annotations by which pods take the nodes of a request.
 /// Source: `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
 pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
-pub const CLASS: &str = "autoscaling.x-k8s.io/provisioning-class-name";
+pub const CLASS_ANNOTATION: &str = "autoscaling.x-k8s.io/provisioning-class-name";
 /// How they are called on older clusters; today's autoscaler passes them over. Source: GKE's guide to the dynamic workload
 /// scheduler.
 const OLD_CONSUMES: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
-const OLD_CLASS: &str = "cluster-autoscaler.kubernetes.io/provisioning-class-name";
+const OLD_CLASS_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/provisioning-class-name";
 /// All of them.
-pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS, OLD_CONSUMES, OLD_CLASS];
+pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS_ANNOTATION, OLD_CONSUMES, OLD_CLASS_ANNOTATION];
 
 /// Collects the requests that the pods in a value consume, under both names of the annotation.
 pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
@@ -53,8 +53,12 @@ impl RequestRef<'_> {
     /// Adds the annotations to the `metadata` of pods, under both of their names: which of them a cluster knows
     /// depends on its version.
     pub fn add_annotations(&self, metadata: &mut Value) {
-        let annotations =
-            [(CONSUMES, self.name), (CLASS, self.class), (OLD_CONSUMES, self.name), (OLD_CLASS, self.class)];
+        let annotations = [
+            (CONSUMES, self.name),
+            (CLASS_ANNOTATION, self.class),
+            (OLD_CONSUMES, self.name),
+            (OLD_CLASS_ANNOTATION, self.class),
+        ];
         for (annotation, value) in annotations {
             metadata["annotations"][annotation] = json!(value);
         }

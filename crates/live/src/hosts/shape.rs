@@ -115,19 +115,27 @@ struct Environment {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DaskStatus {
+    /// Why nothing can be said of it.
     unknown: Option<Text>,
+    /// True while the agent starts or ends its processes.
     converging: Option<bool>,
+    /// True while workers install the packages of `pip_install`.
     installs: Option<bool>,
     workers: Option<Workers>,
     scheduler: Option<Scheduler>,
     adapter: Option<Adapter>,
     queue: Option<Queue>,
+    /// How it is started again after a boot.
     boot: Option<Word>,
     versions: Option<Versions>,
     message: Option<Text>,
+    /// Why the packages of `pip_install` were not installed.
     plugin: Option<Text>,
+    /// Versions that differ between scheduler and workers, and keep them from working.
     skew: Option<Text>,
+    /// Versions that differ between them, and may do no harm.
     unlike: Option<Text>,
+    /// True while a process of the agent follows the job to its end.
     followed: Option<bool>,
     job_status: Option<Word>,
     exit_code: Option<i64>,

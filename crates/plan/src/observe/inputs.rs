@@ -40,7 +40,7 @@ pub struct Partial {
     /// Objects among them that are live and ours and that no record names: it was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<(Address, ObjectId)>,
-    /// The replica count of the target, where it differs from the stack file's.
+    /// The number of replicas or nodes of the target, where it differs from the stack file's.
     #[serde(rename = "number", default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
 }

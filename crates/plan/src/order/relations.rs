@@ -507,7 +507,7 @@ pub(crate) fn is_custom(object: &ObjectId) -> bool {
 }
 
 /// Returns the deleted sections that serve a custom kind: with a CRD, or with the controller of deleted objects.
-pub(crate) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
+pub(crate) fn sections_with_controllers<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
     let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&Value::Null));
     let defined =
         changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Crd);

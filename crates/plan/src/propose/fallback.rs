@@ -9,7 +9,7 @@ use crate::observe::inputs::Inputs;
 use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Note};
-use kinds::gke::node_pool::{capacity_options, is_short, starts_empty};
+use kinds::gke::node_pool::{capacity_options, lacks_machines, starts_empty};
 use kinds::json::{is_terminating, text};
 use kinds::kind::ChangeContext;
 use model::address::Address;
@@ -72,7 +72,7 @@ fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
 
 /// Returns true if an apply ended before it could go on with the next option.
 fn is_interrupted(capacity: &CapacityOptions, live: &Value, world: &World) -> bool {
-    is_short(live)
+    lacks_machines(live)
         && capacity_options::option_of(capacity, live).is_some()
         && was_never_ready(&capacity.identity, live, world)
 }
@@ -134,7 +134,7 @@ impl<'a> Planner<'a> {
                 Some(Reason::NoMachines { by: capacity.options[on].name() })
             }
             // One that is on its first option is tried again where that has no machines now.
-            Some(on) if self.observed.inputs.retry_capacity && (on != desired || is_short(live)) => {
+            Some(on) if self.observed.inputs.retry_capacity && (on != desired || lacks_machines(live)) => {
                 Some(Reason::RetriesCapacity { on: capacity.options[on].name() })
             }
             Some(_) => None,

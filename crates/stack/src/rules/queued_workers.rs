@@ -3,7 +3,7 @@
 use crate::Stack;
 use crate::rules::Context;
 use kinds::dask::replicas::{Replicas, ReplicasTable};
-use kinds::kubernetes::request_state::{CLASS as CLASS_KEY, CONSUMES};
+use kinds::kubernetes::request_state::{CLASS_ANNOTATION, CONSUMES};
 use kinds::section::PodKeys;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -121,7 +121,7 @@ pub(crate) fn workers_can_be_booked(context: &mut Context<'_>) {
             let what = format!("`{section}` has no workers to request nodes for");
             say(what, Some((number.clone(), "none")), "give a number of at least 1, or remove `capacity`");
         }
-        for annotation in [CONSUMES, CLASS_KEY] {
+        for annotation in [CONSUMES, CLASS_ANNOTATION] {
             if keys.annotations.contains_key(annotation) {
                 let what = format!("`capacity` sets `{annotation}`");
                 let finding = Diagnostic::error(Code::SaidTwice, what)

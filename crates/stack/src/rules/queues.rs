@@ -523,7 +523,7 @@ pub(crate) fn gangs_have_names_of_their_own(context: &mut Context<'_>) {
 fn labels_alone(context: &mut Context<'_>) {
     let mut found: Vec<FieldPath> = Vec::new();
     let alone = |labels: &BTreeMap<String, String>| {
-        labels.contains_key(gang::QUEUE) && !labels.contains_key(gang::GROUP)
+        labels.contains_key(gang::QUEUE) && !labels.contains_key(gang::POD_GROUP_LABEL)
     };
     for pods in context.pods().iter().filter(|pods| pods.role.is_dask() && alone(&pods.keys.labels)) {
         found.push(pods.path.key("labels").key(gang::QUEUE));
@@ -544,7 +544,7 @@ fn labels_alone(context: &mut Context<'_>) {
 fn labels_in(value: &serde_json::Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
     let Some(fields) = value.as_object() else { return };
     let labels = &value["metadata"]["labels"];
-    if labels.get(gang::QUEUE).is_some() && labels.get(gang::GROUP).is_none() {
+    if labels.get(gang::QUEUE).is_some() && labels.get(gang::POD_GROUP_LABEL).is_none() {
         found.push(path.key("metadata").key("labels").key(gang::QUEUE));
     }
     for (key, value) in fields {
@@ -612,7 +612,7 @@ fn said_twice(context: &mut Context<'_>) {
         let section = FieldPath::keys(["dask_cluster", key]);
         let given = [("labels", &cluster.labels), ("annotations", &cluster.annotations)];
         for (map, entries) in given {
-            for entry in [gang::QUEUE, gang::GROUP, gang::COUNT, gang::RETRIABLE] {
+            for entry in [gang::QUEUE, gang::POD_GROUP_LABEL, gang::COUNT, gang::RETRIABLE] {
                 if entries.contains_key(entry) {
                     let place = section.key(map).key(entry);
                     let finding = Diagnostic::error(Code::SaidTwice, format!("`queue` sets `{entry}`"));

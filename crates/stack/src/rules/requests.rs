@@ -13,8 +13,8 @@ use kinds::dask::api::COMPONENT_LABEL;
 use kinds::gke::cluster::Cluster;
 use kinds::gke::node_pool::{Capacity, ForRequests};
 use kinds::kubernetes::bundle::{self, Bundle, Object};
-use kinds::kubernetes::provisioning::{CLASS, MAX_DURATION_SECONDS, MOST_NODES};
-use kinds::kubernetes::request_state::{CLASS as CLASS_KEY, CONSUMES};
+use kinds::kubernetes::provisioning::{MAX_DURATION_SECONDS, MOST_NODES, QUEUED_CLASS};
+use kinds::kubernetes::request_state::{CLASS_ANNOTATION, CONSUMES};
 use kinds::pod;
 use kinds::scope::POOL_LABEL;
 use kinds::section::{PodKeys, Pods, Role, managed};
@@ -252,7 +252,7 @@ pub(crate) fn queued_pools_are_asked(context: &mut Context<'_>) {
             }
             _ => format!(
                 "add a `[provisioning_request.NAME]` for them, and `annotations = {{ \"{CONSUMES}\" = \"NAME\", \
-                 \"{CLASS_KEY}\" = \"{CLASS}\" }}` here"
+                 \"{CLASS_ANNOTATION}\" = \"{QUEUED_CLASS}\" }}` here"
             ),
         };
         context.say(finding.help(help));
@@ -433,7 +433,7 @@ pub(crate) fn marks_have_an_effect(context: &mut Context<'_>) {
 fn old_annotation(context: &mut Context<'_>, annotations: &FieldPath, key: &str) {
     let new = match key.strip_prefix(OLD) {
         Some("consume-provisioning-request") => CONSUMES,
-        Some("provisioning-class-name") => CLASS_KEY,
+        Some("provisioning-class-name") => CLASS_ANNOTATION,
         _ => return,
     };
     let message = format!("`{key}` is the name of the annotation on old clusters");
@@ -478,7 +478,7 @@ fn request_works(context: &mut Context<'_>, object: &Object<'_>, origin: &FieldP
             finding.help(format!("write `apiVersion: {AUTOSCALING_GROUP}/v1`; the fields are the same")),
         );
     }
-    if spec["provisioningClassName"] != CLASS {
+    if spec["provisioningClassName"] != QUEUED_CLASS {
         return;
     }
     let at = origin.key("spec");
@@ -515,7 +515,7 @@ fn sets_can_be_met(
     origin: &FieldPath,
     bundles: &[Bundle<'_>],
 ) {
-    if request.value["spec"]["provisioningClassName"] != CLASS {
+    if request.value["spec"]["provisioningClassName"] != QUEUED_CLASS {
         return;
     }
     let sets = request.value["spec"]["podSets"].as_array().into_iter().flatten();

@@ -5,7 +5,7 @@ use crate::rules::{Context, queues};
 use kinds::json::text;
 use kinds::kubernetes::bundle::{self, Object};
 use kinds::kubernetes::kueue::{GROUP, gang};
-use kinds::kubernetes::provisioning::CLASS;
+use kinds::kubernetes::provisioning::QUEUED_CLASS;
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -30,7 +30,7 @@ pub(crate) fn runs_are_said_once(context: &mut Context<'_>) {
     let objects: Vec<Object<'_>> = bundle::objects(&bundles).collect();
     let configs = objects.iter().filter(|object| {
         of_kueue(object, "ProvisioningRequestConfig")
-            && object.value["spec"]["provisioningClassName"] == CLASS
+            && object.value["spec"]["provisioningClassName"] == QUEUED_CLASS
     });
     for config in configs {
         let (value, place) = parameter(config);

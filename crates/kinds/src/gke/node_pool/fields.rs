@@ -195,7 +195,10 @@ pub const FIELDS: &[Field<NodePool>] = &[
         // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
         from_section: |pool| non_empty_list(&pool.scopes),
         to_api: |pool, _| {
-            pool.service_account.as_ref().filter(|_| pool.scopes.is_empty()).map(|_| json!([SCOPE]))
+            pool.service_account
+                .as_ref()
+                .filter(|_| pool.scopes.is_empty())
+                .map(|_| json!([CLOUD_PLATFORM_SCOPE]))
         },
         rule: fixed("config.oauthScopes", FieldComparison::Set),
         ..Field::NONE
@@ -399,7 +402,7 @@ pub fn filled_in(resource: &Resource) -> Vec<(FieldPath, Value)> {
 /// The method for the number of nodes, which counts them by zone.
 pub const SET_SIZE: &str = "setSize";
 /// The scope of nodes with an account of their own.
-pub const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+pub const CLOUD_PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 fn fixed_number(nodes: Nodes) -> Option<Value> {
     match nodes {

@@ -41,7 +41,7 @@ pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness,
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
             let why = conditions(pool);
-            if is_short(pool) {
+            if lacks_machines(pool) {
                 Readiness::Stalled(format!("some nodes are missing, GKE keeps trying{why}"))
             } else {
                 Readiness::progressing(format!("some nodes are missing{why}"))
@@ -61,7 +61,7 @@ fn desired(wait: &Await) -> (Option<u64>, bool) {
 }
 
 /// Returns true if a pool lacks machines or quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
-pub fn is_short(pool: &Value) -> bool {
+pub fn lacks_machines(pool: &Value) -> bool {
     let short = |condition: &Value| matches!(text(&condition["code"]), "GCE_STOCKOUT" | "GCE_QUOTA_EXCEEDED");
     pool["conditions"].as_array().into_iter().flatten().any(short)
 }

@@ -14,7 +14,7 @@ pub const PRIORITY: &str = "kueue.x-k8s.io/priority-class";
 /// The LocalQueue of a pod's namespace that it waits in.
 pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// The gang, and the name of its Workload.
-pub const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+pub const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
 /// How many pods must be there before Kueue looks at the gang.
 pub const COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
 /// `"false"` lets a gang end when its pods are gone; without it pods, Workload and quota stay forever.
@@ -58,7 +58,7 @@ impl<'a> Gang<'a> {
     /// Adds its labels and annotations to the metadata of a thing.
     pub fn add_labels(&self, metadata: &mut Value) {
         metadata["labels"][QUEUE] = json!(self.queue);
-        metadata["labels"][GROUP] = json!(self.name);
+        metadata["labels"][POD_GROUP_LABEL] = json!(self.name);
         metadata["annotations"][COUNT] = json!(self.count.to_string());
         metadata["annotations"][RETRIABLE] = json!("false");
         if let Some(class) = &self.priority_class {
@@ -95,7 +95,7 @@ pub fn provenance(
     vec![
         (metadata.key("labels").key(PRIORITY), origin.key("priority")),
         (metadata.key("labels").key(QUEUE), queue.clone()),
-        (metadata.key("labels").key(GROUP), queue.clone()),
+        (metadata.key("labels").key(POD_GROUP_LABEL), queue.clone()),
         (metadata.key("annotations").key(COUNT), number.clone()),
         (metadata.key("annotations").key(RETRIABLE), queue),
     ]
@@ -111,20 +111,20 @@ pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     if at("labels", PRIORITY) {
         return Some((Effect::Replace, Some("pods tell Kueue their priority when they are created")));
     }
-    let entry = at("labels", QUEUE) || at("labels", GROUP) || at("annotations", RETRIABLE);
+    let entry = at("labels", QUEUE) || at("labels", POD_GROUP_LABEL) || at("annotations", RETRIABLE);
     entry.then_some((Effect::Replace, Some("pods join the queue of a gang when they are created")))
 }
 
 /// Returns the name of the gang that a thing's pods belong to, by its body: of the whole thing, or of the workers of
 /// a group.
 pub fn name_in_body(body: &Value) -> Option<String> {
-    let own = &body["metadata"]["labels"][GROUP];
-    let workers = &body["spec"]["worker"]["metadata"]["labels"][GROUP];
+    let own = &body["metadata"]["labels"][POD_GROUP_LABEL];
+    let workers = &body["spec"]["worker"]["metadata"]["labels"][POD_GROUP_LABEL];
     let own = if body["kind"] == "DaskWorkerGroup" { workers } else { own };
     own.as_str().map(str::to_owned)
 }
 
-/// Returns the name of the gang of a resource, as [`of_body`] does for a body.
+/// Returns the name of the gang of a resource, as [`name_in_body`] does for a body.
 pub fn name_of(resource: &Resource) -> Option<String> {
     name_in_body(&resource.body)
 }
@@ -139,13 +139,13 @@ mod tests {
         Gang { queue: "gpus", name: "c", count: 4, priority_class: None }.add_labels(&mut metadata);
         let expect = json!({
             "name": "c",
-            "labels": { "team": "a", QUEUE: "gpus", GROUP: "c" },
+            "labels": { "team": "a", QUEUE: "gpus", POD_GROUP_LABEL: "c" },
             "annotations": { COUNT: "4", RETRIABLE: "false" },
         });
         assert_eq!(metadata, expect);
         let cluster = json!({ "kind": "DaskCluster", "metadata": metadata });
         assert_eq!(name_in_body(&cluster), Some("c".to_owned()));
-        let group = json!({ "kind": "DaskWorkerGroup", "metadata": { "labels": { GROUP: "the cluster's" } },
+        let group = json!({ "kind": "DaskWorkerGroup", "metadata": { "labels": { POD_GROUP_LABEL: "the cluster's" } },
             "spec": { "worker": { "metadata": metadata } } });
         assert_eq!(name_in_body(&group), Some("c".to_owned()));
         assert_eq!(name_in_body(&json!({ "kind": "DaskCluster", "metadata": {} })), None);
@@ -157,7 +157,7 @@ mod tests {
             (FieldPath::keys(["metadata", "annotations", COUNT]), true),
             (FieldPath::keys(["metadata", "annotations", RETRIABLE]), true),
             (FieldPath::keys(["metadata", "labels", QUEUE]), true),
-            (FieldPath::keys(["metadata", "labels", GROUP]), true),
+            (FieldPath::keys(["metadata", "labels", POD_GROUP_LABEL]), true),
             (FieldPath::keys(["metadata", "labels", "team"]), false),
             (FieldPath::keys(["spec", "worker", "replicas"]), false),
         ] {

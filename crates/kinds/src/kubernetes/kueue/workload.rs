@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::json::text;
 use crate::kind::{Neighbor, Part, Queries, QueryResults};
-use crate::kubernetes::kueue::gang::{self, COUNT, GATE, GROUP, MANAGED, QUEUE};
+use crate::kubernetes::kueue::gang::{self, COUNT, GATE, MANAGED, POD_GROUP_LABEL, QUEUE};
 use crate::kubernetes::kueue::{kind, workload_of};
 use crate::kubernetes::object::condition;
 use crate::kubernetes::pod_state::PodState;
@@ -238,7 +238,7 @@ fn incomplete(gang: &str, pods: &Value) -> Option<WaitReason> {
 }
 
 fn is_of(pod: &Value, gang: &str) -> bool {
-    PodState(pod).label(GROUP) == gang
+    PodState(pod).label(POD_GROUP_LABEL) == gang
 }
 
 /// Returns true if Kueue holds a pod back.
@@ -429,8 +429,7 @@ mod tests {
     }
 
     fn pod(gated: bool, managed: bool) -> Value {
-        let mut pod =
-            json!({ "metadata": { "labels": { GROUP: "g" }, "annotations": { COUNT: "3" } }, "spec": {} });
+        let mut pod = json!({ "metadata": { "labels": { POD_GROUP_LABEL: "g" }, "annotations": { COUNT: "3" } }, "spec": {} });
         if gated {
             pod["spec"]["schedulingGates"] = json!([{ "name": GATE }]);
         }
@@ -545,7 +544,7 @@ mod tests {
         let ignored = of(vec![pod(false, false)]).unwrap();
         assert!(ignored.permanent && ignored.why.contains("`pod` must be among"), "{ignored:?}");
         let mut other = pod(true, true);
-        other["metadata"]["labels"][GROUP] = json!("another");
+        other["metadata"]["labels"][POD_GROUP_LABEL] = json!("another");
         assert_eq!(of(vec![other]), None);
     }
 }

@@ -240,7 +240,7 @@ class Containers:
         container = status.get("container")
         if not container:
             return command, variables
-        pod["internal"]["container"] = {"runtime": container["runtime"], "program": container["program"]}
+        pod["internal"]["container"] = {key: container[key] for key in ("runtime", "program", "home") if key in container}
         if given.get("gpus") and not given.get("job"):
             check_gpu_access(container["runtime"])
         return contained(container, command, variables, name=container_names(pod)[-1], **given)
@@ -305,8 +305,8 @@ def contained(container, command, variables, name=None, folders=(), gpus=False, 
     image = container.get("shared", container["image"]) if job else container["image"]
     if container["runtime"] in OF_FILES:
         line = [container["program"], "exec", "--pwd", home or "/"] + (["--nv"] if gpus else [])
-        # It would mount the folder that it is started in as well, and that is the home.
-        line += [] if home else ["--no-mount", "home,cwd"]
+        # The folder that it is started in is mounted as well, and those that the site's configuration names, which may hold homes.
+        line += [] if home else ["--no-mount", "home,cwd,hostfs,bind-paths"]
         line += [word for mount in mounts for word in ("--bind", mount)]
         line += [] if name else ["--env", "PYTHONNOUSERSITE=1"]
         return line + container["options"] + [image] + command, variables

@@ -232,7 +232,8 @@ class Pods:
             if said:
                 os.dup2(said.fileno(), 0)
             os.umask(UMASK)
-            os.chdir(home_folder())
+            # Runtimes may show a container the folder that they are started in.
+            os.chdir(home_folder() if pod["internal"].get("container", {}).get("home", True) else "/")
             os.execve(command[0], command, given)
         pod["internal"]["process"] = detach(run)
         os.close(log)
@@ -272,7 +273,7 @@ class Pods:
                     self.forget_log(name)
                     self.remove_scratch(live)
                     self.store.remove("scripts", name + ".sh")
-                    self.store.remove("scripts", name + ".json")
+                    self.store.remove("schedulers", name)
                     self.store.remove("scripts", name + ".env")
                     self.store.drop("pods", name, "default")
         return left

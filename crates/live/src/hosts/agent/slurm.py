@@ -271,8 +271,8 @@ class Slurm:
         return job["reason"] if job and waits(job) and job["reason"].startswith(tuple(NEVER)) else None
 
     def scheduler_file(self, name):
-        """Where a scheduler that is a job writes down what it is."""
-        return self.store.at("scripts", name + ".json")
+        """Where a scheduler that is a job writes down what it is: in a folder of its own, which its container sees."""
+        return self.store.at("schedulers", name, "scheduler.json")
 
     def written_down(self, pod):
         """What the scheduler of a job wrote: its id and its place."""
@@ -348,7 +348,11 @@ class Slurm:
         pod["spec"]["containers"][0]["command"] = command
         self.store.put("pods", pod)
         file = self.store.at("scripts", name + ".sh")
-        self.store.remove("scripts", name + ".json")
+        if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler":
+            self.store.remove("schedulers", name)
+            os.makedirs(self.store.at("schedulers", name), mode=0o700)
+            # Empty folders are taken away.
+            open(self.store.at("schedulers", name, "job"), "w").close()
         private = self.store.at("scripts", name + ".env") if secrets else None
         if private:
             with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as own:

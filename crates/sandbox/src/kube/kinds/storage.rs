@@ -17,7 +17,7 @@ pub const STRATEGIES: &[Strategy] = &[
             put(&mut claim["metadata"], "finalizers", json!([CLAIM_IN_USE]));
             fill(&mut claim["status"], &json!({"phase": "Pending"}));
         },
-        validate_update: claim,
+        validate_update: validate_claim_update,
         ..Strategy::of("", "PersistentVolumeClaim")
     },
     Strategy {
@@ -39,21 +39,23 @@ pub const STRATEGIES: &[Strategy] = &[
     },
 ];
 
-/// Fields of a claim that may change: what it asks for once it is bound, and its class of volume attributes. It grows only, but
-/// for an expansion that failed. Source: `ValidatePersistentVolumeClaimUpdate`, 1.36.
-fn claim(live: &Value, claim: &Value, causes: &mut Vec<Cause>) {
+/// Fields of a claim that may change: what it asks for, its class of volume attributes, and a volume or a class that it did not
+/// have. It grows only, but for an expansion that failed. Source: `ValidatePersistentVolumeClaimUpdate`, 1.36.
+///
+/// kube-apiserver lets only bound claims change what they ask for. Nothing binds a claim here, and all count as bound.
+fn validate_claim_update(live: &Value, claim: &Value, causes: &mut Vec<Cause>) {
     const REQUESTS: &str = "/spec/resources/requests";
-    let is_bound = live["status"]["phase"] == "Bound";
     let fixed = |claim: &Value| {
         let mut spec = claim["spec"].clone();
+        if let Some(requests) = spec.pointer_mut("/resources/requests") {
+            *requests = Value::Null;
+        }
         if let Some(fields) = spec.as_object_mut() {
             fields.remove("volumeAttributesClassName");
-            if live["spec"]["volumeName"].is_null() {
-                fields.remove("volumeName");
-            }
-        }
-        if let Some(requests) = spec.pointer_mut("/resources/requests").filter(|_| is_bound) {
-            *requests = Value::Null;
+            fields.retain(|field, _| {
+                !(["volumeName", "storageClassName"].contains(&field.as_str())
+                    && live["spec"][field].is_null())
+            });
         }
         spec
     };
@@ -61,13 +63,47 @@ fn claim(live: &Value, claim: &Value, causes: &mut Vec<Cause>) {
         let message = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         causes.push(Cause::forbidden("spec", message));
     }
-    let size =
-        |resources: Option<&Value>| resources.map_or(0, |resources| quantity::of(resources, "storage"));
-    let (before, after) = (size(live.pointer(REQUESTS)), size(claim.pointer(REQUESTS)));
-    if after < before && after <= size(live.pointer("/status/capacity")) {
+    let size = |resources: &Value| quantity::of(resources, "storage");
+    let requested = |claim: &Value| claim.pointer(REQUESTS).map_or(0, size);
+    let (before, after) = (requested(live), requested(claim));
+    let capacity = live.pointer("/status/capacity").map_or(before, size);
+    if after < before && after <= capacity {
         causes.push(Cause::forbidden(
             "spec.resources.requests.storage",
             "field can not be less than status.capacity",
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(storage: &str, capacity: &str, mode: &str) -> Value {
+        json!({
+            "spec": {"accessModes": [mode], "resources": {"requests": {"storage": storage}}},
+            "status": if capacity.is_empty() { json!({}) } else { json!({"capacity": {"storage": capacity}}) },
+        })
+    }
+
+    /// Before, after, and the fields that are refused.
+    #[test]
+    fn a_claim_grows_only() {
+        let of = |storage, capacity| claim(storage, capacity, "ReadWriteOnce");
+        let cases = [
+            (of("10Gi", ""), of("20Gi", ""), vec![]),
+            (of("1Gi", ""), of("1024Mi", ""), vec![]),
+            (of("10Gi", "10Gi"), of("5Gi", "10Gi"), vec!["spec.resources.requests.storage"]),
+            (of("10Gi", ""), of("5Gi", ""), vec!["spec.resources.requests.storage"]),
+            // An expansion that failed.
+            (of("20Gi", "10Gi"), of("15Gi", "10Gi"), vec![]),
+            (of("10Gi", ""), claim("10Gi", "", "ReadWriteMany"), vec!["spec"]),
+        ];
+        for (before, after, refused) in cases {
+            let mut causes = Vec::new();
+            validate_claim_update(&before, &after, &mut causes);
+            let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+            assert_eq!(fields, refused, "{before} {after}");
+        }
     }
 }
