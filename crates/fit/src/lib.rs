@@ -5,19 +5,17 @@
 //!
 //! ```ignore
 //! let mut cluster = Cluster::default();
-//! for pool in &pools {
-//!     for zone in &pool.zones {
-//!         cluster.add(gke::template(&pool.facts, zone, features)?);
-//!     }
+//! for (pool, zone) in pools {
+//!     cluster.add(gke::template(pool, zone, features)?);
 //! }
 //! let pod = PodRequirements::read(&template, "default")?.with_extended_resource_tolerations();
 //! let question = cluster.ask(&pod);
 //! for (id, node) in cluster.nodes() {
 //!     match question.verdict(node) {
-//!         Fit::Fits => cluster_of_answers.push(id),
-//!         Fit::Near(margins) => note(margins),
+//!         Fit::Fits => taken_by.push(id),
+//!         Fit::Near(margins) => notes.extend(margins),
 //!         // `refusal.path` is a place in the pod: the provenance of its object has the line of the stack file.
-//!         Fit::Refused(refusals) => refusals.iter().for_each(|refusal| report(&refusal.path, refusal.to_string())),
+//!         Fit::Refused(refusals) => why.extend(refusals),
 //!     }
 //! }
 //! ```

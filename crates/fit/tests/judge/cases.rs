@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 pub struct Case {
     nodes: Vec<Made>,
     /// With the number of the node, modulo their number.
-    bound: Vec<(usize, bool, Value)>,
+    bound: Vec<(usize, Option<bool>, Value)>,
     pub pods: Vec<Value>,
     /// States of the claims `c0`, `c1`, …
     claims: Vec<ClaimKind>,
@@ -89,10 +89,14 @@ struct Mix {
     /// Node selectors and node affinity.
     place: u32,
     ports: u32,
+    /// Init containers.
+    init: u32,
     spread: u32,
     near: u32,
     apart: u32,
     volumes: u32,
+    /// Pods on nodes that are being deleted.
+    terminating: u32,
     /// Gates, node names, the host's network, overhead, `resources` of the pod.
     rare: u32,
 }
@@ -102,19 +106,34 @@ const EVEN: Mix = Mix {
     closed: 30,
     place: 30,
     ports: 15,
+    init: 25,
     spread: 20,
     near: 15,
     apart: 20,
     volumes: 20,
+    terminating: 10,
     rare: 8,
 };
-const PLAIN: Mix =
-    Mix { roomy: 0, closed: 0, place: 0, ports: 0, spread: 0, near: 0, apart: 0, volumes: 0, rare: 0 };
-const MIXES: [Mix; 6] = [
+const PLAIN: Mix = Mix {
+    roomy: 0,
+    closed: 0,
+    place: 0,
+    ports: 0,
+    init: 0,
+    spread: 0,
+    near: 0,
+    apart: 0,
+    volumes: 0,
+    terminating: 5,
+    rare: 0,
+};
+const MIXES: [Mix; 8] = [
     EVEN,
-    Mix { rare: 20, ports: 50, ..PLAIN },
+    Mix { rare: 10, init: 60, ..PLAIN },
+    Mix { roomy: 95, rare: 30, ports: 70, ..PLAIN },
     Mix { roomy: 95, closed: 60, place: 60, rare: 8, ..PLAIN },
-    Mix { roomy: 100, closed: 15, place: 20, spread: 80, ..PLAIN },
+    Mix { roomy: 100, closed: 10, place: 10, spread: 90, terminating: 30, ..PLAIN },
+    Mix { roomy: 100, closed: 50, spread: 90, ..PLAIN },
     Mix { roomy: 100, near: 40, apart: 50, ..PLAIN },
     Mix { roomy: 100, volumes: 80, ..PLAIN },
 ];
@@ -146,10 +165,10 @@ fn taint() -> BoxedStrategy<Value> {
 
 fn live_node(mix: Mix) -> BoxedStrategy<Made> {
     let labels =
-        (rarely(90, pick(&ZONES)), rarely(60, pick(&["p", "q"])), rarely(40, pick(&["1", "2", "3", "x"])));
+        (rarely(80, pick(&ZONES)), rarely(60, pick(&["p", "q"])), rarely(70, pick(&["1", "2", "3", "x"])));
     let tight = (
-        pick(&["940m", "1930m", "2", "3.92", "4"]),
-        pick(&["2Gi", "5615Mi", "8Gi", "8000M", "13591652Ki"]),
+        pick(&["940m", "1500m", "1930m", "2", "2500m", "3.92", "4"]),
+        pick(&["2Gi", "3Gi", "4Gi", "5615Mi", "8000M", "13591652Ki"]),
         pick(&["10Gi", "47060071478", "5G"]),
         pick(&["0", "1", "2", "3", "110", "110", "110"]),
         rarely(40, pick(&["0", "1", "2", "4"])),
@@ -203,8 +222,8 @@ fn template_node() -> BoxedStrategy<Made> {
 
 /// `resources` of a container that kube-apiserver takes: limits are not below requests, and those of GPUs equal.
 fn resources() -> BoxedStrategy<Value> {
-    let cpu = rarely(60, pick(&["100u", "100m", "500m", "1", "1.5", "1930m", "2500m"]));
-    let memory = rarely(60, pick(&["64Mi", "1Gi", "1.5G", "4Gi", "100Gi", "5615Mi", "0.3"]));
+    let cpu = rarely(60, pick(&["100u", "100m", "500m", "500m", "1", "1", "1.5", "2"]));
+    let memory = rarely(60, pick(&["64Mi", "1Gi", "1Gi", "2Gi", "1.5G", "3Gi", "100Gi", "0.3"]));
     let disk = rarely(20, pick(&["1Gi", "5Gi", "11Gi"]));
     let gpus = rarely(25, pick(&["0", "1", "2"]));
     (cpu, memory, disk, gpus, any::<[bool; 3]>(), rarely(5, Just("1Gi")))
@@ -223,11 +242,12 @@ fn resources() -> BoxedStrategy<Value> {
 }
 
 fn port() -> BoxedStrategy<Value> {
-    (select(&[80, 81]), pick(&["TCP", "UDP"]), rarely(30, pick(&["10.0.0.1", "127.0.0.1", "0.0.0.0"])))
-        .prop_map(|(port, protocol, ip)| {
+    let ip = rarely(30, pick(&["10.0.0.1", "127.0.0.1", "0.0.0.0"]));
+    (select(&[80, 81]), rarely(60, Just(())), pick(&["TCP", "UDP"]), ip)
+        .prop_map(|(port, of_node, protocol, ip)| {
             object([
                 ("containerPort", port.into()),
-                ("hostPort", port.into()),
+                ("hostPort", some(of_node.map(|()| port))),
                 ("protocol", protocol.into()),
                 ("hostIP", some(ip)),
             ])
@@ -256,7 +276,7 @@ fn node_requirement() -> BoxedStrategy<Value> {
             ])
         },
     );
-    let compared = (pick(&["size", "pool"]), pick(&["Gt", "Lt"]), pick(&["1", "2", "-3"]))
+    let compared = (pick(&["size", "size", "size", "pool"]), pick(&["Gt", "Lt"]), pick(&["1", "2", "-3"]))
         .prop_map(|(key, operator, value)| json!({ "key": key, "operator": operator, "values": [value] }));
     prop_oneof![3 => listed, 1 => compared].boxed()
 }
@@ -316,7 +336,7 @@ fn selector() -> BoxedStrategy<Value> {
 }
 
 fn topology_key() -> BoxedStrategy<&'static str> {
-    pick(&[ZONE, ZONE, ZONE, HOST, HOST, "pool", "rack"])
+    pick(&[ZONE, ZONE, ZONE, HOST, "pool", "pool", "rack"])
 }
 
 fn spread() -> BoxedStrategy<Value> {
@@ -402,8 +422,11 @@ fn pod(mix: Mix) -> BoxedStrategy<Value> {
         }
         container
     });
-    let containers =
-        (vec(container(mix.ports), 1..3), rarely(25, vec(init, 1..3)), rarely(mix.rare, pod_resources()));
+    let containers = (
+        vec(container(mix.ports), 1..3),
+        rarely(mix.init, vec(init, 1..4)),
+        rarely(mix.rare, pod_resources()),
+    );
     let node_affinity = rarely(mix.place, vec(node_term(), 1..3));
     let place = (
         vec(label(), 0..2).boxed(),
@@ -412,7 +435,7 @@ fn pod(mix: Mix) -> BoxedStrategy<Value> {
         rarely(3, pick(&["n0", "n1"])),
     );
     let others = (
-        rarely(mix.spread, vec(spread(), 1..3)),
+        rarely(mix.spread, vec(spread(), 1..4)),
         rarely(mix.near, vec(pod_term(), 1..3)),
         rarely(mix.apart, vec(pod_term(), 1..3)),
         rarely(mix.volumes, vec(volume(), 1..3)),
@@ -422,7 +445,7 @@ fn pod(mix: Mix) -> BoxedStrategy<Value> {
         rarely(mix.rare, Just(true)),
         rarely(mix.rare, pick(&["100m", "1"])),
     );
-    let namespace = pick(&["default", "default", "default", "team", "gone"]);
+    let namespace = pick(&["default", "default", "default", "default", "default", "default", "team", "gone"]);
     ((namespace, labels), containers, rarely(mix.place, Just(())), place, others, rest)
         .prop_map(|((namespace, labels), (containers, init, resources), selects, place, others, rest)| {
             let (selector, terms, tolerations, node) = place;
@@ -487,7 +510,7 @@ pub fn case() -> BoxedStrategy<Case> {
             prop_oneof![100 - mix.closed / 2 => live_node(mix), 1 + mix.closed / 2 => template_node()],
             1..6,
         );
-        let bound = vec((0..8_usize, proptest::bool::weighted(0.1), pod(mix)), 0..8);
+        let bound = vec((0..8_usize, rarely(mix.terminating, Just(true)), pod(mix)), 0..10);
         (nodes, bound, vec(pod(mix), 1..4), vec(claim(), 3), any::<bool>())
             .prop_map(|(nodes, bound, pods, claims, admit)| Case { nodes, bound, pods, claims, admit })
             .boxed()
@@ -630,10 +653,11 @@ impl Case {
             pod["metadata"]["uid"] = json!(format!("b{at}"));
             pod["spec"]["nodeName"] = json!(format!("n{at_node}"));
             pod["spec"].as_object_mut().unwrap().remove("schedulingGates");
-            if *terminating {
+            let terminating = terminating.unwrap_or(false);
+            if terminating {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
-            cluster.bind(ids[at_node], Bound { terminating: *terminating, ..Bound::running(read(&pod)) });
+            cluster.bind(ids[at_node], Bound { terminating, ..Bound::running(read(&pod)) });
             bound.push(pod);
         }
         let pods: Vec<Value> = self
