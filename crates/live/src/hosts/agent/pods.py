@@ -215,7 +215,8 @@ class Pods:
         """To be called with the lock."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         os.makedirs(self.store.at("logs"), mode=0o700, exist_ok=True)
-        # First the note, then the process: one that nobody noted would be nobody's.
+        # First the note, then the process: one that nobody noted would be nobody's. Who looks meanwhile must not take it for ended.
+        pod["internal"]["starter"] = this_process(os.getpid())
         self.store.put("pods", pod)
         if is_contained(pod):
             given = client_variables(variables)
@@ -236,6 +237,7 @@ class Pods:
             os.chdir(home_folder() if pod["internal"].get("container", {}).get("home", True) else "/")
             os.execve(command[0], command, given)
         pod["internal"]["process"] = detach(run)
+        del pod["internal"]["starter"]
         os.close(log)
         self.store.put("pods", pod)
 

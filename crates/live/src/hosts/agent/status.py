@@ -31,6 +31,8 @@ class Status:
             alive, phase, state = False, "Pending", {"waiting": {"reason": job.get("reason", "None")}}
         elif alive:
             phase, state = "Running", {"running": {"startedAt": since}}
+        elif not internal.get("error") and is_alive(internal.get("starter")):
+            phase, state = "Pending", {"waiting": {"reason": "Starting"}}
         else:
             # What a check's program came to is told by its log.
             outcome = self.outcome(live) if is_program(live) else None
