@@ -3,7 +3,7 @@
 /// Certificate authorities that a connection trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of the system's store, or of SSL_CERT_FILE.
+    /// The authorities of the system's store, or of SSL_CERT_FILE.
     #[default]
     Public,
     /// The authority that GKE names for a cluster.

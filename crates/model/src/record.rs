@@ -79,7 +79,7 @@ pub struct CapacityUsed {
     /// As the plan called it.
     #[serde(rename = "way")]
     pub option: String,
-    /// Those before it.
+    /// Capacity options before it.
     pub tried: Vec<Tried>,
 }
 

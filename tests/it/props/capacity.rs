@@ -157,11 +157,8 @@ impl Case {
         let done = player.step(step).await;
         tally.step(step, &done);
         laws::honest(player, step, &done)?;
-        let locked = |why: &String| why.contains("HeldByOther(");
-        if let Some(why) =
-            done.within.iter().filter_map(|other| other.refused.as_ref()).find(|why| locked(why))
-        {
-            return Err(format!("asleep it holds the lock: {why}"));
+        if let Some(other) = done.within.iter().find(|other| other.is_locked_out()) {
+            return Err(format!("asleep it holds the lock: {:?}", other.refused));
         }
         let edited = player.file != self.stack(None);
         let stopped = done.refused.as_deref() == Some(EDITED);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apply::lock::LockError;
 use apply::{ApplyOptions, Outcome, Summary};
 use dask_infra::cli::Exit;
 use live::Request;
@@ -54,6 +55,14 @@ impl Done {
     /// Whether an apply was begun.
     pub fn is_begun(&self) -> bool {
         self.summary.is_some() || self.died
+    }
+
+    /// Returns true if another process held the lock. The name of the error comes from its type: one that is written here would
+    /// go on to compile when it is renamed, and never be found.
+    pub fn is_locked_out(&self) -> bool {
+        let error = format!("{:?}", LockError::HeldByOther(String::new()));
+        let name = error.trim_end_matches("\"\")");
+        self.refused.as_deref().is_some_and(|why| why.contains(name))
     }
 
     /// What did not succeed, in words.

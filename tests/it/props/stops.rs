@@ -480,8 +480,7 @@ impl Two {
         for (typed, process) in [(&self.second, 50), (&self.first, 0), (&self.second, 50)] {
             let (step, done) = self.types(&mut player, typed, process, None).await?;
             tally.step(&step, &done);
-            let locked = done.refused.as_deref().is_some_and(|why| why.contains("HeldByOther("));
-            if locked {
+            if done.is_locked_out() {
                 return Err(format!("{typed:?} is locked out by a process that died ({died})"));
             }
             laws::quiet_again(&mut player, &step, &done).await?;
@@ -518,8 +517,7 @@ impl Two {
             return Ok(());
         }
         if let Some(tried) = done.within.last() {
-            let locked = tried.refused.as_deref().is_some_and(|why| why.contains("HeldByOther("));
-            tally.count(if locked { "locked out" } else { "not begun" });
+            tally.count(if tried.is_locked_out() { "locked out" } else { "not begun" });
             if tried.is_begun() || !tried.written.is_empty() {
                 let titles = |done: &Done| done.written.iter().map(live::Request::title).collect::<Vec<_>>();
                 let (one, two) = (titles(&done), titles(tried));

@@ -27,7 +27,7 @@ pub enum RegisteredWorkers {
     Counted {
         /// Pods of workers that are ready.
         ready: u64,
-        /// Those of them with a worker that the scheduler knows, as far as counts tell.
+        /// Pods among them whose worker the scheduler knows, as far as counts tell.
         known: u64,
     },
     /// It was not asked, or has no counts: why.

@@ -57,7 +57,7 @@ struct Table<'a> {
     runtime: Option<Runtime>,
     /// With `false` processes don't see the home folder of the user, for an image that you don't trust with it. They run in `/`
     /// then, and see only `local_directory`, their certificates and `mounts` of the host's files.
-    #[serde(default = "sees_home", skip_serializing_if = "std::clone::Clone::clone")]
+    #[serde(default = "sees_home", skip_serializing_if = "is_true")]
     home: bool,
     /// Folders of the host that processes see beside the home, by whole paths: `"/data"`, `"/data:/mnt/data"`, `"/data:/data:ro"`.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
@@ -69,6 +69,10 @@ struct Table<'a> {
 
 fn sees_home() -> bool {
     true
+}
+
+fn is_true(home: &bool) -> bool {
+    *home
 }
 
 impl Container {

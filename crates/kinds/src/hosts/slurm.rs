@@ -25,7 +25,7 @@ const fn because(word: &'static str, what: &'static str, cure: &'static str) -> 
     Reason { word, what, cure }
 }
 
-/// Those for which a job waits forever. The agent keeps workers that run when others wait so.
+/// Reasons for which a job of SLURM never starts. The agent keeps running workers while other jobs wait for one of them.
 static NEVER: LazyLock<Vec<&str>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../model/src/never_start.json")).expect("a list of words")
 });

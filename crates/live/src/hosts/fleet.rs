@@ -49,9 +49,9 @@ pub struct Fleet {
 /// The identity of an object on several hosts. It lasts as long as any of its parts exists: hosts delete their parts at their own
 /// pace, and the next one's part is not another object.
 struct Identity {
-    /// That of its first part, when it was first seen.
+    /// The uid of its first part, when it was first seen.
     uid: String,
-    /// Those of all parts that were seen.
+    /// The uids of all parts that were seen.
     parts: BTreeSet<String>,
 }
 

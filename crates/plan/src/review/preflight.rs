@@ -80,7 +80,7 @@ enum PoolChange {
 pub enum Question {
     /// The quotas of a region.
     Region,
-    /// Those of the project.
+    /// The quotas of the project.
     Project,
     /// A machine type in a zone.
     Machine { zone: String, machine: String },

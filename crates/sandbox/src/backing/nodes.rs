@@ -135,7 +135,7 @@ async fn requested(backing: &Backing) -> Result<(Value, Value), String> {
     Ok((requests, templates))
 }
 
-/// Those of these nodes that are gone, as nothing runs on them any more.
+/// Returns the nodes among these that are deleted, as nothing runs on them any more.
 async fn taken_down(
     backing: &Backing,
     surplus: Vec<Unneeded>,

@@ -186,7 +186,7 @@ const RULES: &[Rule] = &[
 #[derive(Default)]
 pub(super) struct Doubt {
     pub(super) fields: Vec<FieldPath>,
-    /// Those of the fields.
+    /// The sections of the fields.
     pub(super) sections: BTreeSet<FieldPath>,
 }
 

@@ -645,7 +645,7 @@ pub(crate) fn gangs_fit_their_queue(context: &mut Context<'_>) {
 /// The GPU quotas of a queue, each of one pool or of any.
 type Quotas<'a> = [(Option<&'a str>, u32)];
 
-/// Those that serve work on a pool.
+/// Returns the quotas that serve work on a pool.
 fn serving<'q>(quotas: &'q Quotas<'_>, pool: Option<&str>) -> impl Iterator<Item = u32> + 'q {
     let pool = pool.map(str::to_owned);
     let serves = move |served: Option<&str>| served.is_none() || pool.is_none() || served == pool.as_deref();

@@ -46,7 +46,7 @@ impl Unneeded {
 pub struct Idle(BTreeMap<String, Timestamp>);
 
 impl Idle {
-    /// Those of the idle nodes that have been so for long.
+    /// Returns the nodes that have been idle for long.
     pub(super) fn long(&mut self, idle: &[&Value], now: Timestamp, clock: &Scale) -> Vec<Unneeded> {
         self.0.retain(|known, _| idle.iter().any(|node| name(node) == known));
         let mut unneeded = Vec::new();
