@@ -41,7 +41,6 @@ pub use propose::desired::invalidates_check;
 pub use propose::impact::deletion_scope;
 pub use propose::target_check::NEEDS_LIVE_STATE_HELP;
 pub use reason::Reason;
-pub use steps::inline_pool;
 
 use model::address::{Address, FieldPath};
 use model::diag::Code;

@@ -13,14 +13,13 @@ use crate::observe::inputs::Inputs;
 use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Barrier, Change, Note, observe::env_secrets};
+use kinds::gke::node_pool::inline_pool;
 use kinds::json::is_terminating;
 use kinds::kind::ChangeContext;
 use model::address::Address;
 use model::diag::Code;
 use model::record::Record;
-use model::resource::{
-    self, ByIdentity, CapacityOptions, DurationEstimate, Identity, ObjectId, Resource, Step, Until, World,
-};
+use model::resource::{self, ByIdentity, DurationEstimate, Identity, ObjectId, Resource, Step, Until, World};
 
 /// Facts about all other changes that the steps of a change depend on.
 struct StepContext<'a> {
@@ -259,22 +258,4 @@ pub(crate) fn wait_until_ready(steps: &mut [Step]) {
             wait.until = Until::Ready;
         }
     }
-}
-
-/// Selects the node pool that is created together with the cluster, as GKE needs one. Prefers a pool with fixed
-/// capacity, without GPUs, not Spot and not empty.
-pub fn inline_pool<'d>(
-    desired: &'d [Resource],
-    capacity_options: &[CapacityOptions],
-) -> Option<&'d Resource> {
-    let pools = desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. }));
-    pools.min_by_key(|pool| {
-        let config = &pool.body["config"];
-        // Nodes that are waited for cannot be there at first, and without those that are tried there is no cluster.
-        let tried = capacity_options.iter().any(|capacity| capacity.identity == pool.identity);
-        let waits = config["flexStart"] == true || pool.body["queuedProvisioning"]["enabled"] == true;
-        let none = pool.body["nodeCount"] == 0;
-        let empty = kinds::gke::node_pool::starts_empty(&pool.body);
-        (waits || tried || none, !config["accelerators"].is_null(), config["spot"] == true, empty)
-    })
 }

@@ -7,3 +7,4 @@ pub mod enums;
 pub mod field;
 pub mod gpu_driver;
 pub mod node_pool;
+pub mod placement;

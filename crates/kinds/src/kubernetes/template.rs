@@ -61,6 +61,10 @@ pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Ve
         (pod.key("nodeSelector"), section.key("pool")),
         (pod.key("affinity"), section.key("prefer_pool")),
     ];
+    for list in ["requests", "limits"] {
+        let amounts = container.key("resources").key(list);
+        places.extend(["cpu", "memory"].map(|name| (amounts.key(name), section.key(name))));
+    }
     places.extend(Machines::provenance(pod, section));
     let confined = section.key("confined");
     let bounds = [

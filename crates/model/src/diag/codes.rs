@@ -868,6 +868,23 @@ codes! {
      `service_account` with few permissions."
     => "[cluster]\nname = \"rapids\"\nworkload_identity = true"
 
+    NoNodeForPod "DI0336" "a Pod that no node takes"
+    "No node that the stack's pools can have takes the Pod, by the rules of kube-scheduler, so it would wait forever. The message \
+     shows what the Pod asks for and what a new node of the pool has: GKE keeps a part of each machine for itself, and its own Pods \
+     on every node take some more. GKE taints nodes with GPUs, so they take only Pods that ask for some. It is a warning for \
+     Pods of manifests and charts, which others may change before they are scheduled. Where the cluster has nodes that the file does not \
+     describe, only Pods that name a pool of the file are judged."
+    => "[node_pool.t4]\nmachine_type = \"n1-standard-8\"   # an n1-standard-4 leaves about 3.5 CPUs\naccelerator = \"nvidia-tesla-t4\"\nnodes = 1\n\n[dask_cluster.c.worker]\ngpus = 1\ncpu = \"4\"\npool = \"t4\""
+
+    PodNearLimit "DI0337" "a Pod that may be too large"
+    "The Pod asks for about as much as a new node of its pool has. What GKE keeps for itself and what its own Pods take differs between \
+     releases by about 1 %, and more where network policies are on, so only a node that runs tells. Ask for a little less."
+
+    PoolTooSmall "DI0338" "more Pods than the pool's nodes take"
+    "The Pods that name the pool need more nodes than it can have, by the CPU, memory, disk and ports that they ask for: each Pod is put on \
+     the first node that takes it, the largest first. The message says how many stay pending until the pool grows: raise `nodes`, take a \
+     larger machine type, or lower `replicas`. It is a warning for the reasons of DI0219."
+
     NothingToStop "DI0340" "nothing to stop"
     "`stop` deletes what costs money and can be recreated automatically: Dask clusters, their groups and autoscalers, \
      running Dask jobs, notebooks, Pods, and the nodes of node pools. The address names none of these. What the others \

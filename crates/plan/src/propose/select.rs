@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::observe::cascade::{Cascade, cascade_reason};
 use crate::planner::{Planner, Selected};
-use crate::{Mode, Partial, Selection, inline_pool, observe::address_match};
+use crate::{Mode, Partial, Selection, observe::address_match};
+use kinds::gke::node_pool::inline_pool;
 use kinds::json::is_terminating;
 use model::address::Address;
 use model::diag::{self, Code, Diagnostic};

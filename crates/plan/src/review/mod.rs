@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{Action, Approval, Change, Note, Plan, inline_pool};
+use crate::{Action, Approval, Change, Note, Plan};
 use kinds::dask;
 use kinds::gke::cluster::autopilot;
-use kinds::gke::node_pool::starts_empty;
+use kinds::gke::node_pool::{inline_pool, starts_empty};
 use kinds::kubernetes::provisioning;
 use kinds::scale::ReplicaOwner;
 use kinds::scope::POOL_LABEL;

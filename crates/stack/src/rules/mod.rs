@@ -31,6 +31,7 @@ mod manifests;
 mod names;
 mod notebooks;
 mod pip_install;
+mod placement;
 mod processes;
 mod queued_pools;
 mod queued_workers;
@@ -177,6 +178,8 @@ const RULES: &[Rule] = &[
     notebooks::notebooks_have_a_password,
     expiry::expiry_is_valid,
     expiry::idle_timeouts_are_times,
+    // After those that say more of GPUs and labels.
+    placement::pods_fit_their_nodes,
     secrets::secrets_are_named,
     secrets::references_are_names,
     references::words_are_read,

@@ -11,7 +11,9 @@ use crate::gke::compare::{call, sent_changes};
 use crate::gke::field::updated;
 use crate::json::text;
 use crate::kind::{ChangeContext, Rule, Update};
-use model::resource::{Action, Await, Facts, Identity, KindId, Method, Step, Until};
+use model::resource::{
+    Action, Await, CapacityOptions, Facts, Identity, KindId, Method, Resource, Step, Until,
+};
 use model::schema::Message;
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
@@ -171,4 +173,22 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let last = (sized && !raised).then(|| method(size));
     let methods = methods.into_iter().map(method);
     first.into_iter().chain(methods).chain(puts).chain(emptied).chain(listed).chain(last).collect()
+}
+
+/// Selects the node pool that is created together with the cluster, as GKE needs one. Prefers a pool with fixed
+/// capacity, without GPUs, not Spot and not empty.
+pub fn inline_pool<'d>(
+    desired: &'d [Resource],
+    capacity_options: &[CapacityOptions],
+) -> Option<&'d Resource> {
+    let pools = desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. }));
+    pools.min_by_key(|pool| {
+        let config = &pool.body["config"];
+        // Nodes that are waited for cannot be there at first, and without those that are tried there is no cluster.
+        let tried = capacity_options.iter().any(|capacity| capacity.identity == pool.identity);
+        let waits = config["flexStart"] == true || pool.body["queuedProvisioning"]["enabled"] == true;
+        let none = pool.body["nodeCount"] == 0;
+        let empty = starts_empty(&pool.body);
+        (waits || tried || none, !config["accelerators"].is_null(), config["spot"] == true, empty)
+    })
 }

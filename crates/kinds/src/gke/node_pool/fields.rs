@@ -365,7 +365,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
 pub const RULES: &[&Rule] = &field::rules::<NodePool, { field::count(FIELDS) }>(FIELDS);
 
 /// The size of a boot disk and the node image that GKE chooses (recorded, 1.33 to 1.36).
-const DISK_SIZE_GB: u32 = 100;
+pub(super) const DISK_SIZE_GB: u32 = 100;
 const IMAGE: &str = "COS_CONTAINERD";
 
 /// Series of machines that take Hyperdisk only. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a

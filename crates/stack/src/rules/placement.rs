@@ -1,0 +1,439 @@
+//! Pods that no node of the stack's pools takes, by the rules of kube-scheduler.
+
+use std::collections::BTreeSet;
+
+use crate::rules::{Context, queues};
+use crate::{Nodes, lower};
+use fit::{Margin, PodRequirements, Reason, Refusal, Resource as Amount, Taint};
+use kinds::gke::placement::{GPU, Placement, PodTemplate, PoolNodes, Pools, pod_templates};
+use kinds::scope::POOL_LABEL;
+use kinds::section::{Pods, Role, managed};
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic, listed};
+use model::resource::KindId;
+
+/// Pools that a message names.
+const MAX_POOLS: usize = 3;
+
+/// Some new node takes every pod, and the pools have nodes for all of them.
+pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
+    if context.stack.cluster.is_none()
+        || context.stack.node_pool.is_empty()
+        || !context.doubt.sections.is_empty()
+    {
+        return;
+    }
+    let lowered = context.lowered.take().unwrap_or_else(|| lower::lower(context.stack, true));
+    if let Some(pools) = Pools::of(&lowered) {
+        let pods: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(pod_templates).collect();
+        for finding in refusals(&pools, &pods, &context.found) {
+            context.say(finding);
+        }
+        for finding in shortages(&pools, &pods, context) {
+            context.say(finding);
+        }
+    }
+    context.lowered = Some(lowered);
+}
+
+/// Pods that no node takes.
+fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -> Vec<Diagnostic> {
+    let mut found: Vec<Diagnostic> = Vec::new();
+    for pod in pods.iter().filter(|pod| !pod.on_each_node) {
+        let finding = match pools.place(&pod.requirements) {
+            Placement::Possible => continue,
+            Placement::Near(pool, margins) => Some(near(pod, pool, &margins)),
+            Placement::Impossible(refused) => impossible(pod, &refused, pools, known),
+        };
+        // A section that copies another one has its pods from the same lines.
+        found.extend(finding.filter(|finding| !found.iter().any(|other| other.labels == finding.labels)));
+    }
+    found
+}
+
+/// Pods of a section, with what each asks for.
+struct SectionPods<'a> {
+    pods: &'a Pods<'a>,
+    requirements: PodRequirements,
+}
+
+/// Pools that cannot have enough nodes for all pods that name them. Shortages of GPUs have a finding of their own.
+fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context<'_>) -> Vec<Diagnostic> {
+    // Nodes that are requested are for pods that stand elsewhere, and what waits in a queue is not there all at once.
+    let waiting = queues::waiting(context.stack);
+    let mut sections = context.pods();
+    sections
+        .retain(|pods| pods.role != Role::Requested && pods.replicas > 0 && !waiting.contains(&pods.path));
+    let requirements = |pods: &Pods<'_>| {
+        let origin = |pod: &&PodTemplate<'_>| pod.resource.origin_of(&pod.path.key("spec")) == pods.path;
+        let mut requirements = templates.iter().find(origin)?.requirements.clone();
+        requirements.spread.clear();
+        Some(requirements)
+    };
+    let mut found = Vec::new();
+    for (key, section) in managed(&context.stack.node_pool) {
+        let is_wrong = matches!(section.size(), Nodes::Autoscaled { min, max } if min > max);
+        let Some(pool) = pools.pool(section.live_name(key)).filter(|_| !is_wrong) else { continue };
+        let here = sections.iter().filter(|pods| pods.keys.pool.as_deref() == Some(key));
+        let here: Vec<SectionPods<'_>> =
+            here.filter_map(|pods| Some(SectionPods { pods, requirements: requirements(pods)? })).collect();
+        found.extend(shortage(pools, pool, section.size().most().into(), &here));
+    }
+    let is_told = |finding: &Diagnostic| {
+        let told = context.found.iter().filter(|other| other.code == Code::MoreGpusThanPool);
+        told.into_iter().any(|other| other.fields().any(|field| finding.fields().any(|own| own == field)))
+    };
+    found.retain(|finding| !is_told(finding));
+    found
+}
+
+fn shortage(
+    pools: &Pools<'_>,
+    pool: &PoolNodes<'_>,
+    most: u64,
+    here: &[SectionPods<'_>],
+) -> Option<Diagnostic> {
+    let pods: Vec<(PodRequirements, u64)> =
+        here.iter().map(|of| (of.requirements.clone(), u64::from(of.pods.replicas))).collect();
+    let needed = pools.pack(pool, &pods, None);
+    // What no node takes is told of each.
+    if needed.left > 0 || needed.nodes <= most {
+        return None;
+    }
+    let left = pools.pack(pool, &pods, Some(most)).left;
+    let all: u64 = pods.iter().map(|(_, count)| count).sum();
+    let ends = match most {
+        1 => "1 node".to_owned(),
+        most => format!("{most} nodes"),
+    };
+    let address = &pool.resource.address;
+    let what = format!(
+        "{left} of {all} Pods can never be scheduled: `{address}` ends at {ends}, they need {}",
+        needed.nodes
+    );
+    let mut finding = Diagnostic::warning(Code::PoolTooSmall, what);
+    for of in here {
+        let pods =
+            if of.pods.replicas == 1 { "1 Pod".to_owned() } else { format!("{} Pods", of.pods.replicas) };
+        finding = finding.at_value(of.pods.path.clone(), pods);
+    }
+    let size = ["autoscaling", "initialNodeCount", "nodeCount"];
+    let size = size.into_iter().find(|key| !pool.resource.body[*key].is_null()).unwrap_or_default();
+    let place = pool.resource.origin_of(&FieldPath::keys([size]));
+    let help = format!(
+        "apply waits for them until its deadline; use {} nodes, a larger machine type, or fewer Pods",
+        needed.nodes
+    );
+    Some(finding.at_value(place, format!("ends at {ends}")).help(help))
+}
+
+/// Returns `a worker of`, `the scheduler of`: the pods of a template, as a singular.
+fn role(pod: &PodTemplate<'_>) -> &'static str {
+    let role = pod.path.last_key().unwrap_or_default();
+    match (pod.resource.kind, role) {
+        (KindId::DaskCluster | KindId::DaskGroup | KindId::DaskJob, "worker") => "a worker",
+        (KindId::DaskCluster | KindId::DaskJob, "scheduler") => "the scheduler",
+        (KindId::DaskJob, _) => "the client",
+        (KindId::Check, _) => "the Pod",
+        _ => "a Pod",
+    }
+}
+
+/// A warning: whether the pod fits is only known once such a node is there.
+fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin]) -> Diagnostic {
+    let what = format!(
+        "{} of `{}` takes all that a node of `{}` is expected to have: only the node itself tells if it fits",
+        role(pod),
+        pod.resource.address,
+        pool.resource.address
+    );
+    let mut finding = Diagnostic::warning(Code::PodNearLimit, what);
+    for margin in margins {
+        let Margin { resource, wanted, free, path } = margin;
+        let noun = noun(resource);
+        let place = pod.resource.origin_of(&pod.place(path));
+        finding = finding.at_value(place, format!("asks for {}{noun}", resource.text(*wanted)));
+        let free = format!("about {} are free on a new node", resource.text(*free));
+        finding = finding.at_value(place_of_size(pool, resource), free);
+    }
+    finding.help("ask for 2 % less, or take a larger machine type")
+}
+
+/// An error, or a warning where others may change the pod before it is scheduled.
+fn impossible(
+    pod: &PodTemplate<'_>,
+    refused: &[(&PoolNodes<'_>, Vec<Refusal>)],
+    pools: &Pools<'_>,
+    known: &[Diagnostic],
+) -> Option<Diagnostic> {
+    let told = Told::of(pod, known);
+    let left = |refusals: &[Refusal]| refusals.iter().filter(|refusal| !told.has(refusal)).cloned().collect();
+    let refused: Vec<(&PoolNodes<'_>, Vec<Refusal>)> =
+        refused.iter().map(|(pool, refusals)| (*pool, left(refusals))).collect();
+    if refused.iter().any(|(_, refusals)| refusals.is_empty()) {
+        return None;
+    }
+    let nodes = match pod.requirements.node_selector.get(POOL_LABEL).and(refused.first()) {
+        Some((pool, _)) => format!("no node of `{}`", pool.resource.address),
+        None => "no node".to_owned(),
+    };
+    let what = format!("{nodes} takes {} of `{}`", role(pod), pod.resource.address);
+    let finding = if is_of_section(pod) { Diagnostic::error } else { Diagnostic::warning };
+    let mut finding = finding(Code::NoNodeForPod, what);
+    let mut asked = BTreeSet::new();
+    for refusal in refused.iter().flat_map(|(_, refusals)| refusals) {
+        let place = place_in_pod(pod, refusal);
+        if asked.insert((place.clone(), request(refusal))) {
+            finding = finding.at_value(place, request(refusal));
+        }
+    }
+    for (pool, refusals) in refused.iter().take(MAX_POOLS) {
+        finding = pool_labels(finding, pool, refusals);
+    }
+    Some(finding.help(cure(pod, &refused, pools)))
+}
+
+/// Returns true for pods that the stack makes for a section of its own, and false for those of manifests and charts.
+fn is_of_section(pod: &PodTemplate<'_>) -> bool {
+    !matches!(pod.resource.address.section().split('.').next(), Some("manifest" | "helm_release"))
+}
+
+/// Returns the place of a reason in the files. A pod that names its pool does so where it meets a taint.
+fn place_in_pod(pod: &PodTemplate<'_>, refusal: &Refusal) -> FieldPath {
+    let selector = FieldPath::keys(["spec", "nodeSelector", POOL_LABEL]);
+    let names_pool = pod.requirements.node_selector.contains_key(POOL_LABEL);
+    let path = match &refusal.reason {
+        Reason::Taint { .. } if names_pool => &selector,
+        _ => &refusal.path,
+    };
+    pod.resource.origin_of(&pod.place(path))
+}
+
+/// Reasons that another finding about the same pod has told already.
+struct Told {
+    gpus: bool,
+    labels: bool,
+}
+
+impl Told {
+    fn of(pod: &PodTemplate<'_>, known: &[Diagnostic]) -> Self {
+        let origin = pod.resource.origin_of(&pod.path.key("spec"));
+        let root = &pod.resource.origin;
+        let is_about =
+            |found: &Diagnostic| found.fields().any(|field| origin.contains(field) || root.contains(field));
+        let told = |codes: &[Code]| known.iter().any(|found| codes.contains(&found.code) && is_about(found));
+        Self { gpus: told(&[Code::NoGpuThere, Code::CheckNeedsGpu]), labels: told(&[Code::NoSuchNodeLabel]) }
+    }
+
+    fn has(&self, refusal: &Refusal) -> bool {
+        match &refusal.reason {
+            Reason::Short { resource: Amount::Extended(name), .. } => self.gpus && name == GPU,
+            Reason::Selector { .. } | Reason::Affinity { .. } => self.labels,
+            _ => false,
+        }
+    }
+}
+
+fn noun(resource: &Amount) -> &str {
+    match resource {
+        Amount::Cpu => " CPUs",
+        Amount::Memory => " of memory",
+        Amount::EphemeralStorage => " of disk",
+        Amount::Extended(name) if name == GPU => " GPUs",
+        Amount::Extended(_) | Amount::Pods => " Pods",
+    }
+}
+
+/// The pod's side of a reason.
+fn request(refusal: &Refusal) -> String {
+    match &refusal.reason {
+        Reason::Short { resource: Amount::Pods, .. } => "one Pod more".to_owned(),
+        Reason::Short { resource: Amount::Extended(name), wanted: 1, .. } if name == GPU => {
+            "asks for a GPU".to_owned()
+        }
+        Reason::Short { resource, wanted, .. } => {
+            format!("asks for {}{}", resource.text(*wanted), noun(resource))
+        }
+        Reason::Taint { taint } if taint.key == GPU => "asks for no GPUs".to_owned(),
+        Reason::Taint { taint } => format!("does not tolerate `{taint}`"),
+        Reason::Selector { key, wanted, .. } => format!("requires `{key}={wanted}`"),
+        Reason::NoDomain { topology_key } => format!("spreads by `{topology_key}`"),
+        other => other.to_string(),
+    }
+}
+
+/// Adds the pool's side of its reasons.
+fn pool_labels(mut finding: Diagnostic, pool: &PoolNodes<'_>, refusals: &[Refusal]) -> Diagnostic {
+    let mut told = BTreeSet::new();
+    for refusal in refusals {
+        let (place, text) = pool_label(pool, refusal);
+        if told.insert((place.clone(), text.clone())) {
+            finding = finding.at_value(place, text);
+        }
+    }
+    finding
+}
+
+fn pool_label(pool: &PoolNodes<'_>, refusal: &Refusal) -> (FieldPath, String) {
+    let section = &pool.resource.origin;
+    match &refusal.reason {
+        Reason::Short { resource: Amount::Extended(_), allocatable: 0, .. } => {
+            (place_of_machine(pool), "has no GPUs".to_owned())
+        }
+        Reason::Short { resource, free, allocatable, .. } => {
+            let (left, all) = (resource.text(*free), resource.text(*allocatable));
+            let text = match resource {
+                Amount::Extended(_) | Amount::Pods => format!("a node has {all}"),
+                Amount::Cpu | Amount::Memory | Amount::EphemeralStorage if left == all => {
+                    format!("a new node has {all}{}", noun(resource))
+                }
+                Amount::Cpu | Amount::Memory | Amount::EphemeralStorage => {
+                    format!("a new node has {left} of {all}{} left beside GKE's own Pods", noun(resource))
+                }
+            };
+            (place_of_size(pool, resource), text)
+        }
+        Reason::Taint { taint } => taint_label(pool, taint),
+        Reason::Selector { key, found: Some(found), .. } => {
+            (place_of_label(pool, key), format!("has `{key}={found}`"))
+        }
+        Reason::Selector { key, found: None, .. } | Reason::NoDomain { topology_key: key } => {
+            (section.clone(), format!("has no `{key}`"))
+        }
+        Reason::Affinity { .. } => (section.clone(), "has other labels".to_owned()),
+        _ => (section.clone(), "refuses it".to_owned()),
+    }
+}
+
+fn taint_label(pool: &PoolNodes<'_>, taint: &Taint) -> (FieldPath, String) {
+    let taints = pool.resource.body["config"]["taints"].as_array();
+    let own = taints.and_then(|taints| taints.iter().position(|own| own["key"] == taint.key.as_str()));
+    match own {
+        Some(index) => {
+            let place = FieldPath::keys(["config", "taints"]).index(index);
+            (pool.resource.origin_of(&place), format!("keeps off Pods without a toleration of `{taint}`"))
+        }
+        None if taint.key == GPU => {
+            (place_of_machine(pool), format!("has GPUs: GKE taints its nodes with `{taint}`"))
+        }
+        None => (pool.resource.origin.clone(), format!("GKE taints its nodes with `{taint}`")),
+    }
+}
+
+fn place_of_machine(pool: &PoolNodes<'_>) -> FieldPath {
+    pool.resource.origin_of(&FieldPath::keys(["config", "machineType"]))
+}
+
+fn place_of_size(pool: &PoolNodes<'_>, resource: &Amount) -> FieldPath {
+    let key = match resource {
+        Amount::EphemeralStorage if !pool.resource.body["config"]["diskSizeGb"].is_null() => "diskSizeGb",
+        Amount::Extended(_) if !pool.resource.body["config"]["accelerators"].is_null() => "accelerators",
+        Amount::Pods if !pool.resource.body["maxPodsConstraint"].is_null() => {
+            return pool.resource.origin_of(&FieldPath::keys(["maxPodsConstraint", "maxPodsPerNode"]));
+        }
+        _ => "machineType",
+    };
+    pool.resource.origin_of(&FieldPath::keys(["config", key]))
+}
+
+fn place_of_label(pool: &PoolNodes<'_>, key: &str) -> FieldPath {
+    if key == POOL_LABEL {
+        return pool.resource.origin_of(&FieldPath::keys(["name"]));
+    }
+    match pool.resource.body["config"]["labels"][key].is_null() {
+        true => pool.resource.origin.clone(),
+        false => pool.resource.origin_of(&FieldPath::keys(["config", "labels", key])),
+    }
+}
+
+/// The smallest change after which a node takes the pod: of the pool that refuses it for the fewest reasons, one with GPUs
+/// if the pod asks for some.
+fn cure(pod: &PodTemplate<'_>, refused: &[(&PoolNodes<'_>, Vec<Refusal>)], pools: &Pools<'_>) -> String {
+    let lacks_gpus = |refusal: &Refusal| {
+        matches!(&refusal.reason, Reason::Short { resource: Amount::Extended(_), allocatable: 0, .. })
+    };
+    let distance =
+        |(_, refusals): &&(&PoolNodes<'_>, Vec<Refusal>)| (refusals.iter().any(lacks_gpus), refusals.len());
+    let Some((pool, refusals)) = refused.iter().min_by_key(distance) else {
+        return String::new();
+    };
+    let (mut cures, mut shorts) = (Vec::new(), Vec::new());
+    for refusal in refusals {
+        match &refusal.reason {
+            Reason::Taint { taint } if taint.key == GPU && is_of_section(pod) => {
+                cures.push("set `gpus`, or add a toleration of `nvidia.com/gpu` in `pod`".to_owned());
+            }
+            Reason::Taint { taint } if taint.key == GPU => {
+                cures
+                    .push("ask for `nvidia.com/gpu` in the limits of a container, or tolerate it".to_owned());
+            }
+            Reason::Taint { taint } => cures.push(format!("add a toleration of `{}` to the Pod", taint.key)),
+            Reason::Short { resource: Amount::Extended(_), free, .. } => cures.push(more_gpus(pool, *free)),
+            Reason::Short { resource, free, .. } => shorts.push((resource, *free)),
+            Reason::Selector { .. } | Reason::Affinity { .. } => {
+                cures.push("select labels that one pool has".to_owned());
+            }
+            Reason::NoDomain { .. } => cures.push("spread by a label that the nodes have".to_owned()),
+            _ => {}
+        }
+    }
+    if !shorts.is_empty() {
+        cures.push(larger(pod, pool, pools, &shorts));
+    }
+    cures.dedup();
+    cures.join("; ")
+}
+
+fn more_gpus(pool: &PoolNodes<'_>, free: i64) -> String {
+    let pool = &pool.resource.address;
+    let more = format!("give `{pool}` a machine type or an `accelerator` with more");
+    match free {
+        ..=0 => more,
+        1 => format!("ask for 1 GPU, or {more}"),
+        free => format!("ask for at most {free} GPUs, or {more}"),
+    }
+}
+
+fn larger(
+    pod: &PodTemplate<'_>,
+    pool: &PoolNodes<'_>,
+    pools: &Pools<'_>,
+    shorts: &[(&Amount, i64)],
+) -> String {
+    let left: Vec<String> = shorts.iter().filter_map(|(resource, free)| at_most(resource, *free)).collect();
+    let less = listed(left.iter().map(String::as_str), "and").replace('`', "");
+    let pod = without_taints(&pod.requirements);
+    let larger = match pools.smallest_machine(pool, &pod) {
+        Some(machine) => Some(format!("machine_type = \"{}\"", machine.name)),
+        None => pools.smallest_disk(pool, &pod).map(|size| format!("disk_size_gb = {size}")),
+    };
+    match (larger, less.is_empty()) {
+        (Some(larger), true) => format!("set `{larger}` in `{}`", pool.resource.address),
+        (Some(larger), false) => {
+            format!("set `{larger}` in `{}`, or ask for at most {less}", pool.resource.address)
+        }
+        (None, true) => "ask for less: no machine of this family is large enough".to_owned(),
+        (None, false) => format!("ask for at most {less}: no machine of this family is large enough"),
+    }
+}
+
+/// A pod that no taint keeps off: its size is in question.
+fn without_taints(pod: &PodRequirements) -> PodRequirements {
+    PodRequirements { tolerations: vec![fit::Toleration::everything()], ..pod.clone() }
+}
+
+/// Returns an amount of a resource that surely fits: 2 % below what is expected to be free, rounded down to a tenth.
+fn at_most(resource: &Amount, free: i64) -> Option<String> {
+    let sure = free - free / 50;
+    let (unit, name) = match resource {
+        Amount::Cpu => (1000, " CPUs"),
+        Amount::Memory => (1 << 30, "Gi of memory"),
+        Amount::EphemeralStorage => (1 << 30, "Gi of disk"),
+        Amount::Extended(_) | Amount::Pods => return None,
+    };
+    let tenths = sure * 10 / unit;
+    (tenths > 0).then(|| match tenths % 10 {
+        0 => format!("{}{name}", tenths / 10),
+        rest => format!("{}.{rest}{name}", tenths / 10),
+    })
+}
