@@ -74,6 +74,9 @@ fn is_of_gke(range: &str, cluster: &Value) -> bool {
     range.starts_with(&format!("gke-{}-pods-", text(&cluster["name"])))
 }
 
+/// The driver version of pools on which GKE installs none.
+const DISABLED: &str = "INSTALLATION_DISABLED";
+
 /// Returns how the GPU driver is installed: by the DaemonSet only where a pool leaves it to one.
 fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
     let versions: Vec<&str> = found.pools.values().filter_map(driver_of).collect();
@@ -81,7 +84,7 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
         let home = object.namespace.as_deref() == Some("kube-system");
         object.gvk.kind == "DaemonSet" && object.name == kinds::scope::DRIVER_INSTALLER && home
     });
-    let disabled = versions.contains(&"INSTALLATION_DISABLED");
+    let disabled = versions.contains(&DISABLED);
     let said = "DaemonSet kube-system/nvidia-driver-installer";
     match there {
         Some((_, live)) if disabled => {
@@ -98,9 +101,14 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
             "{said}: not needed, as GKE installs the driver on all GPU pools; `kubectl --namespace kube-system \
              delete daemonset nvidia-driver-installer` removes it"
         )),
+        None if disabled && versions.iter().all(|version| *version == DISABLED) => {
+            draft.above("gpu_driver", format!("GKE installs no driver, and there is no {said}: others do."));
+            let section = GpuDriver { install: DriverInstall::None, ..GpuDriver::default() };
+            draft.stack.gpu_driver = Some(section);
+            return DriverInstall::None;
+        }
         None if disabled => draft.unsupported.push(format!(
-            "what installs the NVIDIA driver: GKE does not on some pools, and there is no {said} (perhaps \
-             NVIDIA's GPU Operator does)"
+            "the installer of the NVIDIA driver: GKE installs it on some pools only, and there is no {said}"
         )),
         None => {}
     }
@@ -141,7 +149,7 @@ fn pool(
     upgrades(&section, live, &mut pool, draft);
     match (install, driver_of(live)) {
         (DriverInstall::Gke, Some("LATEST")) => pool.driver = Some(DriverVersion::Latest),
-        (DriverInstall::Gke, Some("DEFAULT")) | (DriverInstall::Daemonset, Some("INSTALLATION_DISABLED")) | (_, None) => {}
+        (DriverInstall::Gke, Some("DEFAULT")) | (DriverInstall::Daemonset | DriverInstall::None, Some(DISABLED)) | (_, None) => {}
         (_, Some(version)) => draft.below(&section, format!(
             "its driver is {}, which a stack cannot combine with the other pools' drivers; adopting the pool \
              would change it", if version.is_empty() { "not set" } else { version }

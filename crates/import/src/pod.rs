@@ -9,6 +9,7 @@ use crate::text;
 use kinds::dask;
 use kinds::dask::pods::PodSpecKeys;
 use kinds::dask::process::ProcessKeys;
+use kinds::driver_path;
 use kinds::node_selection::Machines;
 use kinds::pod::{self, DIRECTIVE, Pod};
 use kinds::scope::{POOL_LABEL, PoolFacts, Scope};
@@ -121,6 +122,8 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
         short.keys.confined = Some(false);
     }
     if tried.env {
+        let mut own = own.clone();
+        driver_path::remove_default(&mut own);
         short.keys.env = env(&own["env"]);
     }
     (short.args, short.resources) = args(part, &own, &short);

@@ -14,6 +14,7 @@ use model::resource::KindId;
 
 pub mod dask;
 pub mod descriptions;
+pub mod driver_path;
 pub mod env;
 pub mod gke;
 pub mod hosts;
@@ -22,6 +23,7 @@ pub mod kind;
 pub mod kubernetes;
 pub mod node_selection;
 pub mod pod;
+pub mod pod_defaults;
 pub mod scale;
 pub mod scope;
 pub mod section;

@@ -88,7 +88,7 @@ pub fn is_applied(pod: &Value, container: &Value) -> bool {
 }
 
 /// Calls `visit` with every pod and every container in `value`, and with the same of `live`.
-fn for_each_pod(
+pub(crate) fn for_each_pod(
     value: &mut Value,
     live: Option<&Value>,
     visit: &mut impl FnMut(&mut Value, Option<&Value>, &[SecurityDefault]),

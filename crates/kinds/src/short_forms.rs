@@ -328,6 +328,8 @@ pub enum DriverInstall {
     Gke,
     /// The installer DaemonSet `kube-system/nvidia-driver-installer`.
     Daemonset,
+    /// Neither: others bring the driver and the device plugin, as NVIDIA's GPU Operator does.
+    None,
 }
 
 /// The most hosts that one name may stand for.

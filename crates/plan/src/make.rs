@@ -10,7 +10,7 @@ use crate::planner::Planner;
 use crate::{
     Action, Barrier, Change, ExternalRead, Mode, Plan, order::graph, propose::fallback, review, stop,
 };
-use kinds::security_defaults;
+use kinds::pod_defaults;
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::resource::{
@@ -79,7 +79,7 @@ pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[Ext
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     fallback::apply_fallback(&mut inputs);
-    keep_live_security(&mut inputs);
+    keep_live_defaults(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
         inputs.file_baseline = FileBaseline::of(&file, hourly, &inputs);
@@ -103,9 +103,9 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     Ok(plan)
 }
 
-/// Keeps the body of Jobs that were created before the security defaults of pods existed: adding these would rerun
+/// Keeps the body of Jobs that were created before the defaults of pods existed: adding these would rerun
 /// them, and a Job's pod template is immutable.
-fn keep_live_security(inputs: &mut Inputs<'_>) {
+fn keep_live_defaults(inputs: &mut Inputs<'_>) {
     let Inputs { desired, world, replace, .. } = inputs;
     let made: Vec<(usize, Value)> = desired
         .iter()
@@ -114,7 +114,7 @@ fn keep_live_security(inputs: &mut Inputs<'_>) {
         .filter(|(_, resource)| !replace.contains(&resource.address))
         .filter_map(|(index, resource)| {
             let mut body = resource.body.clone();
-            security_defaults::remove_absent_in_live(&mut body, world.find(&resource.identity)?);
+            pod_defaults::remove_absent_in_live(&mut body, world.find(&resource.identity)?);
             (body != resource.body).then_some((index, body))
         })
         .collect();

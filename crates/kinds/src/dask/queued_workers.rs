@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::dask::pods;
 use crate::kubernetes::provisioning::{self, RequestSpec};
 use crate::kubernetes::request_state::{ANNOTATIONS, RequestRef};
+use crate::pod_defaults;
 use crate::scope::Scope;
 use crate::section::PodKeys;
-use crate::security_defaults;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Resource};
 
@@ -70,7 +70,7 @@ fn request_resources(
         template["metadata"] = worker["metadata"].clone();
     }
     // Nodes are the same with and without.
-    security_defaults::remove(&mut template);
+    pod_defaults::remove(&mut template);
     let (count, longest) = (request.number.0, request.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();

@@ -42,7 +42,8 @@ pub const KIND: Kind = Kind {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct GpuDriver {
     /// `gke`: GKE installs it. `daemonset`: the installer DaemonSet for Container-Optimized OS does, and GKE's
-    /// installation is disabled on the pools. Default `gke`.
+    /// installation is disabled on the pools. `none`: GKE's installation is disabled, and others bring the driver, as NVIDIA's GPU
+    /// Operator does. Default `gke`.
     #[serde(default)]
     pub install: DriverInstall,
     /// `false`: the DaemonSet exists and is managed elsewhere. It is read and relied on, never written or deleted.
@@ -60,10 +61,10 @@ impl Section for GpuDriver {
     }
 }
 
-/// Returns the DaemonSet of `[gpu_driver]`; `None` when GKE installs the driver, for then the pools say so.
+/// Returns the DaemonSet of `[gpu_driver]`; `None` when GKE or others install the driver: the pools say so.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let GpuDriver { install, manage: _, lifecycle } = section;
-    if *install == DriverInstall::Gke {
+    if *install != DriverInstall::Daemonset {
         return None;
     }
     let object = ObjectId {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::json::text;
+use crate::pod_defaults;
 use crate::scope::{DRIVER_INSTALLER, HOSTS_GROUP, KUEUE_GROUP};
-use crate::security_defaults;
 use model::resource::{
     Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
     encoded,
@@ -82,7 +82,7 @@ pub(crate) fn bare(body: &Value) -> Value {
 /// Reduces a lowered resource to what its section sets: without the stack's labels and the security defaults of pods,
 /// which an external object need not have.
 pub(crate) fn strip_generated_fields(mut resource: Resource) -> Resource {
-    security_defaults::remove(&mut resource.body);
+    pod_defaults::remove(&mut resource.body);
     let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
     if let Some(labels) = labels {
         labels.retain(|key, value| {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::kubernetes::equality;
 use crate::kubernetes::object::object_schema;
-use crate::security_defaults;
+use crate::pod_defaults;
 use model::address::Segment;
 use model::record::Completions;
 use model::resource::{Recreation, Resource};
@@ -49,7 +49,7 @@ pub fn renew(completed: &mut Completions, desired: &[Resource]) {
 fn own_spec(resource: &Resource, defaults: SecurityDefaults) -> Value {
     let mut body = resource.body.clone();
     if defaults == SecurityDefaults::Excluded {
-        security_defaults::remove(&mut body);
+        pod_defaults::remove(&mut body);
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {

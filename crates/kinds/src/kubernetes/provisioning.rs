@@ -16,9 +16,9 @@ use crate::kubernetes::request_state::{
     RequestContext, RequestRef, RequestState, api, in_words, is_open, missing,
 };
 use crate::kubernetes::template::{self, PodSpecKeys};
+use crate::pod_defaults;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
-use crate::security_defaults;
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -183,7 +183,7 @@ pub fn lower(
     };
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     // Nodes are the same with and without, and a request is not made again for them.
-    security_defaults::remove(&mut template);
+    pod_defaults::remove(&mut template);
     let digest = blake3::hash(template.to_string().as_bytes()).to_hex();
     let name = section.live_name(key);
     let [pod_template, mut request] = request_resources(

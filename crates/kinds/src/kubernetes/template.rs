@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::driver_path;
 use crate::env;
 use crate::node_selection::Machines;
 use crate::scope::{POOL_LABEL, Scope};
@@ -101,6 +102,9 @@ pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !variables.is_empty() {
         container["env"] = env::list(variables, &env::own_secret(&scope.owner));
+    }
+    if gpus > 0 && driver_path::is_needed(scope) {
+        driver_path::add(&mut container);
     }
     // Quantities as text: the schema of these kinds refuses numbers.
     for (resource, amount) in [("cpu", cpu), ("memory", memory)] {

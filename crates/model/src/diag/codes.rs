@@ -885,6 +885,12 @@ codes! {
      the first node that takes it, the largest first. The message says how many stay pending until the pool grows: raise `nodes`, take a \
      larger machine type, or lower `replicas`. It is a warning for the reasons of DI0219."
 
+    NoDriverPath "DI0339" "a container that may not find the NVIDIA driver"
+    "GKE mounts the libraries of its NVIDIA driver at /usr/local/nvidia/lib64, and the loader in the container looks there only if \
+     `LD_LIBRARY_PATH` says so. Images of CUDA up to 12.8.0 set the path; later ones do not, and `import cudf` fails in them although the \
+     Pod has a GPU. Pods of sections get the path. With NVIDIA's GPU Operator, `[gpu_driver] install = \"none\"` says that none is needed."
+    => "env:\n  - { name: LD_LIBRARY_PATH, value: /usr/local/nvidia/lib64 }"
+
     NothingToStop "DI0340" "nothing to stop"
     "`stop` deletes what costs money and can be recreated automatically: Dask clusters, their groups and autoscalers, \
      running Dask jobs, notebooks, Pods, and the nodes of node pools. The address names none of these. What the others \

@@ -282,17 +282,17 @@ pub(crate) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
     }
 }
 
-/// GKE or the DaemonSet installs the driver, not both.
+/// GKE or another installs the driver, not both.
 pub(crate) fn drivers_come_once(context: &mut Context<'_>) {
-    let Some(DriverInstall::Daemonset) = context.stack.gpu_driver.as_ref().map(|driver| driver.install)
-    else {
-        return;
+    let who = match context.stack.gpu_driver.as_ref().map(|driver| driver.install) {
+        Some(DriverInstall::Daemonset) => "by the DaemonSet",
+        Some(DriverInstall::None) => "by others",
+        Some(DriverInstall::Gke) | None => return,
     };
     let install = FieldPath::keys(["gpu_driver", "install"]);
     for (path, _) in context.pools().filter(|(_, pool)| pool.driver.is_some()) {
         let finding = Diagnostic::error(Code::DriverTwice, "the driver would be installed in two ways");
-        let finding =
-            finding.at_value(path.key("driver"), "by GKE").at_value(install.clone(), "by the DaemonSet");
+        let finding = finding.at_value(path.key("driver"), "by GKE").at_value(install.clone(), who);
         context.say(finding.help("remove `driver`, or set `install = \"gke\"`"));
     }
 }

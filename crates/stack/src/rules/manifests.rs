@@ -8,6 +8,8 @@ use crate::rules::Context;
 use crate::rules::dask::{Old, old_command};
 use crate::rules::names::is_variable;
 use crate::{DriverInstall, lower};
+use kinds::driver_path;
+use kinds::gke::placement::GPU;
 use kinds::kubernetes::bundle::{self, Kinds, Object};
 use kinds::kubernetes::keys;
 use kinds::kubernetes::manifest::{SERVERS, node_labels, pod_specs};
@@ -490,6 +492,35 @@ pub(crate) fn installers_have_work(context: &mut Context<'_>) {
             "remove it; `[gpu_driver] install = \"daemonset\"` adds the same installer and turns GKE's off";
         let place = object.origin().key("metadata").key("name");
         context.say(Diagnostic::warning(Code::IdleInstaller, what).at_value(place, "").help(help));
+    }
+}
+
+/// Containers with GPUs are told where GKE mounts the driver's libraries.
+pub(crate) fn containers_find_the_driver(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let install = stack.gpu_driver.as_ref().map(|driver| driver.install).unwrap_or_default();
+    if stack.gke.is_none() || install == DriverInstall::None {
+        return;
+    }
+    let mut specs = Vec::new();
+    for object in objects(context) {
+        pod_specs(object.value, &object.origin(), &mut specs);
+    }
+    for (path, spec) in specs {
+        let containers = spec["containers"].as_array().into_iter().flatten().enumerate();
+        for (index, container) in containers {
+            let asks = container["resources"]["limits"].get(GPU).is_some();
+            if !asks || driver_path::has_path(container) {
+                continue;
+            }
+            let place = path.key("containers").index(index).key("resources").key("limits").key(GPU);
+            let what =
+                format!("the container does not say where the NVIDIA driver is: `{}`", driver_path::VARIABLE);
+            let help = "add `env: [{ name: LD_LIBRARY_PATH, value: /usr/local/nvidia/lib64 }]`, unless the image \
+                        sets this path, as images of CUDA up to 12.8.0 do";
+            let finding = Diagnostic::warning(Code::NoDriverPath, what);
+            context.say(finding.at_value(place, "asks for GPUs").help(help));
+        }
     }
 }
 

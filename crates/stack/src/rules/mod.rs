@@ -135,6 +135,7 @@ const RULES: &[Rule] = &[
     manifests::secrets_have_no_values,
     manifests::node_labels_are_there,
     manifests::installers_have_work,
+    manifests::containers_find_the_driver,
     manifests::commands_exist_in_images,
     manifests::dask_names_are_valid,
     charts::objects_are_in_their_namespace,

@@ -462,7 +462,7 @@ fn live_taints(live: &Value) -> Vec<Taint> {
 /// nothing to do; so the version is always said.
 fn accelerators(pool: &NodePool, scope: &Scope) -> Option<Value> {
     let driver = match (scope.driver, pool.driver) {
-        (DriverInstall::Daemonset, _) => "INSTALLATION_DISABLED",
+        (DriverInstall::Daemonset | DriverInstall::None, _) => "INSTALLATION_DISABLED",
         (DriverInstall::Gke, driver) => driver.unwrap_or(DriverVersion::Default).api(),
     };
     let (_, count) = pool.gpus()?;
