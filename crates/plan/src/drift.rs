@@ -24,32 +24,29 @@ use model::record::Entry;
 use model::resource::{Effect, FieldChange, Identity, KindId, RecordedKind, Resource, World};
 use model::schema::Schema;
 
-/// One thing that is not as we left it.
+/// One resource that is not as the last apply left it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// Its name for people.
     pub address: Address,
-    /// Its name for the API.
     pub identity: Identity,
     pub kind: RecordedKind,
-    /// The kind of drift.
     pub drift_kind: DriftKind,
     /// Fields that differ: `before` is live, `after` is what the stack sets.
     pub fields: Vec<FieldChange>,
-    /// Fields that others set beyond those: `before` is live.
+    /// Other fields that others set: `before` is live.
     pub external: Vec<FieldChange>,
-    /// `stack.toml:12:1`, when the file still has it.
+    /// `stack.toml:12:1`; `None` if the file no longer has it.
     pub location: Option<String>,
 }
 
 /// Kinds of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriftKind {
-    /// Others wrote fields of it.
+    /// Others wrote some of its fields.
     Changed,
     /// Others deleted it.
     Deleted,
-    /// Others deleted it, and another one has its name: the field manager that made that one, and when.
+    /// Others deleted it and created another one of its name: the field manager of the new one, and when.
     Replaced(Option<(String, String)>),
     /// Another tool removed the stack's field manager from it.
     OwnershipRemoved,
@@ -60,7 +57,7 @@ pub enum DriftKind {
 pub struct DriftReport {
     /// The drift, in the order of the stack, with deleted resources last.
     pub found: Vec<Drift>,
-    /// True if there is a record to compare GKE's things with.
+    /// True if there is a record to compare GKE resources with.
     pub recorded: bool,
 }
 
@@ -75,7 +72,8 @@ impl DriftReport {
 /// Returns the changes by others.
 ///
 /// # Errors
-/// A place that could not be read, or an unknown address among the targets.
+///
+/// Part of the live state cannot be read, or a target is an unknown address.
 pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
     let inputs = &stop::apply_stops(inputs)?;
     let mut planner = Planner::new(inputs);
@@ -129,7 +127,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
     Ok(DriftReport { found, recorded: record.is_some() })
 }
 
-/// Returns the way in which a recorded thing was lost; `None` if it is live and still the stack's.
+/// Returns how a recorded resource was lost; `None` if it is live and still the stack's.
 fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<DriftKind> {
     let Some(live) = inputs.world.find(identity) else { return Some(DriftKind::Deleted) };
     match identity {
@@ -143,8 +141,8 @@ fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<DriftKind> {
     }
 }
 
-/// Returns true where a live object still names this stack, and is what the stack made: nobody is noted as its creator, or
-/// it is older than the last apply.
+/// Returns true if a live object still names this stack and is the one that the stack created: its creator is not recorded, or it
+/// is older than the last apply.
 fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
     let written = inputs.world.record.as_ref().map(|record| record.written.as_str()).unwrap_or_default();
     let made = live["metadata"]["creationTimestamp"].as_str();
@@ -174,7 +172,7 @@ fn place(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
     inputs.sources.locate(&desired.origin).map(|location| location.to_string())
 }
 
-/// Fields that we want and fields that we do not.
+/// Desired fields that differ, and other fields that others set.
 type FieldDrift = (Vec<FieldChange>, Vec<FieldChange>);
 
 /// Returns how an object differs from what is desired, if it exists.
@@ -185,7 +183,7 @@ fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -
     Some(env_secrets::compare(&inputs.world.env_values, &resource.body, live, &manager, schema, *effect))
 }
 
-/// Fields that we want and that another field manager wrote last, and what else others set.
+/// Returns the desired fields that another field manager wrote last, and the other fields that others set.
 fn object_drift(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> FieldDrift {
     let manager = inputs.owner.field_manager();
     let live = inputs.world.find(&resource.identity).filter(|live| diff::applied_by(live, &manager));
@@ -211,7 +209,7 @@ fn object_drift(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema
     (fields, external)
 }
 
-/// Fields of a GKE thing that differ from what was last set, and entries that others put in.
+/// Returns the fields of a GKE resource that differ from what was last set, and the entries that others added.
 fn gke_drift(world: &World, identity: &Identity, kind: KindId, last: &Value) -> FieldDrift {
     let (Some(live), Compare::Gke(message, rules)) = (world.find(identity), &kinds::of(kind).compare) else {
         return FieldDrift::default();

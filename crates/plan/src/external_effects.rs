@@ -16,7 +16,7 @@ use model::address::FieldPath;
 use model::resource::{Identity, ObjectId, World};
 
 impl Planner<'_> {
-    /// Returns the deleted things that need an operator to be deleted, when no Dask operator is left.
+    /// Returns the deleted resources whose deletion needs an operator, if no Dask operator is left.
     pub(crate) fn blocked_deletions(&self) -> BTreeSet<Identity> {
         let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
         let blocker = |change: &Change| kinds::of(change.kind).deletion_blocker;
@@ -29,8 +29,8 @@ impl Planner<'_> {
         blocked.map(|change| change.identity.clone()).collect()
     }
 
-    /// Definitions, and the controllers of custom kinds with their rights and namespaces: without them objects that wait for
-    /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
+    /// Returns CRDs and the controllers of custom kinds, with their RBAC and namespaces. Without them, objects that wait for a
+    /// finalizer would never be deleted, foreign ones included, and the cluster waits for what is deleted before it.
     pub(crate) fn deleted_with_cluster(&self) -> BTreeSet<Identity> {
         let world = self.observed.inputs.world;
         let sections = sections_with_controllers(&self.changes, world);
@@ -65,7 +65,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if a Dask operator runs, or may run: where its Deployment was not read.
+/// Returns true if a Dask operator runs, or may run because its Deployment was not read.
 fn operator_runs(world: &World) -> bool {
     let Some(objects) = world.objects.live() else { return true };
     let operator =
@@ -78,9 +78,9 @@ fn operator_runs(world: &World) -> bool {
     }
 }
 
-/// Returns true if load balancers or disks outside of the cluster depend on an object, or on what it holds.
-/// Source: <https://cloud.google.com/kubernetes-engine/docs/how-to/deleting-a-cluster>: external load balancers and
-/// persistent disks are not deleted with a cluster; a claim goes when no Pod uses it any more.
+/// Returns true if load balancers or disks outside of the cluster depend on an object, or on its contents. Source:
+/// <https://cloud.google.com/kubernetes-engine/docs/how-to/deleting-a-cluster>: external load balancers and persistent disks are
+/// not deleted with a cluster; a claim is deleted when no Pod uses it any more.
 fn has_external_effects(object: &ObjectId, live: &Value) -> bool {
     match object.gvk.kind.as_str() {
         "Service" => live["spec"]["type"] == "LoadBalancer",

@@ -12,7 +12,7 @@ use model::resource::{
 };
 use model::source::Sources;
 
-/// The shape of the file; others are not read.
+/// The format version; files of other versions are refused.
 const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -42,10 +42,11 @@ pub fn unusable_plan_file(shown: &str, why: &str) -> Diagnostic {
         .help("create it again: dask-infra plan --out FILE")
 }
 
-/// Reads a plan that [`to_bytes`] of this version has written, unchanged since. Messages call its file `shown`.
+/// Reads a plan that [`to_bytes`] of this version has written and nobody has edited. Messages call its file `shown`.
 ///
 /// # Errors
-/// Why it cannot be used.
+///
+/// The reason why it cannot be used.
 pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
     let failed = |why: String| unusable_plan_file(shown, &why);
     let value: Value = serde_json::from_slice(text).map_err(|why| failed(json_error(text, &why)))?;
@@ -73,7 +74,7 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
     Ok(plan)
 }
 
-/// Returns a message about a desired resource of a kind that this program does not have.
+/// Returns a message about a desired resource of a kind that this version does not have.
 fn unknown_kind(plan: &Value) -> Option<String> {
     let items = |key: &str| plan[key].as_array().into_iter().flatten();
     let unknown =
@@ -85,7 +86,7 @@ fn unknown_kind(plan: &Value) -> Option<String> {
     Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
 }
 
-/// Checks that desired resources have the shape that planning relies on: a digest can be computed for any content.
+/// Checks the shape of desired resources that planning relies on: a digest can be computed for any content.
 fn check_shape(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
     let external = plan.external.iter().map(|external| &external.resource);
@@ -153,8 +154,8 @@ pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -
     }
 }
 
-/// Returns what moved between a saved plan and a new one of the same resources; empty when the saved one still holds. Then
-/// the new plan is applied: it has the steps of the saved one, at current versions.
+/// Returns the differences between a saved plan and a new one of the same resources; empty if the saved one still holds. Then the
+/// new plan is applied: it has the steps of the saved one, at current versions.
 pub fn stale_changes(saved: &Plan, now: &Plan) -> Vec<String> {
     let mut moved = Vec::new();
     let (before, after) = (by_identity(saved), by_identity(now));
@@ -183,7 +184,7 @@ pub fn stale_changes(saved: &Plan, now: &Plan) -> Vec<String> {
     moved
 }
 
-/// The plan of now, with the places in the stack file that only the saved one knows.
+/// Returns the new plan with the positions in the stack file, which only the saved one knows.
 pub fn with_saved_locations(mut now: Plan, saved: &Plan) -> Plan {
     let before = by_identity(saved);
     for change in &mut now.changes {
@@ -193,13 +194,13 @@ pub fn with_saved_locations(mut now: Plan, saved: &Plan) -> Plan {
     now
 }
 
-/// The changes of a plan by what they are to the API; of two of one identity the first.
+/// Returns the changes of a plan by identity; of two with one identity the first.
 fn by_identity(plan: &Plan) -> HashMap<&Identity, &Change> {
     plan.changes.iter().rev().map(|change| (&change.identity, change)).collect()
 }
 
-/// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of
-/// somebody's last write, what else is live of something that goes; and where the change stands in file and plan.
+/// Returns the parts of a change that a person agrees to. Left out are those that change by themselves: versions of objects, the
+/// times of writes, the rest of a deleted object, and the indices of the change in file and plan.
 fn relied_on(change: &Change) -> Change {
     let mut change = Change {
         location: None,
@@ -277,7 +278,7 @@ fn describe(saved: &Change, now: &Change) -> String {
     }
 }
 
-/// A variable of the environment that had another value when the first of two plans was made.
+/// Returns an environment variable that had another value when the first of two plans was made.
 fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
     let now: Vec<&Deferred> = deferred_values(now).collect();
     deferred_values(saved).find_map(|deferred| match deferred {

@@ -51,27 +51,24 @@ use model::resource::{
 
 pub use model::resource::Action;
 
-/// One thing and what happens to it.
+/// One resource and what happens to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its name for people.
     pub address: Address,
-    /// Its name for the API.
     pub identity: Identity,
     pub kind: KindId,
-    /// The action that apply takes.
     pub action: Action,
     /// The fields that differ, for updates and replacements.
     pub fields: Vec<FieldChange>,
-    /// Why, when the fields alone do not say it.
+    /// The reasons that the fields alone do not show.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
-    /// The TOML place that asks for it; the place of the stack's name for what is no longer in the file.
+    /// The path in the stack file that asks for it; the path of the stack's name if the file no longer has it.
     pub origin: FieldPath,
     /// `stack.toml:12:1`, as text, so that a saved plan still shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// The lane that limits what runs beside it.
+    /// The lane, which limits the changes that run at the same time.
     pub lane: Lane,
     /// The steps that apply takes, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
@@ -82,16 +79,16 @@ pub struct Change {
     /// `Plan::barriers`.
     #[serde(rename = "follows")]
     pub depends_on: Vec<usize>,
-    /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
+    /// Digest of what the plan relies on: the uid and the compared fields. `None` if nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// True if others created or use it, so that also `destroy` needs approval by address.
+    /// True if others created it or use it: then `destroy` needs approval by address, too.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub foreign: bool,
-    /// The owner that it, or fields of it, would be adopted from.
+    /// The current owner, if it or fields of it are adopted.
     #[serde(rename = "taken", default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
-    /// The live state of something that is deleted or released, without secrets.
+    /// The live state of a deleted or released resource, without secrets.
     #[serde(default, skip_serializing_if = "JsonText::is_null")]
     pub before: JsonText,
     /// The expected duration of a create or replace: from the record, else a typical one.
@@ -137,12 +134,12 @@ pub struct Barrier {
     pub depends_on: Vec<usize>,
 }
 
-/// Something that others made or apply, and that the stack wants.
+/// The foreign owner of a resource, or of fields, that the stack adopts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopted {
     /// The owner, in words: "field manager `helm`".
     pub from: String,
-    /// The fields that are theirs; none when the whole thing is.
+    /// The fields that are adopted; none for the whole resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldPath>,
 }
@@ -163,12 +160,10 @@ impl std::fmt::Display for Adopted {
 /// An external resource as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExternalRead {
-    /// Its name for people.
     pub address: Address,
-    /// Its name for the API.
     pub identity: Identity,
     pub kind: KindId,
-    /// `stack.toml:12:1`, the place that names it.
+    /// `stack.toml:12:1`, the position that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// A short summary of what was found; `None` when nothing was read.
@@ -184,9 +179,8 @@ pub struct ExternalRead {
 pub struct Note {
     /// Stable code, `DI0301`.
     pub code: String,
-    /// The address that it is about.
+    /// The address of the resource that it is about.
     pub address: Address,
-    /// The text.
     pub message: String,
 }
 
@@ -224,7 +218,7 @@ pub enum ApprovalVerb {
     /// Adopting what others created or apply.
     #[serde(rename = "take")]
     Adopt,
-    /// Changing something although nobody knows what that does to it.
+    /// Changing a field whose effect is unknown.
     Update,
 }
 
@@ -242,7 +236,7 @@ impl ApprovalVerb {
     }
 }
 
-/// An approval that a change needs, and the one that gives it for its whole section.
+/// An approval that a change needs, and the one that covers its whole section.
 struct NeededApproval {
     own: Approval,
     section: Option<Approval>,
@@ -254,11 +248,11 @@ impl NeededApproval {
     }
 }
 
-/// How the plan was asked for.
+/// The two commands that a plan can be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Make the world as the stack says.
+    /// Change the live state to what the stack file says.
     Apply,
     /// Delete all that the stack owns.
     Destroy,
@@ -269,13 +263,12 @@ pub enum Mode {
 pub struct Plan {
     pub target: Target,
     pub owner: Owner,
-    /// How it was asked for.
     pub mode: Mode,
     /// True if nothing was read: planned against an empty world.
     pub offline: bool,
-    /// All things, those to keep included, in the order in which they are shown.
+    /// All resources, including those to keep, in the order in which they are shown.
     pub changes: Vec<Change>,
-    /// Nodes of the order that stand for many edges, numbered after the changes.
+    /// Nodes of the order that replace many edges, numbered after the changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<Barrier>,
     /// The state that was compared, for the record.
@@ -287,7 +280,7 @@ pub struct Plan {
     /// Node pools with `capacity`, each with all its options.
     #[serde(rename = "ladders", default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_options: Vec<CapacityOptions>,
-    /// Things that others own, for planning again.
+    /// External resources, to plan again.
     #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<External>,
     /// The external resources as they were read.
@@ -306,13 +299,13 @@ pub struct Plan {
     /// True if nothing of the stack is left but its record: an earlier destroy ended before it deleted the record.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub record_left: bool,
-    /// True if things of the stack may exist that no record names and that could not be looked for.
+    /// True if the stack may have resources that no record names and that could not be searched for.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub incomplete: bool,
     /// True if the target may differ from that of the last apply.
     #[serde(rename = "retarget", default, skip_serializing_if = "kinds::json::is_false")]
     pub allow_retarget: bool,
-    /// Addresses to recreate, or to run again, although nothing forces it.
+    /// Addresses of `--replace`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<Address>,
     /// True if pools with several capacity options begin with the first one again.
@@ -321,12 +314,12 @@ pub struct Plan {
     /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
     #[serde(rename = "when_idle", default, skip_serializing_if = "Option::is_none")]
     pub idle_wait_seconds: Option<u32>,
-    /// The things that it stops and starts, and those that stay stopped.
+    /// The resources that it stops and starts, and those that stay stopped.
     #[serde(rename = "halts", default, skip_serializing_if = "StopState::is_none")]
     pub stop_state: StopState,
 }
 
-/// How many changes of each action.
+/// The number of changes of each action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Creates.
@@ -354,7 +347,7 @@ impl Change {
         self.reasons.contains(&Reason::Requested)
     }
 
-    /// Returns true if there is more to say than its fields.
+    /// Returns true if it has a reason beside its fields.
     pub fn has_reason(&self) -> bool {
         self.adopted.is_some() || !self.reasons.is_empty()
     }
@@ -406,12 +399,12 @@ impl Plan {
             && !self.changes.iter().any(Change::is_waited_for)
     }
 
-    /// The known part of what all of it costs; `None` when no pool's price is known.
+    /// Returns the known part of the price of everything; `None` if no pool's price is known.
     pub fn cost(&self) -> Option<Cost> {
         self.hourly.as_ref().filter(|hourly| !hourly.pools.is_empty()).map(|hourly| hourly.whole)
     }
 
-    /// Machine types whose price is not known.
+    /// Returns the machine types without a known price.
     pub fn unpriced(&self) -> Vec<String> {
         let unpriced = self.hourly.iter().flat_map(|hourly| hourly.unpriced.values());
         unpriced.cloned().collect::<BTreeSet<String>>().into_iter().collect()
@@ -422,19 +415,19 @@ impl Plan {
         self.changes.iter().all(|change| change.action == Action::Keep)
     }
 
-    /// Addresses of what is kept and is not ready, as far as it was looked at.
+    /// Returns the addresses of kept resources that are not ready, as far as they were read.
     pub fn unready(&self) -> impl Iterator<Item = &Address> {
         let unready = |note: &&Note| note.code == Code::Unready.as_str();
         self.notes.iter().filter(unready).map(|note| &note.address)
     }
 
-    /// Returns true if a thing of the stack is outside of the limits of the plan.
+    /// Returns true if a resource of the stack is outside of the limits of the plan.
     pub fn leaves_out(&self, identity: &Identity) -> bool {
         let left_out = self.partial.iter().flat_map(|partial| &partial.left_out);
         left_out.into_iter().any(|(_, other)| other == identity)
     }
 
-    /// Changes of each action.
+    /// Returns the number of changes of each action.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for change in &self.changes {
@@ -451,8 +444,8 @@ impl Plan {
         counts
     }
 
-    /// Approvals that are needed and were not given: one for each address, and one for several objects of one
-    /// section. A section's approval does not hold for what others have in it.
+    /// Returns the approvals that are needed and were not given: one for each address, and one for several objects of one
+    /// section. A section's approval does not cover foreign objects in it.
     pub fn missing_approvals(&self, approved: &[Approval]) -> Vec<Approval> {
         let given: Vec<Approval> =
             approved.iter().chain(&self.approved).map(|given| self.resolve_approval(given)).collect();
@@ -476,20 +469,19 @@ impl Plan {
         approvals.filter(|approval| known.insert(*approval)).cloned().collect()
     }
 
-    /// Returns the approval to delete, with their cluster, foreign things that could not be listed:
-    /// `delete:others.unseen`.
+    /// Returns the approval to delete, with their cluster, foreign objects that could not be listed: `delete:others.unseen`.
     fn approval_for_unlisted_foreign(&self) -> Option<NeededApproval> {
         let unseen = self.notes.iter().any(|note| note.code == Code::ForeignUnlisted.as_str());
         let own = Approval { verb: ApprovalVerb::Delete, address: Address::new("others.unseen") };
         unseen.then_some(NeededApproval { own, section: None })
     }
 
-    /// Sections in which something is ours.
+    /// Returns the sections that own at least one of the changed resources.
     fn sections(&self) -> BTreeSet<&str> {
         self.changes.iter().filter(|change| !change.foreign).map(|change| change.address.section()).collect()
     }
 
-    /// The approvals that a change needs; `own` are the sections in which something is ours.
+    /// Returns the approvals that a change needs. `own`: sections that own a changed resource.
     fn approvals_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<NeededApproval> {
         let doubtful = change.reasons.iter().any(Reason::has_unclear_owner);
         let whole = self.mode == Mode::Destroy
@@ -531,8 +523,7 @@ impl Plan {
         verb.into_iter().chain(adopt).map(needed).collect()
     }
 
-    /// Returns true if a pool with Pods is adopted or released: that changes its labels, and GKE may recreate its
-    /// nodes for them.
+    /// Returns true if a pool with Pods is adopted or released: that changes its labels, and GKE may recreate its nodes for them.
     fn recreates_nodes_for_labels(&self, change: &Change) -> bool {
         let changes_hands = change.action == Action::Forget || change.adopted.is_some();
         let noted = |note: &Note| note.code == Code::NodesDrained.as_str() && note.address == change.address;
@@ -561,7 +552,7 @@ impl Plan {
         self.notes.iter().any(|note| note.code == Code::DeletedUnread.as_str())
     }
 
-    /// Approvals that were given and fit nothing in the plan.
+    /// Returns the approvals that were given and match nothing in the plan.
     pub fn unused_approvals(&self) -> Vec<&Approval> {
         let unseen = self.deletes_unread_cluster();
         let own = self.sections();

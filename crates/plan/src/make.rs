@@ -1,4 +1,4 @@
-//! Making a plan: each desired thing against the live world, then what is live and no longer desired.
+//! Makes a plan: compares each desired resource with the live world, then looks for live resources that are no longer desired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     }
 }
 
-/// Drops who wrote which field of live objects where everything goes: then only external ones are compared.
+/// Drops managedFields of live objects in a plan that deletes everything: then only external resources are compared.
 pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[External]) {
     let (Mode::Destroy, Seen::Live(inside)) = (mode, &mut world.objects) else { return };
     let external_objects: BTreeSet<&ObjectId> =
@@ -75,7 +75,7 @@ pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[Ext
         .for_each(|(_, live)| drop_managed_fields(live));
 }
 
-/// Returns the plan, or all errors, sorted by their place in the file.
+/// Returns the plan, or all errors, sorted by their position in the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
     fallback::apply_fallback(&mut inputs);
@@ -125,7 +125,7 @@ fn keep_live_defaults(inputs: &mut Inputs<'_>) {
     made.into_iter().for_each(|(index, body)| desired[index].body = body);
 }
 
-/// Checks the live state, selects what the plan is about, and returns the external things that were read.
+/// Checks the live state, selects the resources of the plan, and returns the external resources that were read.
 fn observe(planner: &mut Planner<'_>) -> Vec<ExternalRead> {
     planner.check_readable();
     planner.select();
@@ -134,7 +134,7 @@ fn observe(planner: &mut Planner<'_>) -> Vec<ExternalRead> {
     reads
 }
 
-/// Proposes what happens to each thing and why, without the steps.
+/// Proposes what happens to each resource and why, without the steps.
 fn propose(planner: &mut Planner<'_>) {
     match planner.observed.inputs.mode {
         Mode::Apply => {
@@ -161,7 +161,7 @@ fn propose(planner: &mut Planner<'_>) {
     }
 }
 
-/// The steps of all changes, and which come before which.
+/// Fills in the steps and the dependencies of all changes. Returns the barriers.
 fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
     planner.steps();
     let inputs = planner.observed.inputs;

@@ -1,4 +1,4 @@
-//! A plan that is being made: what is proposed so far, and what there is to say of it.
+//! A plan in the making: the changes that are proposed so far, and the notes on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::resource::{Identity, Resource};
 
-/// Which addresses a plan is about.
+/// The addresses that a plan is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Selected {
     #[default]
@@ -36,7 +36,7 @@ impl Selected {
     }
 }
 
-/// A plan that is being made.
+/// A plan in the making.
 pub(crate) struct Planner<'a> {
     pub(crate) observed: Observed<'a>,
     pub(crate) changes: Vec<Change>,
@@ -44,13 +44,13 @@ pub(crate) struct Planner<'a> {
     pub(crate) notes: Vec<Note>,
     /// True if the GKE cluster is created or recreated, so that nothing in it exists afterward.
     pub(crate) cluster_is_new: bool,
-    /// Live things that are deleted with their parent, and created again.
+    /// Live resources that are deleted with their parent, and created again.
     pub(crate) recreated_with_parent: BTreeSet<Identity>,
-    /// Desired things that do not exist and are not created.
+    /// Desired resources that do not exist and are not created.
     pub(crate) not_created: BTreeSet<Identity>,
     /// The addresses that the plan is about.
     pub(crate) selected: Selected,
-    /// Defects of live things, by address.
+    /// Defects of live resources, by address.
     pub(crate) defects: BTreeMap<Address, Defect>,
 }
 

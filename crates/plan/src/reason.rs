@@ -1,4 +1,4 @@
-//! Why a change is as it is, where its fields do not say it.
+//! Reasons for a change that its fields do not show.
 
 use std::fmt;
 
@@ -14,21 +14,21 @@ use model::resource::Action;
 pub enum Reason {
     /// `--replace` names it.
     Requested,
-    /// Others made it, and nothing else changes.
+    /// It is foreign, and nothing else changes.
     WouldBeAdopted,
     /// Other stacks use it, and this one joins them.
     Shared(OtherStacks),
-    /// The live thing is being deleted.
+    /// The live resource is being deleted.
     BeingDeleted,
-    /// It goes with its owner and is desired again.
+    /// It is deleted with its parent and desired again.
     RecreatedWith(Address),
-    /// It may run once only, and nobody knows that it has not.
+    /// It may run once only, and it is unknown whether it has.
     MayHaveRun(RunUnknown),
     /// GKE reports the status ERROR for a pool or a cluster; its conditions.
     InError {
         conditions: String,
     },
-    /// Objects that others created for it are lost, or too many.
+    /// Objects that an operator created for it are lost, or too many.
     #[serde(rename = "amiss")]
     Defect(String),
     CreatedWithCluster,
@@ -40,7 +40,7 @@ pub enum Reason {
         other_stacks: OtherStacks,
         with: Parent,
     },
-    /// This stack gives up its hold only.
+    /// Only this stack's ownership ends.
     Released(OtherStacks),
     /// The file says that it is managed elsewhere.
     HandedOver,
@@ -58,7 +58,7 @@ pub enum Reason {
         named: Vec<String>,
         more: usize,
     },
-    /// Others attached it to a DaskCluster that goes.
+    /// Others attached it to a DaskCluster that is deleted.
     AttachedTo {
         cluster: String,
     },
@@ -68,14 +68,14 @@ pub enum Reason {
         admitted: bool,
     },
     NoLongerInFile,
-    /// Its section is in the file, and makes something else.
+    /// Its section is in the file, and no longer creates it.
     NoLongerInSection,
-    /// A request ended before its workers were made.
+    /// A request ended before its workers were created.
     #[serde(rename = "asked_again")]
     RequestedAgain {
         end: String,
     },
-    /// The deleted workers had the nodes of a request, and new ones come.
+    /// The deleted workers used the nodes of a request, and new workers follow.
     #[serde(rename = "nodes_used")]
     NodesConsumed,
     /// A request for the nodes of deleted workers, or its PodTemplate.
@@ -84,7 +84,7 @@ pub enum Reason {
     /// The PodTemplate of a request that is kept.
     #[serde(rename = "named_by_request")]
     TemplateOfKeptRequest,
-    /// The pod of a check that was cut short.
+    /// The pod of a check that was interrupted.
     LeftByEarlierRun,
     /// A foreign Dask object cannot live without the operator.
     OperatorNeeded {
@@ -94,14 +94,14 @@ pub enum Reason {
     HoldsNeededOperator {
         by: String,
     },
-    /// Dask's scheduler is waited for, at most these seconds.
+    /// The change waits for an idle Dask scheduler, at most these seconds.
     WaitsUntilIdle {
         seconds: u32,
     },
     /// It is created by the first of these options that has machines.
     #[serde(rename = "ways")]
     CapacityOrder(Vec<String>),
-    /// `--retry-capacity`: earlier options than the one that it is on.
+    /// `--retry-capacity`: tries options before its current one.
     #[serde(rename = "tries_again")]
     RetriesCapacity {
         on: String,
@@ -115,25 +115,25 @@ pub enum Reason {
     /// The file no longer has the option that it was created by.
     #[serde(rename = "other_ways")]
     CapacityOptionRemoved,
-    /// Its nodes go first: GKE switches queued provisioning on for an empty pool only.
+    /// Its nodes are deleted first: GKE switches queued provisioning on for an empty pool only.
     Emptied,
-    /// It is taken away for now.
+    /// It is stopped for now.
     Stopped(Stop),
-    /// It is stopped by the command that the plan is for.
+    /// This command stops it.
     WillBeStopped,
     /// It was stopped, and this plan starts it.
     Started,
     /// A check runs again because something that it depends on changes.
     #[serde(rename = "disturbed")]
     DependencyChanged(Address, Action),
-    /// A check is not the one that passed.
+    /// The text of the check is not the one that passed.
     CheckChanged,
     NotPassed,
-    /// No record is kept where there is nothing to manage.
+    /// No record is kept if the stack manages nothing.
     PassesNotRecorded,
 }
 
-/// Other stacks that use a thing: `stack rapids`.
+/// Other stacks that use a resource: `stack rapids`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OtherStacks(pub Vec<String>);
@@ -170,8 +170,7 @@ impl Reason {
         )
     }
 
-    /// Returns true if the object does not show that it is this stack's alone: then `destroy` needs approval by
-    /// address.
+    /// Returns true if the object does not show that only this stack owns it: then `destroy` needs approval by address.
     pub fn has_unclear_owner(&self) -> bool {
         matches!(self, Self::Contested(_) | Self::OwnershipRemoved)
     }

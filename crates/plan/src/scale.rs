@@ -25,7 +25,7 @@ pub struct ScaleRequest<'a> {
     pub address: &'a Address,
     /// Where and by whom the count is set, according to the stack file.
     pub target: &'a ScaleTarget,
-    /// How many.
+    /// The new count.
     pub replicas: u32,
     /// True if the stack file is edited to this count.
     pub persist: bool,
@@ -34,7 +34,8 @@ pub struct ScaleRequest<'a> {
 /// Plans a change of one replica count. `inputs` already have the new count, and select only this resource.
 ///
 /// # Errors
-/// Reasons against it: the thing is not live, others own it, or something else sets its replica count.
+///
+/// The resource is not live, others own it, or something else sets its replica count.
 pub fn scale(inputs: Inputs, request: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagnostic>> {
     let mut planner = Planner::new(&inputs);
     planner.check_readable();
@@ -114,7 +115,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The thing as it is live. One that does not exist, is deleted, or is foreign is not scaled.
+    /// Returns the live resource. One that does not exist, is being deleted, or is foreign is not scaled.
     fn owned_live(
         &mut self,
         resource: &Resource,
@@ -156,7 +157,7 @@ impl Planner<'_> {
         Ok(live)
     }
 
-    /// Returns an error for what starts whole, or on nodes that were requested for all of it: it keeps its number.
+    /// Returns an error for resources of a fixed size: gangs, and resources on nodes that were requested for all of them.
     fn check_can_grow(&self, resource: &Resource, request: &ScaleRequest<'_>) -> Result<(), Box<Diagnostic>> {
         if gang::name_of(resource).is_some() {
             let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
@@ -174,7 +175,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The live objects that hold the number, and the number.
+    /// Returns the live objects that hold the replica count, and the count.
     #[expect(clippy::type_complexity, reason = "a list of pairs, read at once by the one caller")]
     fn live_numbers(
         &self,
@@ -220,8 +221,8 @@ impl Planner<'_> {
         Ok(found)
     }
 
-    /// Returns the steps of the kind after the number is written to its holders, with GKE's own call for pools and the wait
-    /// for all. Returns the deleted workers, too.
+    /// Returns the steps of the kind after the calls that write the count, with GKE's own call for pools and the wait for all.
+    /// Returns the deleted workers, too.
     fn scale_steps(
         &self,
         resource: &Resource,
@@ -258,7 +259,7 @@ impl Planner<'_> {
         (steps, goes)
     }
 
-    /// Notes who owns the number from now on, if the stack file does not have it.
+    /// Notes the owner of the count from now on, if the stack file does not have it.
     fn note_owner(&mut self, resource: &Resource, request: &ScaleRequest<'_>) {
         let ScaleTarget { origin: place, replica_owner: number, unit, .. } = request.target;
         let (code, message) = match number {

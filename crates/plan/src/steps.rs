@@ -1,8 +1,7 @@
-//! Computes the steps of each change. The kind's file writes them; this module passes it the facts about other
-//! changes.
+//! Computes the steps of each change. The kind's file writes them; this module passes it the facts about other changes.
 //!
-//! A change has a list of steps that follow each other, and edges join changes. Steps have no edges of their own: no case needed
-//! one into the middle of a list.
+//! A change has a list of steps in sequence, and edges join changes. Steps have no edges of their own: no case needed one into
+//! the middle of a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,17 +24,17 @@ use model::resource::{self, ByIdentity, DurationEstimate, Identity, ObjectId, Re
 struct StepContext<'a> {
     planner: &'a Planner<'a>,
     desired: ByIdentity<'a>,
-    /// The pool that is made with the cluster.
+    /// The pool that is created with the cluster.
     inline: Option<&'a Resource>,
-    /// True if the cluster is deleted or replaced, with what is in it.
+    /// True if the cluster is deleted or replaced, with its contents.
     cluster_is_deleted: bool,
-    /// Things that need no delete of their own before the cluster is deleted.
+    /// Resources that need no delete of their own before the cluster is deleted.
     with_cluster: BTreeSet<Identity>,
-    /// Namespaces and CRDs that are replaced: what they contain is gone before its own change begins.
+    /// Namespaces and CRDs that are replaced: their contents are deleted before their own change begins.
     replaced_parents: Vec<&'a Identity>,
     /// The zones of pools whose number is set.
     zones: &'a BTreeMap<usize, Vec<String>>,
-    /// Seconds that things took which were made before.
+    /// Durations, in seconds, of earlier creates.
     took: BTreeMap<&'a Identity, u32>,
 }
 
@@ -48,7 +47,7 @@ struct ChangeSteps {
 }
 
 impl Planner<'_> {
-    /// Writes the steps of every change but those that keep a thing.
+    /// Writes the steps of every change whose action is not Keep.
     pub(crate) fn steps(&mut self) {
         let zones = self.zones_of_pools();
         let uneven_zone_counts = self.uneven_zone_counts(&zones);
@@ -144,7 +143,7 @@ impl<'a> StepContext<'a> {
         }
     }
 
-    /// Returns true if the server deletes it with something that is replaced before it: it is then created, and not deleted.
+    /// Returns true if the server deletes it with a parent that is replaced before it: it is then created, and not deleted.
     fn is_deleted_before(&self, change: &Change) -> bool {
         let held = |parent: &&Identity| cascade::cascade_reason(parent, &change.identity).is_some();
         change.action == Action::Replace && self.replaced_parents.iter().any(held)
@@ -210,7 +209,7 @@ fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
     }
 }
 
-/// Which changes and barriers what is not kept waits for.
+/// Returns for each change and barrier whether a change that is not kept waits for it.
 fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
     let mut followed = vec![false; changes.len() + barriers.len()];
     let acts = changes.iter().filter(|change| change.action != Action::Keep);

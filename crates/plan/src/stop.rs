@@ -1,5 +1,5 @@
-//! Stops and starts: `stop` deletes or empties things for now, and `start` restores them. The file stays as it is. The record
-//! knows what is stopped, by whom and since when, and every plan goes by that.
+//! Stops and starts: `stop` deletes or empties resources for now, and `start` restores them. The file stays as it is. The record
+//! says what is stopped, by whom and since when, and every plan respects that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +25,11 @@ use model::diag::{Code, Diagnostic};
 use model::record::{Stop, Stopped};
 use model::resource::{Cost, External, Hourly, Identity, KindId, Recreation, Resource, Seen, World};
 
-/// The inputs with what is stopped in them: which things those are, and pools without nodes.
+/// Returns the inputs with the stops applied: the stopped resources, and pools without nodes.
 ///
 /// # Errors
-/// `stop` was asked for what cannot be stopped.
+///
+/// `stop` names resources that cannot be stopped.
 pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
     let record = inputs.world.record.as_ref();
     let recorded = record.map(|record| record.stopped.clone()).unwrap_or_default();
@@ -113,8 +114,7 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
     Ok(inputs)
 }
 
-/// Returns what is stopped and what is being started, by the record, and what is stopped with that because the file has put it
-/// beside it or in its place.
+/// Returns the resources that are stopped or being started according to the record, and new ones in a stopped section.
 fn previous_stops(desired: &[Resource], external: &[External], world: &World) -> PreviousStops {
     let Some(record) = &world.record else { return PreviousStops::default() };
     let identities: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
@@ -189,8 +189,8 @@ fn pools_for_unpinned_pods<'r>(pools: &[&'r Resource]) -> Vec<&'r Resource> {
     if plain.is_empty() { pools.to_vec() } else { plain }
 }
 
-/// Returns stopped pools that started pods without a pool selector need, the operator's among them. If none of these
-/// pools runs, all of them start.
+/// Returns stopped pools that started pods without a pool selector need, including the operator's. If none of these pools runs,
+/// all of them start.
 fn pools_needed_to_start(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
     let starting = startable(&inputs.desired, &inputs.external, inputs.world);
     let makes = inputs.desired.iter().any(|resource| {
@@ -275,7 +275,7 @@ fn resources_to_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnosti
 
 const STOPPABLE_HELP: &str = "Dask clusters, their groups, jobs that have not ended, notebooks, Pods, requests for nodes and node pools can be stopped";
 
-/// Names the kinds that can be stopped where the stack goes: on hosts, processes cost nothing by the hour.
+/// Names the kinds that can be stopped on the stack's target: on hosts, processes cost nothing by the hour.
 fn stoppable(inputs: &Inputs<'_>) -> &'static str {
     match inputs.target.is_on_hosts() {
         true => {
@@ -292,7 +292,7 @@ fn not_stoppable(typed: &str, addresses: &[&Address], indices: &[usize], inputs:
     problem.at(inputs.sources.span(&section), "requested").help(stoppable(inputs))
 }
 
-/// Returns true if `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
+/// Returns true if `stop` affects a resource. A job that has ended, or never ran, is not stopped: it would run again.
 fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     let world = inputs.world;
     let recorded = inputs.previous_stops.stopped.contains_key(&resource.identity);
@@ -306,7 +306,7 @@ fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     }
 }
 
-/// Returns true if a thing requires another: pods that must run on a pool, and parts of a Dask cluster.
+/// Returns true if a resource requires another: pods that must run on a pool, and parts of a Dask cluster.
 fn requires(one: &Resource, other: &Resource) -> bool {
     if let Some(pool) = other.identity.pool() {
         return must_run_on(&one.body, pool);
@@ -359,8 +359,8 @@ fn names_a_pool(body: &Value) -> bool {
     }
 }
 
-/// Addresses of what `start` brings back: what is stopped, what a `start` that ended early has begun with, and Dask clusters that
-/// have gone by themselves and stay gone.
+/// Returns the addresses that `start` restores: stopped resources, those that an interrupted `start` had begun with, and Dask
+/// clusters that were deleted by their time limit and not recreated.
 pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &World) -> Vec<&'r Address> {
     let Some(record) = &world.record else { return Vec::new() };
     let before = previous_stops(desired, external, world);
@@ -383,12 +383,12 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
 }
 
 impl<'a> Inputs<'a> {
-    /// Returns the stop of a thing: who stopped it, and when.
+    /// Returns who stopped a resource, and when.
     pub(crate) fn stop_of(&self, identity: &Identity) -> Option<&Stop> {
         self.stop_state.stopped.get(identity)
     }
 
-    /// Returns the reason why a thing goes that is stopped: the record says so, or this plan is what stops it.
+    /// Returns why a stopped resource is deleted: the record says so, or this plan stops it.
     fn stopped_why(&self, identity: &Identity, stop: &Stop) -> Reason {
         match self.previous_stops.stopped.contains_key(identity) {
             true => Reason::Stopped(stop.clone()),
@@ -396,14 +396,14 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Returns true for a thing that `start` has asked for, now or before it ended early.
+    /// Returns true for a resource that `start` has requested, now or before an interruption.
     pub(crate) fn is_started(&self, identity: &Identity) -> bool {
         self.stop_state.is_start() || self.stop_state.starting.contains(identity)
     }
 }
 
 impl Planner<'_> {
-    /// Stops a thing: it is deleted when it is there, and not made when it is not.
+    /// Stops a resource: deletes it if it exists, and does not create it otherwise.
     pub(crate) fn stop(&mut self, resource: &Resource, stop: &Stop) {
         let kind = kinds::of(resource.kind);
         let ours = |live: &&Value| matches!(self.observed.ownership(resource, kind, live), Ownership::Owned);
@@ -418,7 +418,7 @@ impl Planner<'_> {
         self.changes.push(self.observed.proposed(resource, Action::Keep, Vec::new()));
     }
 
-    /// Says why things that are stopped or started change, and names what is stopped already.
+    /// Explains why stopped and started resources change, and lists those that are stopped already.
     pub(crate) fn note_stops(&mut self) {
         let inputs = self.observed.inputs;
         let stopped = &inputs.stop_state.stopped;
@@ -460,7 +460,7 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// Notes a time limit that comes to a cluster that is there: it counts from before.
+    /// Notes a new time limit of an existing cluster: the time before counts, too.
     pub(crate) fn note_expiry(&mut self) {
         let inputs = self.observed.inputs;
         if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {
@@ -496,7 +496,7 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// Returns true if something that a check would use is stopped.
+    /// Returns true if a check would use a stopped resource.
     pub(crate) fn uses_stopped(&self, resource: &Resource) -> bool {
         let stopped = &self.observed.inputs.stop_state.stopped;
         !stopped.is_empty()
@@ -507,7 +507,7 @@ impl Planner<'_> {
 }
 
 impl Change {
-    /// Returns true if it stops a thing: deletes it, or scales a pool to zero nodes.
+    /// Returns true if it stops a resource: deletes it, or scales a pool to zero nodes.
     pub fn stops(&self) -> bool {
         self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_) | Reason::WillBeStopped))
     }

@@ -1,10 +1,10 @@
-//! Addresses that name others: themselves, or all of a section.
+//! Matches addresses: one address, or all of a section.
 
 use std::collections::BTreeMap;
 
 use model::address::Address;
 
-/// Which of many addresses an address or a whole section names, without looking at each of them.
+/// An index of addresses, by address and by section.
 pub struct AddressIndex<'a> {
     /// Indices by address and by section; each index once under a name.
     positions: BTreeMap<&'a str, Vec<usize>>,

@@ -1,7 +1,7 @@
-//! Things that a server deletes with another one. With a GKE cluster: everything in it. With a node pool: the Pods
-//! that nothing recreates. With a namespace: its objects. With a CRD: the objects of its kind. With an owner: what it
-//! owns. With a DaskCluster: its groups and autoscalers. This holds for things of the stack and foreign ones,
-//! whatever a plan is limited to.
+//! Resources that a server deletes with another one. With a GKE cluster: everything in it. With a node pool: the Pods that
+//! nothing recreates. With a namespace: its objects. With a CRD: the objects of its kind. With an owner: the objects that it
+//! owns. With a DaskCluster: its groups and autoscalers. This holds for resources of the stack and foreign ones, whatever a plan
+//! is limited to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use kinds::dask;
 use kinds::scope::POOL_LABEL;
 use model::resource::{ClusterName, Identity, ObjectId, World};
 
-/// How a thing is deleted with another one.
+/// Reasons why a resource is deleted with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CascadeReason {
     /// It is in a GKE cluster.
@@ -28,7 +28,7 @@ pub enum CascadeReason {
     DaskCluster,
 }
 
-/// Returns why a thing is deleted with `parent`, as far as their names tell.
+/// Returns why a resource is deleted with `parent`, as far as their names tell.
 pub fn cascade_reason(parent: &Identity, thing: &Identity) -> Option<CascadeReason> {
     match (parent, thing) {
         (Identity::Cluster(_), Identity::Cluster(_)) => None,
@@ -53,16 +53,16 @@ pub fn defined_kind(object: &ObjectId) -> Option<(&str, &str)> {
     definition.then(|| object.name.split_once('.')).flatten()
 }
 
-/// The cause of a delete that comes with the delete of another thing.
+/// The cause of a delete that follows from another delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CascadeEntry {
-    /// The thing that is deleted by itself, at the beginning of the chain.
+    /// The resource at the beginning of the chain, which is deleted by itself.
     pub root: Identity,
-    /// How the thing is deleted with its neighbor in the chain.
+    /// The reason why the resource is deleted with its neighbor in the chain.
     pub reason: CascadeReason,
 }
 
-/// Parents with which live things could be deleted.
+/// Parents that live resources are deleted with.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum CascadeParent<'w> {
     Namespace(&'w str),
@@ -75,7 +75,7 @@ enum CascadeParent<'w> {
     Pool(&'w str),
 }
 
-/// The live things, by the parents that they are deleted with.
+/// The live resources, by the parents that they are deleted with.
 pub struct Cascade<'w> {
     world: &'w World,
     cluster: Option<&'w ClusterName>,
@@ -118,7 +118,7 @@ impl<'w> Cascade<'w> {
         Self { world, cluster, at, uids }
     }
 
-    /// Returns what is deleted directly with a thing, not what is deleted with that in turn.
+    /// Returns the resources that are deleted with one directly, not those that are deleted with these in turn.
     pub fn direct(&self, deleted: &Identity) -> Vec<(Identity, CascadeReason)> {
         let found = |parent: CascadeParent<'_>, reason: CascadeReason| {
             let objects = self.at.get(&parent).into_iter().flatten();
@@ -159,7 +159,7 @@ impl<'w> Cascade<'w> {
         }
     }
 
-    /// Everything that is deleted with these, in chains.
+    /// Returns all resources that are deleted with these, directly or in chains.
     pub fn all(&self, deleted: &[Identity]) -> BTreeMap<Identity, CascadeEntry> {
         let mut all_deleted: BTreeSet<Identity> = deleted.iter().cloned().collect();
         let mut open: Vec<(Identity, Identity)> =
@@ -178,14 +178,14 @@ impl<'w> Cascade<'w> {
         cascaded
     }
 
-    /// Returns true if no owner of a thing stays. One that was not read may be gone already.
+    /// Returns true if no owner of a resource stays. An owner that was not read may be deleted already.
     fn loses_all_owners(&self, thing: &Identity, all_deleted: &BTreeSet<Identity>) -> bool {
         let Some(live) = self.world.find(thing) else { return false };
         let mut known = owner_uids(live).filter_map(|uid| self.uids.get(uid));
         known.all(|owner| all_deleted.contains(&Identity::Object((*owner).clone())))
     }
 
-    /// Returns true if `is` holds for one of a thing's owners.
+    /// Returns true if `is` holds for one of a resource's owners.
     pub fn has_owner(&self, live: &Value, is: impl Fn(&Identity) -> bool) -> bool {
         let mut known = owner_uids(live).filter_map(|uid| self.uids.get(uid));
         known.any(|owner| is(&Identity::Object((*owner).clone())))
@@ -193,8 +193,7 @@ impl<'w> Cascade<'w> {
 }
 
 impl Cascade<'_> {
-    /// Returns true if `is` holds for an owner of a thing, or for an owner of that: a controller created the thing
-    /// for it.
+    /// Returns true if `is` holds for an owner of a resource, or for an owner of that: a controller created it.
     pub fn has_ancestor(&self, live: &Value, is: &impl Fn(&ObjectId, &Value) -> bool) -> bool {
         let mut open: Vec<&ObjectId> =
             owner_uids(live).filter_map(|uid| self.uids.get(uid).copied()).collect();
@@ -211,7 +210,7 @@ impl Cascade<'_> {
     }
 }
 
-/// The pools of nodes, by name.
+/// Returns the pool of each node, by the node's name.
 fn pools_of_nodes(world: &World) -> BTreeMap<&str, &str> {
     let inside = world.objects.live().into_iter().flatten();
     let nodes = inside.filter(|(object, _)| object.gvk.kind == "Node" && object.namespace.is_none());

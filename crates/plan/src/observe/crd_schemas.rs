@@ -1,4 +1,4 @@
-//! The shapes of custom kinds, as the definitions say them that the stack makes or that are live.
+//! Schemas of custom kinds, from the CRDs that the stack creates or that are live.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use model::schema::Schema;
 pub(crate) struct CrdSchemas(BTreeMap<(String, String), Schema>);
 
 impl CrdSchemas {
-    /// Returns the schemas of live definitions, by which the server fills in defaults; else those of the stack.
+    /// Creates the schemas from live CRDs, by which the server fills in defaults, else from those of the stack.
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";
         let live = inputs.world.objects.live().into_iter().flatten().map(|(_, live)| live);
@@ -37,7 +37,7 @@ impl CrdSchemas {
         Self(shapes)
     }
 
-    /// The shape of an object.
+    /// Returns the schema of an object's kind.
     pub fn schema(&self, resource: &Resource) -> Option<Schema> {
         kinds::kubernetes::object::object_schema(&resource.identity)
             .or_else(|| self.0.get(&key(&resource.body)).cloned())

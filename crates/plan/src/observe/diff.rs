@@ -31,7 +31,7 @@ pub fn applied_by(live: &Value, manager: &str) -> bool {
     entries(live).any(|owner| owner.applied && owner.manager == manager)
 }
 
-/// The version of its API in which a field manager has applied an object.
+/// Returns the API version in which a field manager has applied an object.
 pub fn applied_in<'a>(live: &'a Value, manager: &str) -> Option<&'a str> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let applied = |entry: &&Value| {
@@ -46,7 +46,7 @@ pub fn last_written(live: &Value, manager: &str) -> Option<String> {
     latest.map(str::to_owned)
 }
 
-/// Controllers of Kubernetes itself: what they write is their work on an object, and nobody's change of it.
+/// Controllers of Kubernetes itself: their writes are work on an object, and count as no change of it.
 const CONTROLLERS: &[&str] =
     &["kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager"];
 
@@ -126,7 +126,7 @@ fn entries(live: &Value) -> impl Iterator<Item = ManagedFieldsEntry<'_>> {
     })
 }
 
-/// Compares a desired object with the live one. `effect` tells what changing a field does.
+/// Compares a desired object with the live one. `effect` returns what changing a field does.
 pub fn compare<'a>(
     desired: &'a Value,
     live: &'a Value,
@@ -150,7 +150,7 @@ pub fn compare<'a>(
     walk.compared
 }
 
-/// The owners of what lies one step below; who owns a value whole owns all that is in it.
+/// Returns the entries that own a field one level below. An entry that owns a value as a whole owns all fields in it.
 fn step<'a>(owners: &[ManagedFieldsEntry<'a>], key: &str) -> Vec<ManagedFieldsEntry<'a>> {
     let whole = |owner: &ManagedFieldsEntry| owner.fields.as_object().is_some_and(Map::is_empty);
     let below = owners.iter().filter_map(|owner| {
@@ -167,11 +167,11 @@ struct DiffWalker<'a> {
     manager: &'a str,
     cursor: Cursor<'a>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
-    /// True while a list is compared that is written as one value.
+    /// True while the compared list counts as one value.
     in_whole_list: bool,
-    /// True while amounts of resources are compared.
+    /// True while the `limits` or `requests` of a container are compared.
     in_requirements: bool,
-    /// True while the compared value stands under the name of a secret.
+    /// True while the compared value has the name of a secret.
     secret: bool,
     compared: Compared,
 }
@@ -340,8 +340,8 @@ impl<'a> DiffWalker<'a> {
         }
     }
 
-    /// Reports fields inside an atomic value that we did not say: they are defaults of the server while the value is ours,
-    /// and somebody's edit when it no longer is and they are no defaults.
+    /// Reports fields inside an atomic value that the stack does not set. They are defaults of the server while the stack owns
+    /// the value, and somebody's edit when it no longer does and they are no defaults.
     fn extras(
         &mut self,
         want: &Map<String, Value>,
@@ -362,7 +362,7 @@ impl<'a> DiffWalker<'a> {
         }
     }
 
-    /// Reports fields that our manager owns, that are live, and that are no longer desired.
+    /// Reports live fields that the stack's field manager owns and that are no longer desired.
     fn removed_fields(
         &mut self,
         fields: &'a Value,
@@ -430,7 +430,7 @@ fn named(owners: &[ManagedFieldsEntry]) -> List {
     kind
 }
 
-/// The values of a list item's keys, defaults filled in.
+/// Returns the values of a list item's keys, with defaults.
 fn key_values(keys: &[String], item: &Value, schema: Option<&Schema>) -> Map<String, Value> {
     let value = |key: &String| {
         let default = || schema.and_then(|schema| schema.property(key)).and_then(|field| field.default());
@@ -439,8 +439,8 @@ fn key_values(keys: &[String], item: &Value, schema: Option<&Schema>) -> Map<Str
     keys.iter().filter_map(|key| Some((key.clone(), value(key)?))).collect()
 }
 
-/// The item whose keys are these, defaults filled in; where no default is known, a key that an item does not say may
-/// have any, and an item that says all of them goes first.
+/// Returns the index of the item with these keys, with defaults. Without a known default, a key that an item lacks matches any
+/// value; items with all keys are preferred.
 fn position(list: &Value, keys: &Map<String, Value>, schema: Option<&Schema>) -> Option<usize> {
     let names: Vec<String> = keys.keys().cloned().collect();
     let items = list.as_array()?;
@@ -451,8 +451,8 @@ fn position(list: &Value, keys: &Map<String, Value>, schema: Option<&Schema>) ->
     exact.or_else(|| items.iter().position(fits))
 }
 
-/// Finds the live item with the same keys for each desired one. Where no default is known, the server may have filled
-/// in a key that the item does not say: then it is one of those that no other item names.
+/// Returns the live item with the same keys for each desired one. Without a known default, the server may have filled in a key
+/// that the desired item lacks: then it matches an item that no other one names.
 fn paired(keys: &[String], items: &[Value], have: &[Value], schema: Option<&Schema>) -> Vec<Option<usize>> {
     let values = |item: &Value| key_values(keys, item, schema);
     let live: Vec<Map<String, Value>> = have.iter().map(values).collect();

@@ -43,7 +43,7 @@ pub(crate) fn compare(
     compared
 }
 
-/// Takes the values out of what differs in the data of a Secret that has any from the environment.
+/// Removes values from the differences in the data of a Secret, if any of its values comes from the environment.
 pub(crate) fn redact(desired: &Value, changes: &mut [FieldChange]) {
     if env_references(desired).next().is_none() {
         return;

@@ -1,5 +1,5 @@
-//! Changes that the API server refuses of live objects, although no field alone tells: of a ConfigMap or Secret with
-//! `immutable: true`, and of a claim that would get smaller.
+//! Changes that the API server refuses because of the whole object: of a ConfigMap or Secret with `immutable: true`, and of a
+//! claim that would get smaller.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ fn is_core(resource: &Resource, kinds: &[&str]) -> bool {
     object.is_some_and(|object| object.gvk.group.is_empty() && kinds.contains(&object.gvk.kind.as_str()))
 }
 
-/// Has changes of what cannot be changed replace the object.
+/// Turns changes of immutable fields into a replacement of the object.
 pub(crate) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChange]) {
     if live["immutable"] != true || !is_core(resource, &["ConfigMap", "Secret"]) {
         return;
@@ -30,9 +30,9 @@ pub(crate) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChan
     }
 }
 
-/// The error of a claim that would get smaller. Kubernetes lets a claim grow, and shrink only down to what its volume has not
-/// reached yet.
-/// Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and later.
+/// Returns the error for a claim that would get smaller. Kubernetes lets a claim grow, and shrink only to a size that its volume
+/// has not reached yet. Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and
+/// later.
 pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
     let place = FieldPath::keys(["spec", "resources", "requests", "storage"]);
     let change = changes.iter().find(|change| change.path == place)?;

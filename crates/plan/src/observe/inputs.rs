@@ -35,9 +35,9 @@ impl Selection {
 pub struct Partial {
     /// The limits as they were typed.
     pub selection: Selection,
-    /// Things that are in the stack, or live and owned by it, but not in the plan. The record keeps what it knows of them.
+    /// Resources that are in the stack, or live and owned by it, but not in the plan. The record keeps its lines about them.
     pub left_out: Vec<(Address, Identity)>,
-    /// Objects among them that are live and ours and that no record names: it was lost.
+    /// The stack's live objects among them that no record names, because the record was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<(Address, ObjectId)>,
     /// The number of replicas or nodes of the target, where it differs from the stack file's.
@@ -52,18 +52,18 @@ pub struct Partial {
 pub struct FileBaseline {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) resources: Vec<Resource>,
-    /// The price of all of it, where that of the plan is another one.
+    /// The price according to the file, if that of the plan differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hourly: Option<Hourly>,
 }
 
 impl FileBaseline {
-    /// Returns true where the plan compares exactly what the file says.
+    /// Returns true if the plan compares exactly what the file says.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.hourly.is_none()
     }
 
-    /// Keeps what differs between the file and what is compared.
+    /// Creates the baseline from the differences between the file and what is compared.
     pub(crate) fn of(file: &[Resource], hourly: Option<Hourly>, compared: &Inputs<'_>) -> Self {
         let pairs = file.iter().zip(compared.desired.iter());
         let differ = pairs.filter(|(file, compared)| file.body != compared.body);
@@ -90,11 +90,11 @@ impl FileBaseline {
     }
 }
 
-/// All that a plan is made of.
+/// Everything that a plan is computed from.
 pub struct Inputs<'a> {
     /// The desired state.
     pub desired: Arc<[Resource]>,
-    /// Things that others own and the stack reads.
+    /// External resources, which the stack reads.
     pub external: Vec<External>,
     /// Node pools with `capacity`, each with all its options.
     pub capacity_options: Vec<CapacityOptions>,
@@ -107,7 +107,7 @@ pub struct Inputs<'a> {
     pub offline: bool,
     /// Approvals given.
     pub approved: Vec<Approval>,
-    /// Addresses to replace although nothing forces it.
+    /// Addresses of `--replace`.
     pub replace: Vec<Address>,
     /// True if pools with several capacity options begin with the first one again.
     pub retry_capacity: bool,
@@ -115,16 +115,16 @@ pub struct Inputs<'a> {
     pub selection: Selection,
     /// True if the target may differ from that of the last apply.
     pub allow_retarget: bool,
-    /// The longest wait, in seconds, of changes that remove Dask's workers until their scheduler is idle.
+    /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
     pub idle_wait_seconds: Option<u32>,
-    /// The things that stop, start, or are stopped.
+    /// The resources that stop, start, or are stopped.
     pub stop_state: StopState,
     /// The positions of values in the stack file.
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
-    /// The stops before this plan.
+    /// The stops and starts before this plan.
     pub previous_stops: PreviousStops,
-    /// The stack file's values that are compared otherwise.
+    /// The stack file's values where the plan compares others.
     pub file_baseline: FileBaseline,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The plan that these changes make of them.
+    /// Returns the plan with these changes.
     pub fn into_plan(
         self,
         changes: Vec<Change>,

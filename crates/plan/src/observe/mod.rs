@@ -1,5 +1,5 @@
-//! The view that a plan has of the world: desired state, live state, owners, and the names of things. Nothing here changes
-//! while a plan is made.
+//! The state that a plan is computed from: desired and live state, owners, and addresses. Nothing here changes while a plan is
+//! made.
 
 pub(crate) mod address_match;
 pub mod cascade;
@@ -33,18 +33,18 @@ use model::resource::{
     self, ByIdentity, Effect, FieldChange, Identity, KindId, LABEL_STACK, ObjectId, Resource,
 };
 
-/// All that is seen.
+/// The desired and the live state, with indices.
 pub(crate) struct Observed<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     /// The stack's field manager.
     manager: String,
-    /// The shapes of custom kinds.
+    /// The schemas of custom kinds.
     pub(crate) crd_schemas: CrdSchemas,
     /// The desired resources, keyed by their identity in the API.
     pub(crate) desired: ByIdentity<'a>,
     /// The desired CRDs, by plural and group of their kind.
     crds: BTreeMap<(&'a str, &'a str), &'a Resource>,
-    /// The names of things for people.
+    /// The addresses of resources.
     pub(crate) addresses: KnownAddresses<'a>,
 }
 
@@ -60,13 +60,13 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Returns true if the GKE cluster is STOPPING or ERROR: then nobody can read what is in it.
+    /// Returns true if the GKE cluster is STOPPING or ERROR: then its contents cannot be read.
     pub(crate) fn is_cluster_unusable(&self) -> bool {
         let status = self.inputs.world.cluster.live().and_then(|cluster| cluster["status"].as_str());
         matches!(status, Some("STOPPING" | "ERROR"))
     }
 
-    /// Returns true if the stack has the CRD of an object's kind, with the version that the object is asked for in.
+    /// Returns true if the stack has the CRD of an object's kind, with the version that the object needs.
     pub(crate) fn will_serve(&self, resource: &Resource) -> bool {
         let Identity::Object(object) = &resource.identity else { return false };
         let definition = self.crd_of(object);
@@ -118,7 +118,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Returns the defect of a live thing that its fields do not show.
+    /// Returns the defect of a live resource that its fields do not show.
     pub(crate) fn find_defect(
         &self,
         resource: &Resource,
@@ -139,8 +139,8 @@ impl<'a> Observed<'a> {
         diff::applied_by(live, &self.manager)
     }
 
-    /// Returns the ownership of a live thing. It is shared if other stacks of this tool created it under the same name. Anyone
-    /// else's thing belongs to others.
+    /// Returns the ownership of a live resource. It is shared if other stacks of this tool created it under the same name, and
+    /// foreign if anybody else did.
     pub(crate) fn ownership(&self, resource: &Resource, kind: &Kind, live: &Value) -> Ownership {
         if matches!(kind.compare, Compare::Gke(..)) {
             let labels = gke_labels(&resource.identity, live);
@@ -167,8 +167,8 @@ impl<'a> Observed<'a> {
         })
     }
 
-    /// Field managers whose hold on an object ends with a change: those of other stacks when it is taken from them, ours
-    /// when it is handed over. An object that stacks share keeps them all, and the agent of a host edits no entries.
+    /// Returns the field managers that a change removes: those of other stacks when it adopts an object, the stack's own when it
+    /// releases one. Shared objects keep all of them, and the agent of a host edits no entries.
     pub(crate) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
         let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
         let managers = match change.action {
@@ -189,7 +189,7 @@ impl<'a> Observed<'a> {
         OtherStacks(diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect())
     }
 
-    /// Returns the change of a desired thing, at the place of the first field that asks for it.
+    /// Returns the change of a desired resource, with the position of the first field that asks for it.
     pub(crate) fn proposed(&self, resource: &Resource, action: Action, fields: Vec<FieldChange>) -> Change {
         let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
         let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
@@ -202,18 +202,18 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Returns the name of a thing for people, and its kind.
+    /// Returns the address and the kind of a resource.
     pub(crate) fn name_of(&self, identity: &Identity) -> (Address, KindId) {
         self.addresses.find(identity)
     }
 
-    /// The record and its namespace are not things of the stack: apply keeps them.
+    /// Returns true for the record and its namespace, which apply manages: they are no resources of the stack.
     pub(crate) fn is_record(&self, object: &ObjectId) -> bool {
         let namespace = kinds::kubernetes::namespace::object(model::record::NAMESPACE);
         *object == Record::object(&self.inputs.owner.stack) || *object == namespace
     }
 
-    /// Returns true if others own it, as the file says.
+    /// Returns true if the file says that others own it.
     pub(crate) fn is_external(&self, identity: &Identity) -> bool {
         self.inputs.external.iter().any(|external| external.resource.identity == *identity)
     }
@@ -231,14 +231,14 @@ fn crds(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
     definitions
 }
 
-/// The versions that a definition serves.
+/// Returns the versions that a CRD serves.
 fn served_versions(definition: &Value) -> impl Iterator<Item = &str> {
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
     versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str())
 }
 
-/// An object that we have applied in another version of its API is applied once in the desired one: which fields are ours
-/// is noted under a version, and the note goes with it when the server no longer knows that version.
+/// Returns the change of the API version if the stack last applied an object in another one. Then the object is applied once in
+/// the desired version: ownership of fields is noted under a version, and lost when the server no longer knows that version.
 /// Source: `merge/update.go` of structured-merge-diff (recalled): managers of versions that cannot be converted are dropped.
 fn other_version(desired: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
     let applied = diff::applied_in(live, manager)?;
@@ -254,28 +254,28 @@ fn other_version(desired: &Value, live: &Value, manager: &str) -> Option<FieldCh
     })
 }
 
-/// Kinds of ownership of a live thing.
+/// Kinds of ownership of a live resource.
 pub(crate) enum Ownership {
     /// This stack's.
     Owned,
     /// Other stacks', of a kind that several stacks may have.
     Shared(Vec<String>),
-    /// Somebody else's; how that is known.
+    /// Anybody else's, with the evidence.
     Foreign(String),
 }
 
-/// `stack rapids` of the field manager `dask-infra/rapids`.
+/// Returns `stack rapids` for the field manager `dask-infra/rapids`.
 pub(crate) fn stack_of(manager: &str) -> String {
     let stack = manager.trim_start_matches("dask-infra/");
     format!("stack {}", stack.split(':').next().unwrap_or(stack))
 }
 
-/// The labels of a cluster or pool, as Google Cloud has them.
+/// Returns the Google Cloud labels of a cluster or pool.
 pub(crate) fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
     labels_path(identity).find(live).unwrap_or(&Value::Null)
 }
 
-/// The place of these labels.
+/// Returns the path of these labels.
 pub(crate) fn labels_path(identity: &Identity) -> FieldPath {
     match identity {
         Identity::NodePool { .. } => FieldPath::keys(["config", "resourceLabels"]),
@@ -285,19 +285,20 @@ pub(crate) fn labels_path(identity: &Identity) -> FieldPath {
     }
 }
 
-/// Returns true for objects of an API server; those of hosts are kept by an agent.
+/// Returns true for objects of an API server. Objects on hosts are kept by an agent.
 pub(crate) fn is_in_kubernetes(identity: &Identity) -> bool {
     identity.object().is_some_and(|object| object.gvk.group != kinds::scope::HOSTS_GROUP)
 }
 
-/// GKE gives a pool no id, and its link is its name; the instance groups behind it are new with each pool.
+/// Returns the field that tells a pool from a later one of its name. GKE gives a pool no id, and its link is its name; but its
+/// instance groups are new with each pool.
 pub(crate) fn pool_identity_field(live: &Value) -> Option<(&'static str, &Value)> {
     // A cluster has an id, and lists the groups of all its pools.
     let groups = live.get("instanceGroupUrls").filter(|_| live["id"].is_null())?;
     Some(("instanceGroupUrls", groups))
 }
 
-/// A digest of what a change relies on: which thing it is, and the live values that were compared.
+/// Returns a digest of what a change relies on: the resource's identity, and the live values that were compared.
 pub(crate) fn fingerprint(live: &Value, fingerprint_input: &FingerprintInput) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
     let mut hasher = blake3::Hasher::new();
@@ -305,10 +306,10 @@ pub(crate) fn fingerprint(live: &Value, fingerprint_input: &FingerprintInput) ->
     hasher.finalize().to_hex().as_str()[..16].to_owned()
 }
 
-/// The addresses of what is desired and of what the record knows, by identity.
+/// The addresses of desired and of recorded resources, by identity.
 pub(crate) struct KnownAddresses<'a> {
     addresses: HashMap<&'a Identity, (&'a Address, KindId)>,
-    /// The pods that the checks of the file run, and the checks.
+    /// The pods that the checks of the file run, with their checks.
     pods: HashMap<Identity, &'a Address>,
 }
 
@@ -322,7 +323,7 @@ impl<'a> KnownAddresses<'a> {
         Self { addresses: recorded.chain(of_file).collect(), pods: pods.collect() }
     }
 
-    /// The check of the file whose pod a thing is.
+    /// Returns the check of the file that runs this pod.
     pub(crate) fn check_of(&self, identity: &Identity) -> Option<&'a Address> {
         self.pods.get(identity).copied()
     }

@@ -1,5 +1,5 @@
-//! Comparison of a live object with what its change was planned for, once its version has moved. A status or a label of
-//! others moves it, too.
+//! Comparison of a live object with the one that its change was planned for, when its version is another one. Statuses and labels
+//! that others write change the version, too.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub enum Recheck {
     Changed,
 }
 
-/// Compares again what the plan compared.
+/// Repeats the comparison of the plan.
 pub fn recheck(
     change: &Change,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! Stops and starts: what a plan is asked to do, and what is stopped once it is applied.
+//! Stops and starts: the request to a plan, and the resources that are stopped once it is applied.
 
 use std::collections::BTreeSet;
 
@@ -7,41 +7,42 @@ use serde::{Deserialize, Serialize};
 use model::record::{Stop, Stopped, as_list};
 use model::resource::Identity;
 
-/// Requests to a plan to stop or start things.
+/// Requests to a plan to stop or start resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopRequest {
-    /// Stopped things stay stopped.
+    /// Stopped resources stay stopped.
     #[default]
     Leave,
-    /// The selected things stop; without a selection, everything that can.
+    /// The selected resources stop; without a selection, all that can be stopped.
     Stop(Stop),
-    /// Things of the plan that are stopped, or have gone by themselves, are restored.
+    /// Stopped resources of the plan are restored, and so are those that were deleted by a time limit.
     Start,
 }
 
-/// The things that are stopped once a plan is applied.
+/// The resources that are stopped once a plan is applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopState {
     #[serde(rename = "asked")]
     pub request: StopRequest,
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
-    /// The things that are being started: each no longer counts as stopped, and the record names it until an apply has seen it there.
+    /// The resources that are being started. They no longer count as stopped, and the record names them until an apply has seen
+    /// them live.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
-    /// True if the record says otherwise, so that it is written even where nothing else changes.
+    /// True if the record differs, so that it is written even if nothing else changes.
     #[serde(rename = "news", default)]
     pub differs_from_record: bool,
 }
 
 impl StopState {
-    /// Returns true if nothing is asked for, stopped or being started.
+    /// Returns true if nothing is requested, stopped or being started.
     pub fn is_none(&self) -> bool {
         self.request == StopRequest::Leave && self.stopped.is_empty() && self.starting.is_empty()
     }
 
-    /// Returns true for what is stopped, and for what is being started.
+    /// Returns true for a resource that is stopped or being started.
     pub fn has(&self, identity: &Identity) -> bool {
         self.stopped.contains_key(identity) || self.starting.contains(identity)
     }
@@ -51,7 +52,7 @@ impl StopState {
         self.request == StopRequest::Start
     }
 
-    /// Returns true where this command stops all that is stopped, so that a plain `start` restores nothing else.
+    /// Returns true if this command stops everything that is stopped, so that a plain `start` restores nothing else.
     pub fn is_all_of_stop(&self) -> bool {
         let StopRequest::Stop(asked) = &self.request else { return false };
         self.stopped.values().all(|stop| (&stop.by, &stop.since) == (&asked.by, &asked.since))
@@ -63,7 +64,7 @@ impl StopState {
     }
 }
 
-/// The things that were stopped, and those that were being started, when a plan was begun.
+/// The resources that were stopped or being started before this plan.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousStops {
     pub(crate) stopped: Stopped,
@@ -71,7 +72,7 @@ pub struct PreviousStops {
 }
 
 impl PreviousStops {
-    /// Returns true for what is stopped, or was and is not there again yet.
+    /// Returns true for a resource that was stopped, or being started.
     pub(crate) fn has(&self, identity: &Identity) -> bool {
         self.stopped.contains_key(identity) || self.starting.contains(identity)
     }

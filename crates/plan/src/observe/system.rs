@@ -1,14 +1,14 @@
-//! The namespaces of the system, and the objects in them that belong to Kubernetes, GKE or this program. Everything else in
-//! them was put there by somebody who loses it with the cluster.
+//! System namespaces, and the objects in them that belong to Kubernetes, GKE or this program. All other objects in them are
+//! somebody's, who loses them with the cluster.
 
 use serde_json::Value;
 
 use model::record::{self, Record};
 use model::resource::ObjectId;
 
-/// The namespaces of the system, by their whole names: people use names like `kube-monitoring` for their own.
-/// Source: a new GKE cluster, <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>, its
-/// add-ons and fleets. The list is recalled; GKE adds to it, so what carries a mark counts by itself ([`has_addon_key`]).
+/// The system namespaces, by their full names: people use names like `kube-monitoring` for their own. Source: a new GKE cluster,
+/// <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>, its add-ons and fleets. The list is
+/// recalled, and GKE adds to it, so add-on labels count by themselves ([`has_addon_key`]).
 const NAMESPACES: [&str; 14] = [
     "config-management-monitoring",
     "config-management-system",
@@ -25,7 +25,7 @@ const NAMESPACES: [&str; 14] = [
     "kube-system",
     "resource-group-system",
 ];
-/// How names of other namespaces begin that GKE gives. Objects in one count as GKE's by a mark alone.
+/// Prefixes of other namespaces that GKE creates. Objects in one count as GKE's only by their labels and annotations.
 const PREFIXES: [&str; 4] = ["gke-managed-", "gke-gmp-", "gmp-", "config-management-"];
 
 /// Keys of labels and annotations of the system's objects: of GKE's add-on manager (as on `kube-dns` and the GPU
@@ -38,7 +38,7 @@ const ADDON_KEYS: [&str; 5] = [
     "configsync.gke.io/",
     "kubernetes.io/bootstrapping",
 ];
-/// Field managers of the control plane. A client that names no manager has the name of its program (client-go,
+/// Field managers of the control plane. The manager of a client that sets none is the name of its program (client-go,
 /// `DefaultKubernetesUserAgent`). GKE's are recalled.
 const MANAGERS: [&str; 8] = [
     "cloud-controller-manager",
@@ -50,9 +50,9 @@ const MANAGERS: [&str; 8] = [
     "kube-controller-manager",
     "kube-scheduler",
 ];
-/// The manager of what the operator of Managed Service for Prometheus writes in its own namespaces.
+/// The field manager of the operator of Managed Service for Prometheus, in its own namespaces.
 const PROMETHEUS: (&[&str], &str) = (&["gke-gmp-system", "gmp-public", "gmp-system"], "operator");
-/// ConfigMaps of GKE's control plane in `kube-system` without a mark, by their whole names. Recalled.
+/// ConfigMaps of GKE's control plane in `kube-system` without add-on labels, by their full names. Recalled.
 const CONFIG_MAPS: [&str; 6] = [
     "cluster-kubestore",
     "clustermetrics",
@@ -62,12 +62,12 @@ const CONFIG_MAPS: [&str; 6] = [
     "kube-apiserver-legacy-service-account-token-tracking",
 ];
 
-/// Returns true for a namespace of the system.
+/// Returns true for a system namespace.
 pub(crate) fn is_system(namespace: &str) -> bool {
     NAMESPACES.contains(&namespace) || namespace == record::NAMESPACE
 }
 
-/// Returns true for a namespace that Kubernetes, GKE or this program made, and nobody who uses the cluster.
+/// Returns true for a namespace that Kubernetes, GKE or this program created, and no user of the cluster.
 pub(crate) fn is_systems_own(namespace: &str, live: &Value) -> bool {
     is_system(namespace) || is_gkes_name(namespace) && has_addon_key(live)
 }
@@ -105,7 +105,7 @@ fn has_addon_key(live: &Value) -> bool {
     })
 }
 
-/// Returns true for an object that nobody but the control plane has written.
+/// Returns true for an object that only the control plane has written.
 fn is_managed(namespace: &str, live: &Value) -> bool {
     let (homes, operator) = PROMETHEUS;
     let known =

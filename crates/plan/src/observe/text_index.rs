@@ -1,10 +1,10 @@
-//! Which of many names a text speaks of, without looking for each of them.
+//! Finds the names that a text mentions, without searching for each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Returns true if a letter may stand within a word of a name.
+/// Returns true for a character that can be part of a token of a name.
 fn is_part(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '-'
 }
@@ -67,7 +67,7 @@ impl<'a> NameIndex<'a> {
         names
     }
 
-    /// Returns the indices of all that an object in a namespace may mention, and of few others.
+    /// Returns the indices of all objects that an object in a namespace may mention, and of few others.
     pub fn candidates_in(&self, live: &Value, namespace: Option<&str>) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut said = BTreeSet::new();

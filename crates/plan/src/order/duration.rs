@@ -1,19 +1,19 @@
-//! How long an apply of a plan usually takes: along the changes that wait for each other, the longest path through them.
+//! The usual duration of an apply: that of the longest path through the changes that wait for each other.
 
 use crate::{Change, Plan};
 use model::resource::DurationEstimate;
 
-/// The longest path through what takes long, and how long it is.
+/// The longest path through the changes whose duration is known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CriticalPath<'p> {
-    /// The duration of the whole path, when everything on it is fast and when everything is slow.
+    /// The duration of the whole path, if all of it is fast and if all of it is slow.
     pub estimate: DurationEstimate,
-    /// The changes on it that take long, in the order of doing.
+    /// The changes on it, in their order.
     pub changes: Vec<&'p Change>,
 }
 
 impl Plan {
-    /// The longest path through the plan, when all goes slowly; `None` where of nothing that it makes is known how long it takes.
+    /// Returns the longest path through the plan if everything is slow; `None` if no duration is known.
     pub fn critical_path(&self) -> Option<CriticalPath<'_>> {
         let own: Vec<Option<DurationEstimate>> = self.changes.iter().map(|change| change.estimate).collect();
         let (estimate, indices) = longest(&own, |index| self.predecessors(&self.changes[index]).collect())?;
@@ -24,11 +24,11 @@ impl Plan {
     }
 }
 
-/// The longest path up to a change, it included.
+/// The longest path up to a change, and including it.
 #[derive(Clone, Copy, Default)]
 struct Path {
     estimate: DurationEstimate,
-    /// The last on it that takes long.
+    /// The last change on it with a known duration.
     last: Option<usize>,
     /// The one before that.
     earlier: Option<usize>,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        /// No way is longer, and the one that is told is a way.
+        /// Checks that no path is longer, and that the reported one is a path.
         #[test]
         fn none_is_longer(drawn in prop::collection::vec((prop::option::of(1_u32..1000), any::<u16>()), 1..12)) {
             let own: Vec<Option<DurationEstimate>> = drawn.iter().map(|(seconds, _)| seconds.map(time)).collect();

@@ -1,5 +1,5 @@
-//! The order of changes. Edges between creates come from what resources follow. Those of deletes come from relations between
-//! two things, so that no old edges need to be kept.
+//! The order of changes. Edges between creates come from `depends_on` of resources. Edges of deletes come from relations between
+//! two resources, so no edges of earlier plans need to be kept.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,8 +13,7 @@ use kinds::hosts;
 use model::address::Address;
 use model::resource::{Effect, FieldChange, KindId, Resource, World};
 
-/// Fills in `depends_on` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
-/// order.
+/// Fills in `depends_on` of every change and returns the barriers. The error is a cycle: its addresses, in order.
 pub fn connect(
     changes: &mut [Change],
     desired: &[Resource],
@@ -50,7 +49,7 @@ pub fn connect(
     Ok(write_edges(orders, changes))
 }
 
-/// Effects of a change on workers, in the order in which those of one Dask cluster lose nothing.
+/// Effects of a change on workers, in the order in which workers of one Dask cluster lose no data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WorkerEffect {
     /// Workers start, or stay as they are.
@@ -63,7 +62,7 @@ enum WorkerEffect {
 }
 
 impl WorkerEffect {
-    /// Returns the effect of a change on workers; `None` for what has nobody to take over for.
+    /// Returns the effect of a change on workers; `None` if no other workers can take over.
     fn of(change: &Change) -> Option<Self> {
         let number = hosts::api::replicas_path();
         let falls = |field: &FieldChange| field.path == number && field.falls_to().is_some();
@@ -79,8 +78,9 @@ impl WorkerEffect {
     }
 }
 
-/// Workers that end hand over what they hold to others of their Dask cluster, so these come first, and no two sections restart theirs
-/// at once: pairs of who is before whom. Not where those that start may need the capacity of those that end.
+/// Returns pairs of changes that must not overlap, in their order. Workers that end move their data to others of their Dask
+/// cluster, so the others come first, and no two sections restart workers at once. This does not hold if the new workers may need
+/// the capacity of the old ones.
 fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
     let has_capacity = |change: &Change| {
         let worker = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
@@ -115,8 +115,8 @@ fn cluster_of(address: &Address) -> &str {
     text.match_indices('.').nth(1).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Checks of a Dask cluster compute when all changes of its groups and of what belongs to it are done, deletes as well: workers that
-/// come or go meanwhile change what is measured. A group that is kept is not waited for: its workers may wait for machines.
+/// Returns the order of checks of a Dask cluster: after all changes of its groups and parts, including deletes, because workers
+/// that start or end meanwhile change the measurement. Checks do not wait for kept groups, whose workers may wait for machines.
 fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
     let runs = |change: &Change| change.kind == KindId::Check && change.action == Action::Run;
@@ -141,7 +141,7 @@ fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
     order
 }
 
-/// Returns the order by what resources follow. A group does not follow its Dask cluster where that waits to hand over to it.
+/// Returns the order by `depends_on`. A group does not wait for its Dask cluster if the cluster waits to hand over to the group.
 fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
     let named = AddressIndex::new(changes.iter().map(|change| &change.address));

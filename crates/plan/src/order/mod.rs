@@ -1,5 +1,5 @@
-//! The order of the changes of a plan: edges between two of them, and groups of which every one comes before every
-//! one of another. A group with many edges becomes a barrier.
+//! The order of the changes of a plan: single edges, and groups in which each change of one side comes before each of the other.
+//! A group with many edges becomes a barrier.
 
 pub(crate) mod duration;
 pub mod graph;
@@ -12,8 +12,8 @@ use petgraph::graphmap::DiGraphMap;
 
 use crate::{Barrier, Change};
 
-/// The most edges of a group that are written out, so that each change lists what it waits for: at most sixteen for
-/// each that is in the group. More become a barrier.
+/// The most edges of a group that are written out: then each change lists at most sixteen predecessors for each change of the
+/// group. Larger groups become a barrier.
 const MAX_PAIRS: usize = 1024;
 
 /// The order of changes, as edges and groups of their indices.
@@ -21,7 +21,7 @@ const MAX_PAIRS: usize = 1024;
 pub(crate) struct Order {
     pairs: Vec<(usize, usize)>,
     groups: Vec<Group>,
-    /// Pairs of a group that are written out.
+    /// The most edges of a group that are written out.
     limit: usize,
 }
 
@@ -31,7 +31,7 @@ impl Default for Order {
     }
 }
 
-/// All of the first come before all of the second.
+/// Changes that all come before all of the others.
 #[derive(Debug)]
 struct Group {
     before: Vec<usize>,
@@ -141,7 +141,7 @@ pub(crate) fn cycles(count: usize, orders: &[&Order]) -> Vec<Vec<usize>> {
     cycles
 }
 
-/// Writes the orders into the changes, and gives the barriers of their groups.
+/// Writes the orders into the changes, and returns the barriers of their groups.
 pub(crate) fn write_edges<const N: usize>(orders: [Order; N], changes: &mut [Change]) -> Vec<Barrier> {
     let count = changes.len();
     let mut barriers = Vec::new();
@@ -165,7 +165,7 @@ pub(crate) fn write_edges<const N: usize>(orders: [Order; N], changes: &mut [Cha
 
 #[cfg(test)]
 impl Order {
-    /// Every pair, those of groups too.
+    /// Returns all edges, including those of groups.
     pub fn written_out(&self) -> BTreeSet<(usize, usize)> {
         let of_group = |group: &Group| {
             let Group { before, after } = group;
@@ -184,7 +184,7 @@ mod tests {
 
     type Sides = (BTreeSet<usize>, BTreeSet<usize>);
 
-    /// Two orders: one that stands, and one that gives way to it. In each no place stands on both sides of a group.
+    /// Draws two orders: one that stays, and one that gives way to it. In each no index is on both sides of a group.
     fn drawn() -> impl Strategy<Value = (Vec<Sides>, Vec<Sides>)> {
         let side = || prop::collection::btree_set(0_usize..9, 1..5);
         let sides = (side(), side()).prop_map(|(before, after)| {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// A barrier says what the pairs say: the same circles, and the same left when what closes them is cut.
+        /// Checks that a barrier means the same as its edges: the same cycles, and the same edges left once the cycles are cut.
         #[test]
         fn groups_are_pairs_in_short((stands, gives) in drawn()) {
             let (mut short, mut long) = (order(0, &gives), order(usize::MAX, &gives));

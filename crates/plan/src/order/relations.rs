@@ -1,5 +1,6 @@
-//! Relations between two changes of a plan, one of which deletes. A delete waits for what lives on the deleted thing, and for
-//! what leaves it. It does not wait for every create: changes that are unrelated to a failure are still made.
+//! Relations between two changes of a plan, one of which is a delete. A delete waits for the deletes of its dependents, and for
+//! changes after which a resource no longer uses it. It does not wait for every create: changes that are unrelated to a failure
+//! are still made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,10 +17,10 @@ use kinds::pod::gpus;
 use model::address::{Address, FieldPath};
 use model::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
-/// Node pools that the pods of a thing run on.
+/// Node pools that the pods of a resource run on.
 #[derive(Default)]
 struct Pods {
-    /// Names of pools that they must or would rather run on.
+    /// Names of pools that they require or prefer.
     pools: BTreeSet<String>,
     /// True if some pods may run on any node.
     unpinned: bool,
@@ -46,19 +47,19 @@ impl Pods {
         pods
     }
 
-    /// Returns true if some pods may run on a pool. Nodes with GPUs keep away pods that ask for none: GKE taints them.
+    /// Returns true if some pods may run on a pool. GKE taints nodes with GPUs, so pods that request no GPU stay away.
     fn may_run_on(&self, pool: &str, has_gpus: bool) -> bool {
         self.pools.contains(pool) || self.unpinned && (!has_gpus || self.unpinned_gpus)
     }
 
-    /// Returns true if pods of both things may run on one node.
+    /// Returns true if pods of both resources may run on one node.
     fn may_share_node(&self, other: &Self) -> bool {
         let any = |pods: &Self| pods.unpinned || !pods.pools.is_empty();
         any(self) && any(other) && (self.unpinned || other.unpinned || !self.pools.is_disjoint(&other.pools))
     }
 }
 
-/// A change with what is known of its thing.
+/// A change with the facts about its resource.
 struct ChangeNode<'a> {
     change: &'a Change,
     rank: u32,
@@ -89,7 +90,7 @@ impl<'a> ChangeNode<'a> {
         self.change.action == Action::Delete
     }
 
-    /// Returns true if its live object may use a deleted thing until the change writes or releases it.
+    /// Returns true if its live object may use a deleted resource until the change writes or releases it.
     fn uses(&self) -> bool {
         matches!(self.change.action, Action::Update | Action::Replace | Action::Forget)
     }
@@ -112,7 +113,7 @@ impl<'a> ChangeNode<'a> {
         self.deletes() && self.change.steps.is_empty()
     }
 
-    /// The GPUs of a pool that is live, or desired.
+    /// Returns the GPU type of a pool that is live, or desired.
     fn gpu(&self) -> Option<&'a str> {
         self.pool()?;
         let body = self.desired.map_or(self.live, |desired| &desired.body);
@@ -124,7 +125,7 @@ impl<'a> ChangeNode<'a> {
     }
 }
 
-/// The changes of a plan, and what comes before what where one of two deletes.
+/// The changes of a plan, and the edges of which one end is a delete.
 pub(crate) struct Relations<'a> {
     things: Vec<ChangeNode<'a>>,
     /// Deleted sections with a controller or a CRD of an API group, by group.
@@ -134,12 +135,11 @@ pub(crate) struct Relations<'a> {
 /// The edges between changes, grouped by their cause.
 #[derive(Default)]
 pub(crate) struct Edges {
-    /// Deletes after the deletes of what lives on their thing.
+    /// Deletes after the deletes of their dependents.
     pub delete_after_dependents: Order,
-    /// Deletes before the creates that take the capacity that they free.
+    /// Deletes before creates that take the capacity that they free.
     pub delete_before_consumers: Order,
-    /// Deletes after what leaves their thing, or still needs it while it goes. Where they would close a cycle, they are
-    /// the ones to go.
+    /// Deletes after changes that end the use of their resource. These edges are dropped where they would close a cycle.
     pub delete_after_users: Order,
 }
 
@@ -167,8 +167,8 @@ impl<'a> Relations<'a> {
         Self { things, serving_sections: served }
     }
 
-    /// Objects are found by what relates them, not by asking each pair: there may be ten thousand. Clusters, pools and what
-    /// has workers are few, and are held against everything.
+    /// Returns the edges. Objects are found by an index of their relations, as there may be ten thousand and comparing each pair
+    /// would be slow. Clusters, pools and resources with workers are few, and are compared with everything.
     pub fn edges(&self) -> Edges {
         self.add_to(Edges::default())
     }
@@ -256,7 +256,8 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Orders deletes among `deleted` after what `before` creates, writes or gives up, and after deletes of what was made later.
+    /// Orders the deletes among `deleted` after what `before` creates, writes or releases, and after deletes of later-created
+    /// objects.
     fn relate(&self, before: &[usize], deleted: &[usize], edges: &mut Edges) {
         let deleted: Vec<usize> = deleted
             .iter()
@@ -310,8 +311,8 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Orders a namespace that deletes objects with it before what serves these, whose controller ends them. Not where the
-    /// namespace itself serves them, or holds what does.
+    /// Orders a namespace that deletes objects with it before the sections that serve these, whose controller removes finalizers.
+    /// This does not hold if the namespace itself serves them, or contains what does.
     fn order_cascading_namespaces(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
         let inside = |index: &usize, name: &str| {
             let object = self.things[*index].object();
@@ -332,7 +333,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Orders a deleted namespace and its objects, and a deleted definition and the objects of its kind.
+    /// Orders a deleted namespace and its objects, and a deleted CRD and the objects of its kind.
     fn order_contents(&self, edges: &mut Edges) {
         let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -356,7 +357,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Orders a delete after the deletes of resources that follow it.
+    /// Orders a delete after the deletes of resources that depend on it.
     fn order_dependents(&self, edges: &mut Edges) {
         let named = AddressIndex::new(self.things.iter().map(|thing| &thing.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
@@ -399,7 +400,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Returns true if `other`, which is written, run or released, has to do with a deleted thing until then.
+    /// Returns true if `other`, which is written, run or released, may use a deleted resource until then.
     fn uses_until_written(&self, other: &ChangeNode, deleted: &ChangeNode) -> bool {
         if matches!(deleted.change.identity, Identity::Cluster(_)) {
             return true;
@@ -428,9 +429,9 @@ impl<'a> Relations<'a> {
         deleted.gpu().is_none() && !plain.any(|thing| stays(&thing))
     }
 
-    /// Returns true if another change takes the capacity that a deleted thing frees. GPUs of a type go to pools with
-    /// GPUs of that type: quotas count them, and full quotas are the rule. Workers, and checks that were cut short,
-    /// leave their GPUs to the checks and clusters that are created. An autoscaler leaves the number of workers.
+    /// Returns true if another change takes the capacity that a delete frees. GPUs of a type go to pools with GPUs of that type:
+    /// quotas count them, and full quotas are the rule. Workers, and interrupted checks, leave their GPUs to the checks and
+    /// clusters that are created. An autoscaler leaves the number of workers.
     fn takes_freed_capacity(&self, deleted: &ChangeNode, other: &ChangeNode) -> bool {
         if let (Some(pool), Some(_)) = (deleted.pool(), other.pool()) {
             let takes = match other.change.action {
@@ -473,8 +474,8 @@ impl<'a> Relations<'a> {
         deleted.freed_capacity() == FreedCapacity::WorkerCount && (same || other.object().is_some_and(of_it))
     }
 
-    /// Returns true if a deleted thing serves the kind of an object: its CRD, or the section of its controller. False
-    /// if it is of the same API group as the object itself.
+    /// Returns true if a deleted resource serves the kind of an object: its CRD, or the section of its controller. False if it is
+    /// of the same API group as the object itself.
     fn is_served(&self, object: &ObjectId, deleted: &ChangeNode) -> bool {
         let sections = self.serving_sections.get(object.gvk.group.as_str());
         let own = deleted.object().is_some_and(|deleted| deleted.gvk.group == object.gvk.group);
@@ -524,7 +525,7 @@ fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
     }
 }
 
-/// Returns true if a live object mentions another in its reach: the ConfigMap that it mounts, its ServiceAccount.
+/// Returns true if a live object mentions another one that it can refer to: the ConfigMap that it mounts, its ServiceAccount.
 fn mentions(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
     let reaches = object.namespace.is_none() || object.namespace == by.namespace;
     reaches && referencing_fields(live).any(|value| has_word(value, &object.name))

@@ -8,8 +8,7 @@ use super::*;
 use kinds::kubernetes::object::gvk;
 use model::resource::{ClusterName, Facts, KindId, Seen};
 
-/// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
-/// what its live text speaks of, and what its resource is said to follow.
+/// A generated change.
 #[derive(Clone, Debug)]
 struct Drawn {
     what: &'static str,
@@ -115,7 +114,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
     }
 }
 
-/// A world in which all of it is as it was before.
+/// Returns a world in which all of it exists.
 fn live(changes: &[Change]) -> World {
     let (mut world, mut inside) = (World::empty(), BTreeMap::new());
     for change in changes {
@@ -131,7 +130,7 @@ fn live(changes: &[Change]) -> World {
     world
 }
 
-/// Returns desired resources that follow what is drawn; their other fields do not matter here.
+/// Returns desired resources with the generated dependencies; their other fields do not matter here.
 fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
     let resource = |(drawn_one, change): (&Drawn, &Change)| {
         let depends_on = drawn_one.depends_on.iter().map(|other| {
@@ -148,7 +147,7 @@ fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
     drawn.iter().zip(changes).map(resource).collect()
 }
 
-/// Returns the edges by asking every pair.
+/// Returns the edges by comparing every pair.
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     let [mut delete_after_dependents, mut delete_before_consumers, mut delete_after_users] =
         [const { BTreeSet::new() }; 3];
@@ -194,7 +193,7 @@ fn deletes_along(deleted: &ChangeNode, along: &ChangeNode) -> bool {
     }
 }
 
-/// Returns true if a deleted namespace holds objects that a deleted thing outside of it serves.
+/// Returns true if a deleted namespace contains objects that a deleted resource outside of it serves.
 fn deletes_what_is_served(of: &Relations, namespace: &ChangeNode, serves: &ChangeNode) -> bool {
     let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
     let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
@@ -209,7 +208,7 @@ fn deletes_what_is_served(of: &Relations, namespace: &ChangeNode, serves: &Chang
     })
 }
 
-/// Returns true if a deleted object was created after another deleted one, and has to do with it.
+/// Returns true if a deleted object was created after another deleted one, and is related to it.
 fn later_in(of: &Relations, other: &ChangeNode, deleted: &ChangeNode) -> bool {
     let (Some(object), Some(inside)) = (deleted.object(), other.object()) else { return false };
     let depends_on = |resource: &Resource| {
@@ -227,7 +226,7 @@ fn later_in(of: &Relations, other: &ChangeNode, deleted: &ChangeNode) -> bool {
 }
 
 proptest! {
-    /// Checks that the edges, written out or as groups, are those that asking every pair finds.
+    /// Checks that the edges, written out or as groups, are those of comparing every pair.
     #[test]
     fn edges_are_those_of_every_pair(drawn in prop::collection::vec(drawn(), 1..14)) {
         // A plan has one change of a thing.
@@ -251,7 +250,7 @@ proptest! {
 }
 
 proptest! {
-    /// Checks that nothing waits for itself in plans whose relations are drawn at random.
+    /// Checks that no change waits for itself in plans with generated relations.
     #[test]
     fn what_goes_never_waits_in_a_circle(drawn in prop::collection::vec(drawn(), 1..14)) {
         let mut changes: Vec<Change> = drawn.iter().enumerate().map(|(place, one)| change(one, place)).collect();
@@ -263,7 +262,8 @@ proptest! {
     }
 }
 
-/// Edges, and barriers with theirs, of a section in which everything goes and as much is made: half of it uses the rest.
+/// Returns the number of edges, including those of barriers, for a section that is replaced: half of its objects use the other
+/// half.
 fn edges(count: usize) -> usize {
     let drawn = |place: usize| Drawn {
         what: if place.is_multiple_of(2) { "ConfigMap" } else { "Deployment" },

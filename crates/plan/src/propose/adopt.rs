@@ -1,5 +1,5 @@
-//! Adopting foreign resources: which plans do that and nothing else. An adoption adds the stack's ownership labels
-//! and field manager; whatever else it would change is reported, and what it would recreate is refused.
+//! Adoption of foreign resources: checks that a plan does that and nothing else. An adoption adds the stack's ownership labels
+//! and field manager. Other changes that it would make are reported, and replacements are refused.
 
 use serde_json::Value;
 
@@ -15,9 +15,9 @@ use model::source::Sources;
 /// Approvals of a person beyond the adoption itself.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedChanges<'a> {
-    /// Changes of fields to what the stack file says.
+    /// Changes of fields to the values of the stack file.
     pub changes: bool,
-    /// Approvals given; `take` is needed for what another stack has.
+    /// Approvals given; `take` is needed for resources of another stack.
     pub approvals: &'a [Approval],
 }
 
@@ -42,7 +42,7 @@ pub fn adoption_errors(
     found
 }
 
-/// Removes the waits from things that only get ownership labels: their readiness is not this adoption's doing.
+/// Removes the waits of resources that only get ownership labels: the adoption does not change their readiness.
 pub fn without_waits(plan: &mut Plan) {
     let marked = |change: &&mut Change| {
         matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_ownership_label)
@@ -104,7 +104,7 @@ fn not_approved(change: &Change, world: &World, agreed: AcceptedChanges<'_>) -> 
     (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
 }
 
-/// The other stack that has a thing which only one can have.
+/// Returns the other stack that owns a resource which only one stack can have.
 fn other_stack(change: &Change, world: &World) -> Option<String> {
     let shared = kinds::of(change.kind).shared;
     change.adopted.as_ref().filter(|_| !shared)?;

@@ -1,6 +1,6 @@
-//! CustomResourceDefinitions that change while objects of their kinds are stored: what would be lost.
-//! Source: `ValidateCustomResourceDefinitionUpdate` of k8s.io/apiextensions-apiserver refuses a definition without a
-//! version of `status.storedVersions`; unknown fields are pruned when an object is next written.
+//! CustomResourceDefinitions that change while objects of their kinds are stored: reports what would be lost. Source:
+//! `ValidateCustomResourceDefinitionUpdate` of k8s.io/apiextensions-apiserver refuses a CRD without a version of
+//! `status.storedVersions`; unknown fields are pruned when an object is next written.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::Resource;
 
-/// Fields that are named when more are gone.
+/// The most removed fields that are listed by name.
 const MAX_LISTED: usize = 3;
 
 impl Planner<'_> {
-    /// Refuses a definition without a version that objects are stored in, and says what else it no longer has.
+    /// Refuses a CRD without a version that objects are stored in, and notes removed fields.
     pub(crate) fn check_stored_versions(&mut self, resource: &Resource, live: &Value) {
         let desired = &resource.body;
         let names = |value: &Value| -> BTreeSet<String> {
@@ -66,7 +66,7 @@ impl Planner<'_> {
     }
 }
 
-/// Fields of the live definition's versions that the desired one no longer has, outermost only.
+/// Returns the fields of the live CRD's versions that the desired one no longer has, outermost only.
 fn removed(desired: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for old in live["spec"]["versions"].as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Knowledge about Dask's things beyond their fields: which number of workers counts, and what is deleted with a cluster.
+//! Rules for Dask resources beyond their fields: the effective number of workers, and what is deleted with a cluster.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,7 +19,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::resource::{self, Effect, FieldChange, Identity, KindId, ObjectId, Recreation, Resource, World};
 
-/// Lets a Job that Kueue has not let go change its queue in place; afterwards Kueue's webhook refuses that. Source:
+/// Lets a Job that Kueue has not admitted change its queue in place. After admission Kueue's webhook refuses that. Source:
 /// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
 fn queue_of_job(live: &Value, compared: &mut Compared) {
     let waits = live["spec"]["suspend"] == true;
@@ -30,8 +30,8 @@ fn queue_of_job(live: &Value, compared: &mut Compared) {
     }
 }
 
-/// The replica count of the default group, which takes precedence over the cluster's own. `KubeCluster.scale` and
-/// `kubectl scale` write it there, and the cluster's count stays as it was.
+/// The replica count of the default group, which takes precedence over the cluster's own. `KubeCluster.scale` and `kubectl scale`
+/// write it there, and leave the cluster's own count as it is.
 struct DefaultGroupReplicas<'w> {
     group: ObjectId,
     live: &'w Value,
@@ -45,7 +45,7 @@ fn default_group_replicas<'w>(world: &'w World, cluster: &ObjectId) -> Option<De
 }
 
 impl DefaultGroupReplicas<'_> {
-    /// Returns the difference from the desired count. The operator passes a change of the cluster's count on.
+    /// Returns the difference from the desired count. The operator copies changes of the cluster's count to the group.
     fn differs(&self, desired: &Value, cluster: &Value) -> Option<FieldChange> {
         let path = dask::api::replicas_path();
         let number =
@@ -63,14 +63,14 @@ impl DefaultGroupReplicas<'_> {
     }
 }
 
-/// Returns the difference between the default group's replica count and the file's, where the file has one.
+/// Returns the difference between the default group's replica count and the file's, if the file has one.
 pub(crate) fn replicas_change(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
     let cluster = resource.identity.object().filter(|object| object.gvk == dask::api::cluster())?;
     let desired = dask::api::replicas_path().find(&resource.body)?;
     default_group_replicas(world, cluster)?.differs(desired, live)
 }
 
-/// The code of what is said of a cluster that a CronJob deletes.
+/// Returns the code of notes on a cluster that a CronJob deletes.
 pub(crate) fn expiry_code(cause: Cause) -> Code {
     match cause {
         Cause::Ttl => Code::TtlGone,
@@ -79,8 +79,8 @@ pub(crate) fn expiry_code(cause: Cause) -> Code {
 }
 
 impl Planner<'_> {
-    /// Compares replica counts that others may write: a field that is given away says to whom, and the file's count
-    /// is compared with that of the default group. Jobs and requests are compared by what became of them.
+    /// Compares replica counts that others may write: a field that the stack gives up names its new owner, and the file's count
+    /// is compared with that of the default group. Jobs and requests are compared by their outcome.
     pub(crate) fn compare_dask_state(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
         if resource.kind == KindId::Job {
@@ -116,7 +116,7 @@ impl Planner<'_> {
         compared.changes.extend(counts.differs(desired, live));
     }
 
-    /// Notes a foreign autoscaler that writes the number that is the file's: `KubeCluster.adapt` makes one.
+    /// Notes a foreign autoscaler that writes a count which the file sets, too: `KubeCluster.adapt` creates one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
         let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
@@ -170,8 +170,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Keeps a job from running again for drift: its text is taken back where it is, unless the file's text changed, too.
-    /// Ignores a change of the cluster that it copied, and notes a job that failed.
+    /// Reverts drift of a job in place, unless the file's text changed, too: drift alone must not run it again. Ignores changes
+    /// of the cluster that the job copied, and notes a failed job.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.observed.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.completed.get(&resource.identity));
@@ -201,19 +201,19 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns true if the pool of a request was bought in a way that needs no request.
+    /// Returns true if the pool of a request got its machines by a capacity option that needs no request.
     fn is_needless(&self, request: &Value) -> bool {
         let pool = provisioning::pool_with_options(request);
         let live = pool.and_then(|pool| self.observed.inputs.world.pools.get(pool));
         live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
     }
 
-    /// Notes a request that has ended: it gives nodes to nobody, and asks for none.
+    /// Notes a request that has ended: it provides no nodes any more.
     fn request(&mut self, resource: &Resource, live: &Value) {
         self.note_end(resource, &resource.address, live);
     }
 
-    /// Says that a request has ended, and what asks again.
+    /// Notes that a request has ended, and how to request again.
     pub(crate) fn note_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
         let Some(end) = request_state::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
         let address = &resource.address;
@@ -222,8 +222,8 @@ impl Planner<'_> {
         self.notes.push(Note::new(Code::RequestEnded, address, message));
     }
 
-    /// Returns true if a desired thing is rightly absent. It was created once in its present text and has gone since, or it
-    /// belongs to a cluster for which that holds.
+    /// Returns true if a desired resource is rightly absent. It was created once from its present text and was deleted since, or
+    /// it belongs to a cluster for which that holds.
     pub(crate) fn stays_absent(&mut self, resource: &Resource) -> bool {
         let Inputs { world, mode: _, replace, .. } = self.observed.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.cluster_is_new);
@@ -335,8 +335,8 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
-    /// know is lost.
+    /// Returns why creating a run-once resource may run it a second time: an apply died while it created it, or the record is
+    /// lost.
     pub(crate) fn may_have_run(&self, resource: &Resource) -> Option<RunUnknown> {
         let Inputs { world, replace, .. } = self.observed.inputs;
         let once =
@@ -369,8 +369,7 @@ impl Planner<'_> {
         Some(Identity::Object(ObjectId { gvk, namespace, name }))
     }
 
-    /// The DaskCluster that takes a live group or autoscaler along when it goes in this plan: the operator has made it
-    /// their owner.
+    /// Returns the DaskCluster that a live group or autoscaler is deleted with in this plan: the operator made it their owner.
     pub(crate) fn deleted_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();

@@ -1,4 +1,4 @@
-//! Proposals for each desired thing: its action, the fields that change, and why.
+//! Proposals for each desired resource: its action, the fields that change, and why.
 
 use std::collections::HashMap;
 
@@ -101,7 +101,7 @@ impl Planner<'_> {
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
 
-    /// Refuses an object that was read in another version than the file asks for: the server has no such version (any more).
+    /// Refuses an object that was read in another version than the file has: the server does not serve that version.
     fn check_served_version(&mut self, resource: &Resource, live: &Value) {
         let (Some(desired), Some(served)) =
             (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
@@ -118,7 +118,7 @@ impl Planner<'_> {
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
-    /// Proposes the change of a desired thing that is live and stays.
+    /// Proposes the change of a desired resource that is live and stays.
     fn plan_live(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
         self.check_served_version(resource, live);
         // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
@@ -190,7 +190,7 @@ impl Planner<'_> {
         self.changes.push(Change { reasons, fingerprint, adopted, ..change });
     }
 
-    /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
+    /// Adds the live number of nodes, which a pool's own JSON lacks. An unknown number is left out and then not compared.
     pub(crate) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
         let Identity::NodePool { pool, .. } = &resource.identity else { return live };
         let desired = &resource.body["nodeCount"];
@@ -260,7 +260,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses `--replace` of what Kueue keeps while it is used, once a section: what uses it goes on until the deadline.
+    /// Refuses `--replace` of an object that Kueue keeps while it is used, once a section: its users would run until the
+    /// deadline.
     fn refuse_replace_in_use(&mut self, resource: &Resource) {
         let inputs = self.observed.inputs;
         let section = resource.address.section();
@@ -285,7 +286,8 @@ impl Planner<'_> {
         self.problems.push(Diagnostic::error(Code::QueueInUse, what).at_value(place, "in use").help(help));
     }
 
-    /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
+    /// Returns the reason to replace a pool in the status ERROR. A pool whose creation failed stays and never becomes usable; one
+    /// that could not grow may still do so.
     fn pool_error(&mut self, resource: &Resource, live: &Value) -> Option<Reason> {
         if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
@@ -305,7 +307,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Proposes to run each check whose very text has not passed, or whose pass another change invalidates; keeps the others.
+    /// Proposes to run each check whose exact text has not passed, or whose pass another change invalidates; keeps the others.
     fn checks(&mut self) {
         let inputs = self.observed.inputs;
         let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));

@@ -1,5 +1,5 @@
-//! External things that the stack depends on (`manage = false`). They are read and compared with what the section says. They
-//! are never written, labeled, waited for or deleted.
+//! External resources that the stack depends on (`manage = false`). They are read and compared with the section. They are never
+//! written, labeled, waited for or deleted.
 
 use serde_json::Value;
 
@@ -81,8 +81,8 @@ impl Planner<'_> {
         found.map(|(_, live)| live.clone())
     }
 
-    /// Returns true if something absent is known to be absent. Otherwise something around it may be missing or unreadable,
-    /// which is reported by itself.
+    /// Returns true if an absent resource is certain to be absent. Otherwise its parent may be missing or unreadable, which is
+    /// reported by itself.
     fn could_be_seen(&self, identity: &Identity) -> bool {
         let world = self.observed.inputs.world;
         let inside =
@@ -138,7 +138,7 @@ impl Planner<'_> {
         problem.about(resource.address.clone(), "").help(help)
     }
 
-    /// Returns the fields whose live values differ from what the section says.
+    /// Returns the fields whose live values differ from the section.
     fn differences(&self, resource: &Resource, live: &Value) -> Vec<FieldChange> {
         let mut changes = match kinds::of(resource.kind).compare {
             Compare::Gke(message, rows) => {
@@ -168,7 +168,7 @@ impl Planner<'_> {
         self.observed.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
     }
 
-    /// Reports things that are being created or deleted, or are broken: the stack cannot depend on them.
+    /// Reports resources that are being created or deleted, or are broken: the stack cannot depend on them.
     fn check_usable(&mut self, resource: &Resource, live: &Value) {
         let why = match (&resource.identity, live["status"].as_str()) {
             (_, _) if !live["metadata"]["deletionTimestamp"].is_null() => "it is being deleted".to_owned(),
@@ -272,7 +272,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Checks that Pods that must run on an external pool find there the GPUs that they ask for, and tolerate its taints.
+    /// Checks that Pods that must run on an external pool find the GPUs that they request there, and tolerate its taints.
     fn check_pods_fit(&mut self) {
         let inputs = self.observed.inputs;
         for resource in inputs.desired.iter() {
@@ -340,7 +340,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns in a few words what a workload or definition lacks to be ready.
+/// Returns in a few words what a workload or CRD lacks to be ready.
 fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
     let status = &live["status"];
     let (ready, desired) = match object.gvk.kind.as_str() {
@@ -389,7 +389,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
     Note::new(Code::OthersDiffer, &resource.address, message)
 }
 
-/// The key of the section that a field of the body comes from, and what lies below: `labels.team`.
+/// Returns the key of the section that a field of the body comes from, with the path below it: `labels.team`.
 fn key(resource: &Resource, path: &FieldPath) -> String {
     let places = resource.provenance.iter().filter(|(place, _)| place.contains(path));
     let Some((place, origin)) = places.max_by_key(|(place, _)| place.segments().len()) else {

@@ -1,5 +1,5 @@
-//! Node pools with several capacity options: which of them counts, and what is done when it has no machines. A live pool shows
-//! which option it was created by, so a lost record loses nothing.
+//! Node pools with several capacity options: selects the current option, and what follows if it has no machines. A live pool
+//! shows which option it was created by, so a lost record loses nothing.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use model::resource::{
     CapacityOption, CapacityOptions, Cost, Fallback, FallbackStep, Identity, Resource, Step, World,
 };
 
-/// Gives each pool with several options the body of the one that it is on, or of the first one.
+/// Gives each pool with several options the body of its current one, or of the first.
 pub(crate) fn apply_fallback(inputs: &mut Inputs<'_>) {
     let Inputs { desired, capacity_options, world, replace, retry_capacity, hourly, .. } = inputs;
     for capacity in capacity_options.iter() {
@@ -42,7 +42,7 @@ pub(crate) fn apply_fallback(inputs: &mut Inputs<'_>) {
     }
 }
 
-/// Returns the resources, each with the body of the option that it is on, for uses that only look at it.
+/// Returns the resources, each with the body of its current option, for readers that plan nothing.
 pub fn with_fallback(
     resources: &[Resource],
     capacity_options: &[CapacityOptions],
@@ -77,8 +77,8 @@ fn is_interrupted(capacity: &CapacityOptions, live: &Value, world: &World) -> bo
         && was_never_ready(&capacity.identity, live, world)
 }
 
-/// Returns true if GKE creates a thing, or could not, and the record says that no apply saw it ready: nothing ever ran on it.
-/// Where the record does not say so, that is not certain, and nothing goes without approval.
+/// Returns true if GKE creates a resource, or failed to, and the record says that no apply saw it ready: nothing ever ran on it.
+/// Without a record that is not certain, and nothing is deleted without approval.
 fn was_never_ready(identity: &Identity, live: &Value, world: &World) -> bool {
     let recorded = world.record.iter().flat_map(|record| &record.inventory);
     let mut entries = recorded.filter(|entry| entry.identity == *identity);
@@ -112,13 +112,13 @@ impl<'a> Planner<'a> {
         self.observed.inputs.capacity_options.iter().find(|capacity| capacity.identity == *identity)
     }
 
-    /// The capacity option whose body a resource has now.
+    /// Returns the capacity option whose body a resource has now.
     fn option_of(&self, resource: &Resource) -> Option<(&'a CapacityOptions, usize)> {
         let capacity = self.capacity_options(&resource.identity)?;
         Some((capacity, capacity.options.iter().position(|option| option.body == resource.body)?))
     }
 
-    /// The option of a live pool whose number is the autoscaler's, whatever the file says of other options.
+    /// Returns the option of a live pool that the autoscaler scales, whatever the file's other options say.
     pub(crate) fn autoscaled_option(&self, resource: &Resource, live: &Value) -> Option<String> {
         let capacity =
             self.capacity_options(&resource.identity).filter(|_| live["autoscaling"]["enabled"] == true)?;
@@ -141,7 +141,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Fills in `fallback` of each change: all steps that apply may send when an option has no machines.
+    /// Fills in `fallback` of each change: all steps that apply may send if an option has no machines.
     pub(crate) fn add_fallbacks(&mut self) {
         for place in 0..self.changes.len() {
             let change = &self.changes[place];
@@ -200,7 +200,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns the steps that delete a thing that has been tried and, unless `action` is a delete, recreate it.
+    /// Returns the steps that delete a pool after a failed option and, unless `action` is a delete, recreate it.
     fn recreate_steps(&self, resource: &Resource, action: Action) -> Vec<Step> {
         let context = ChangeContext {
             resource: (action != Action::Delete).then_some(resource),
@@ -210,7 +210,7 @@ impl<'a> Planner<'a> {
         (kinds::of(resource.kind).change_steps)(&context)
     }
 
-    /// Notes what may become of a pool that GKE is still creating.
+    /// Notes the next option of a pool that GKE is still creating.
     fn note_next_option(&mut self, address: &Address, capacity: &CapacityOptions, from: usize) {
         let then = match capacity.options.get(from + 1) {
             None => "apply deletes it and fails".to_owned(),

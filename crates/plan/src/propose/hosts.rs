@@ -1,5 +1,5 @@
-//! Losses on hosts that nobody else reports. Hosts of `[ssh]` may be unread, or others than at the last apply, while
-//! something of the stack is there. The last workers of a Dask cluster may hold data, and certificates may end.
+//! Losses on hosts that no other module reports. Hosts of `[ssh]` may be unreachable, or others than at the last apply, while
+//! they have resources of the stack. The last workers of a Dask cluster may hold data, and certificates expire.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,8 +24,8 @@ impl Planner<'_> {
         notes
     }
 
-    /// Marks the replacements of Dask clusters of which nothing runs: they have nothing to lose. Workers of groups, jobs that wait in a
-    /// queue and hosts that nobody looks at may be something.
+    /// Marks replacements of Dask clusters without any process: they lose nothing. Workers of groups, jobs in a queue and unread
+    /// hosts count as processes.
     pub(crate) fn note_idle_replacements(&mut self) {
         let Inputs { world, target, .. } = self.observed.inputs;
         let group = hosts::api::group();
@@ -52,7 +52,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Certificates of running Dask clusters that end soon, or that are gone where `protect` forbids a replacement.
+    /// Returns notes on certificates of running Dask clusters that expire soon, or whose files are lost while `protect` forbids a
+    /// replacement.
     fn expiring_certificate_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let replaced = |resource: &Resource| {
@@ -89,7 +90,7 @@ impl Planner<'_> {
         self.observed.inputs.world.record.iter().flat_map(|record| &record.hosts)
     }
 
-    /// Workers that schedulers have on hosts that the stack does not look at.
+    /// Returns notes on workers that schedulers have on hosts outside of the stack.
     fn moved_worker_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let (target, mut notes) = (&inputs.target, Vec::new());
@@ -124,7 +125,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Dask clusters that stay and whose last workers go.
+    /// Returns notes on Dask clusters that stay and lose their last workers.
     pub(crate) fn left_without_workers(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let live = inputs.world.objects.live().into_iter().flatten();
@@ -176,7 +177,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Names that lead elsewhere than at the last apply, where what was there is not there now.
+    /// Returns notes on host names that lead to another machine than at the last apply, where the stack's processes are missing.
     fn moved_host_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let lacks = |body: &Value, name: &str| {
@@ -205,8 +206,8 @@ impl Planner<'_> {
     }
 }
 
-/// Adjusts the changes of workers on hosts. None restart if there are none, and the hosts that workers start or stop
-/// on are listed once.
+/// Adjusts the changes of workers on hosts: no restart is shown if none run, and the hosts on which workers start or stop are
+/// listed once.
 pub(crate) fn adjust_host_worker_changes(kind: &Kind, live: &Value, changes: &mut Vec<FieldChange>) {
     if !kind.retires_gracefully {
         return;

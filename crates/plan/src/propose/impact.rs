@@ -18,18 +18,18 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
 
-/// Kinds that controllers write for others; they say nothing of their own.
+/// Kinds whose objects controllers derive from other objects: they hold no data of their own.
 const DERIVED_KINDS: &[&str] =
     &["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
-/// How many things are named one by one.
+/// The most resources that are listed by name.
 pub(crate) const MAX_LISTED: usize = 3;
 
-/// Returns where things that were not read could be deleted with what a plan deletes.
+/// Returns the scope in which unread resources could be deleted with those of the plan.
 pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
     scope_of_deletions(&plan.changes)
 }
 
-/// Returns true if a change deletes a live thing of the stack, or the nodes of a pool.
+/// Returns true if a change deletes a live resource of the stack, or the nodes of a pool.
 fn deletes(change: &Change) -> bool {
     (matches!(change.action, Action::Delete | Action::Replace) || change.scales_to_zero()) && !change.foreign
 }
@@ -101,7 +101,7 @@ pub(crate) fn controller_kind(live: &Value) -> Option<&str> {
 type ForeignObjects<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 
 impl<'w> Planner<'w> {
-    /// Proposes what becomes of everything that a server deletes with what is deleted, ours and foreign.
+    /// Proposes what happens to every resource that a server deletes with a deleted one: the stack's own and foreign ones.
     pub(crate) fn plan_cascade(&mut self) {
         let inputs = self.observed.inputs;
         let deleted: Vec<Identity> = self
@@ -138,7 +138,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Keeps things of the stack from a delete if the stack still wants them or others need them; names the rest.
+    /// Keeps resources of the stack from a delete if they are still desired or needed; names the others.
     fn owned_dependents(&mut self, deleted: &[Identity], cascaded: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
@@ -211,7 +211,7 @@ impl<'w> Planner<'w> {
         self.changes.iter().any(|change| change.identity == *identity && change.action == Action::Replace)
     }
 
-    /// Marks a thing that other stacks use, too, for deletion with its holder: it cannot be left to them.
+    /// Marks a resource that other stacks use, too, for deletion with its parent: it cannot be left to them.
     fn delete_with_parent(&mut self, thing: &Identity, root: &Identity) {
         let (users, with) =
             (self.observed.other_stacks_of(thing), Parent::Named(self.observed.name_of(root).0));
@@ -226,7 +226,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Says why a thing cannot go, and what to do instead.
+    /// Reports why a resource cannot be deleted, and what to do instead.
     fn refuse(&mut self, root: &Identity, things: &[&Identity]) {
         let inputs = self.observed.inputs;
         let (taker, _) = self.observed.name_of(root);
@@ -278,7 +278,7 @@ impl<'w> Planner<'w> {
         self.problems.push(problem);
     }
 
-    /// Returns the flags that replace these, too; a plan of a part of the stack may leave them out.
+    /// Returns the flags that replace these resources, too; a plan of a part of the stack may leave them out.
     fn flags(&self, things: &[&Identity]) -> String {
         let Selection { targets, excludes } = &self.observed.inputs.selection;
         let names: BTreeSet<Address> = things.iter().map(|thing| self.observed.name_of(thing).0).collect();
@@ -293,7 +293,7 @@ impl<'w> Planner<'w> {
         format!("{}{without}", flags.join(" "))
     }
 
-    /// Adds the deletes of foreign things that were not created for something that is deleted.
+    /// Adds the deletes of foreign resources that were not created for a deleted one.
     fn foreign_dependents(
         &mut self,
         cascade: &Cascade<'w>,
@@ -369,7 +369,7 @@ impl<'w> Planner<'w> {
         self.observed.has_applied(live) && !self.observed.is_external(&Identity::Object(object.clone()))
     }
 
-    /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` takes away: the Jobs count them as failures.
+    /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` deletes: the Jobs count them as failures.
     fn runs_of_jobs(
         &mut self,
         cascade: &Cascade<'w>,
@@ -426,7 +426,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of pools that others made in a GKE cluster that is deleted or recreated.
+    /// Adds the deletes of pools that others created in a GKE cluster that is deleted or recreated.
     fn foreign_pools(&mut self, planned: &mut BTreeSet<Identity>) {
         let Some(name) = self.observed.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.observed.inputs.world.pools {
@@ -442,7 +442,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of worker groups and autoscalers that others attached to a DaskCluster of ours that is deleted.
+    /// Adds the deletes of worker groups and autoscalers that others attached to a deleted DaskCluster of the stack.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let clusters =
             self.changes.iter().filter(|change| deletes(change) && change.kind == KindId::DaskCluster);
@@ -464,8 +464,8 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of namespaces that others made in a GKE cluster that is deleted. The approval of a namespace holds for
-    /// what is in it, too.
+    /// Adds the deletes of namespaces that others created in a deleted GKE cluster. The approval of a namespace covers its
+    /// contents.
     fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
         for (object, live) in self.observed.inputs.world.objects.live().into_iter().flatten() {
             let name = object.name.as_str();
@@ -494,7 +494,7 @@ impl<'w> Planner<'w> {
     }
 }
 
-/// The group that the operator makes with each cluster is part of it.
+/// Returns true for the group that the operator creates with each cluster: it is part of the cluster.
 fn is_default_group(object: &ObjectId, live: &Value) -> bool {
     let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
     object.gvk == kinds::dask::api::group() && object.name == format!("{cluster}-default")

@@ -1,5 +1,4 @@
-//! Work that waits or runs in queues of a plan that deletes them: what is not this stack's is named, and needs approval of
-//! its own.
+//! Work that waits or runs in deleted queues: work of others is named, and needs approval of its own.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +14,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
 
-/// Definitions whose objects tell what is in a queue.
+/// Returns the CRDs whose objects show the contents of a queue.
 pub(crate) fn crds() -> impl Iterator<Item = String> {
     ["workloads", "localqueues"].into_iter().map(|plural| format!("{plural}.{}", kueue::GROUP))
 }
@@ -93,7 +92,7 @@ impl<'w> Planner<'w> {
         workload && (gangs.contains(&gang()) || self.is_of_our_job(object, live))
     }
 
-    /// The gangs that this stack has made.
+    /// Returns the gangs of this stack.
     pub(crate) fn own_gangs(&self) -> Gangs {
         let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let own = objects.filter(|(_, live)| self.observed.has_applied(live));

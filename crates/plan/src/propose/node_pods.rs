@@ -17,13 +17,13 @@ use model::resource::{Identity, KindId, ObjectId};
 #[derive(Clone, Copy, PartialEq)]
 enum NodeImpact {
     Rolled,
-    /// All are deleted. Approval of a replacement covers everything else that is lost with it, which is named there.
+    /// All are deleted. Approval of a replacement covers everything else that is lost with it, and names it.
     Deleted {
         replaced: bool,
     },
-    /// The pool goes, and the cluster stays.
+    /// The pool is deleted, and the cluster stays.
     Removed,
-    /// GKE chooses which.
+    /// Some are deleted; GKE chooses which.
     Fewer,
 }
 
@@ -41,7 +41,7 @@ impl NodeImpact {
 }
 
 impl Planner<'_> {
-    /// Names the Pods that lose their node by a change of a pool: those that are lost, and those that come back elsewhere.
+    /// Returns notes on the Pods that a change of a pool evicts: those that are lost, and those that restart elsewhere.
     pub(crate) fn drained_pod_notes(&self) -> Vec<Note> {
         let world = self.observed.inputs.world;
         let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
@@ -109,8 +109,8 @@ impl Planner<'_> {
         left.is_empty() && !comes
     }
 
-    /// The Pods that go with what they were made for, and those of the CronJobs of `ttl` and `idle_stop`, which lose nothing: the next
-    /// one looks again.
+    /// Returns the Pods that are deleted with their owner, and those of the CronJobs of `ttl` and `idle_stop`: they lose nothing,
+    /// as the next run checks again.
     fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
         let inputs = self.observed.inputs;
         let manager = inputs.owner.field_manager();

@@ -1,5 +1,5 @@
-//! Requests for the nodes of a Dask cluster's, a group's or a Dask job's workers: what happens to a request depends
-//! on what happens to these. Nodes are created for one set of workers and not used twice.
+//! Plans the provisioning requests of Dask clusters, groups and Dask jobs (`capacity = "queued"`): a request follows the change
+//! of its workers. Nodes are created for one set of workers and not used twice.
 
 use crate::observe::fingerprint;
 use crate::planner::Planner;
@@ -11,7 +11,7 @@ use kinds::kubernetes::{provisioning, request_state};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
 
-/// Decisions about a request that no longer has workers.
+/// Decisions about a request whose workers are deleted.
 pub(crate) enum FormerRequest {
     Delete(Reason),
     Keep(Reason),
@@ -36,8 +36,7 @@ impl<'a> Planner<'a> {
         desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| depends_on(one, request))
     }
 
-    /// Plans a request according to the change of its workers. Returns `false` if it is planned as any other
-    /// resource.
+    /// Plans a request according to the change of its workers. Returns `false` if it is planned as any other resource.
     pub(crate) fn plan_requested_workers(&mut self, resource: &Resource) -> bool {
         let Some(user) = self.consumer_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == user.identity) else {
@@ -77,7 +76,7 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but what a
+    /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but a PodTemplate that a
     /// kept request names is kept.
     pub(crate) fn former_request(&self, identity: &Identity, address: &Address) -> Option<FormerRequest> {
         let object = identity.object()?;

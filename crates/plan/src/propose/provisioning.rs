@@ -1,5 +1,5 @@
-//! Requests for nodes and what uses those nodes: they stop and start together. A request that stays brings nodes after
-//! `stop`, and one that was used gives none to what comes back.
+//! Provisioning requests and their consumers under `stop` and `start`: they stop and start together. A request that stayed would
+//! bring nodes after `stop`, and a used one gives no nodes to a consumer that is started again.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn is_request(resource: &Resource) -> bool {
     resource.identity.object().is_some_and(|object| is(&object.gvk.kind, &object.gvk.group))
 }
 
-/// Returns true if the pods of `user` use the nodes of `request`.
+/// Returns true if the pods of `consumer` use the nodes of `request`.
 pub(crate) fn uses(user: &Resource, request: &Resource) -> bool {
     let (Some(one), Some(other)) = (user.identity.object(), request.identity.object()) else { return false };
     is_request(request)
@@ -55,7 +55,7 @@ pub(crate) fn is_for(request: &Resource, pool: &str, all: &[&Resource]) -> bool 
 #[derive(PartialEq)]
 enum ConsumerState {
     Running,
-    /// It has never run, and the next apply would make it.
+    /// It has never run, and the next apply would create it.
     NotStarted,
     /// It ran.
     Ended,
@@ -73,14 +73,12 @@ fn consumer_state(user: &Resource, world: &World) -> ConsumerState {
     }
 }
 
-/// Returns true if the next apply creates the consumer of a request, which alone would wait for nodes that nobody
-/// requests.
+/// Returns true if the next apply creates the consumer of a request: alone it would wait for nodes that nobody requests.
 pub(crate) fn starts_next(user: &Resource, request: &Resource, world: &World) -> bool {
     uses(user, request) && consumer_state(user, world) == ConsumerState::NotStarted
 }
 
-/// Returns true if a thing is stopped with others: a request of something that can stop, or a future consumer of a
-/// request.
+/// Returns true if a resource is stopped with others: a request of a consumer that can stop, or a future consumer of a request.
 pub(crate) fn stops_with(
     index: usize,
     all: &[&Resource],
@@ -94,8 +92,7 @@ pub(crate) fn stops_with(
         .any(|other| can(&other) && uses(all[other], one) || starts_next(one, all[other], world))
 }
 
-/// Returns true if a request has done its work: its consumers have ended, and nodes requested again would serve
-/// nobody.
+/// Returns true if a request is used up: its consumers have ended, and nodes requested again would have no user.
 pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) -> bool {
     if !is_request(request) || !world.find(&request.identity).is_some_and(request_state::has_nodes) {
         return false;
@@ -121,7 +118,7 @@ pub(crate) fn requests_without_consumer(
     (0..all.len()).filter(|index| !stops.contains(index) && is_request(all[*index])).filter(left).collect()
 }
 
-/// Returns the addresses that start with the named ones: stopped users of a request, and stopped requests of a user.
+/// Returns the addresses that start with the named ones: stopped consumers of a request, and stopped requests of a consumer.
 pub(crate) fn with_requests(inputs: &Inputs<'_>, is_stopped: impl Fn(&Resource) -> bool) -> Vec<Address> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();

@@ -1,4 +1,5 @@
-//! Deletes of live things that the stack owns and no longer wants. Objects that several stacks use are deleted with the last of them.
+//! Deletes of live resources that the stack owns and that are no longer desired. Objects that several stacks use are deleted with
+//! the last of them.
 
 use std::collections::BTreeSet;
 
@@ -20,29 +21,29 @@ use model::resource::{
     Effect, FieldChange, Identity, JsonText, KindId, LABEL_ID, LABEL_STACK, ObjectId, World,
 };
 
-/// A live thing that this stack has made or uses.
+/// A live resource that this stack has created or uses.
 pub(crate) struct Owned<'a> {
     pub(crate) identity: Identity,
     live: &'a Value,
     pub(crate) address: Address,
     kind: KindId,
     claim: Claim,
-    /// Why it is kept although the file no longer has it.
+    /// The reason why it is kept although the file no longer has it.
     kept_because: Option<Reason>,
 }
 
-/// The stack's ownership of a live thing.
+/// The stack's ownership of a live resource.
 #[derive(Debug, PartialEq)]
 enum Claim {
     /// It is this stack's alone.
     Sole,
     /// Other stacks, by their field managers, use it too: its kind may have several.
     Shared(Vec<String>),
-    /// Only one stack can have its kind, and other ones have applied it: none of them has ended the hold of the others.
+    /// Only one stack can have its kind, and several have applied it: none of them has removed the field manager of the others.
     Contested,
     /// The file says that it is managed elsewhere.
     Released,
-    /// The record and a label name this stack, and nobody has applied it: others removed the field manager.
+    /// The record and a label name this stack, and no stack has applied it: another tool removed the field manager.
     OwnershipRemoved,
 }
 
@@ -54,7 +55,7 @@ impl Owned<'_> {
 }
 
 impl<'a> Planner<'a> {
-    /// Proposes what becomes of live things of ours that the file no longer asks for. A GKE cluster is never among them.
+    /// Proposes what happens to the stack's live resources that the file no longer has. A GKE cluster is never among them.
     pub(crate) fn prune(&mut self) {
         if self.cluster_is_new {
             return;
@@ -109,7 +110,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The last stack that uses a thing deletes it; another one only gives up its hold.
+    /// Returns the delete of a resource for the last stack that uses it, and its release for any other stack.
     fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
         let Owned { identity, live, address, kind, claim, kept_because: stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
@@ -136,7 +137,7 @@ impl<'a> Planner<'a> {
         Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
     }
 
-    /// Ends this stack's hold on what the file says is managed elsewhere. Objects that are deleted with the cluster do not need that.
+    /// Releases a resource that the file says is managed elsewhere. Objects that are deleted with the cluster need no release.
     fn hand_over(&mut self, owned: Owned<'_>) {
         let Owned { identity, live, address, kind, .. } = owned;
         let with_cluster = self.observed.inputs.mode == Mode::Destroy && self.cluster_goes();
@@ -149,7 +150,7 @@ impl<'a> Planner<'a> {
         self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
     }
 
-    /// Notes of objects in the record that others have recreated or taken over: they stay, and leave the record.
+    /// Returns notes on recorded objects that others have recreated or adopted: they stay, and leave the record.
     fn orphan_notes(&self) -> Vec<Note> {
         let Inputs { world, owner, .. } = self.observed.inputs;
         let mut notes = Vec::new();
@@ -188,7 +189,8 @@ impl<'a> Planner<'a> {
         world.cluster.live().is_some_and(ours)
     }
 
-    /// Everything live that is ours, with the address it has or had; and the word on an operator that stays for others.
+    /// Returns the stack's live resources, with the address that they have or had, and a note on an operator that stays for
+    /// foreign Dask objects.
     pub(crate) fn owned(&self) -> (Vec<Owned<'a>>, Option<Note>) {
         let Inputs { world, target, owner, desired, external, .. } = self.observed.inputs;
         let mut owned = Vec::new();
@@ -272,8 +274,8 @@ impl<'a> Planner<'a> {
         (owned, note)
     }
 
-    /// Returns objects that the record and a label name as this stack's, and that no stack has applied. If the file
-    /// wants one, a plan to apply adopts it again, with approval.
+    /// Returns objects that the record and a label name as this stack's, and that no stack has applied. If the file has one, a
+    /// plan to apply adopts it again, with approval.
     fn with_removed_ownership(&self) -> impl Iterator<Item = Owned<'a>> {
         let Inputs { world, owner, mode, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
@@ -303,7 +305,7 @@ impl<'a> Planner<'a> {
         own.filter_map(|(object, _)| object.namespace.as_deref()).collect()
     }
 
-    /// Namespaces that this plan deletes, with everything in them. The operator's own may stay for its sake.
+    /// Returns the namespaces that this plan deletes, with everything in them. The operator's own may stay for the operator.
     fn namespaces_that_go(&self, operator_namespaces: &BTreeSet<&str>) -> BTreeSet<&str> {
         let Inputs { world, owner, external, mode, .. } = self.observed.inputs;
         let manager = owner.field_manager();
@@ -321,8 +323,8 @@ impl<'a> Planner<'a> {
         objects.filter(goes).map(|(object, _)| object.name.as_str()).collect()
     }
 
-    /// The operator and its definitions stay while the cluster stays and others have Dask things in it that stay, too:
-    /// without them those could neither work nor go. Names one of them.
+    /// Returns the name of a foreign Dask object that needs the operator and its CRDs: they stay while the cluster and such
+    /// objects do, as these could neither work nor be deleted without.
     fn operator_is_needed_by(&self, operator_namespaces: &BTreeSet<&str>) -> Option<String> {
         if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
             return None;
@@ -343,7 +345,7 @@ impl<'a> Planner<'a> {
         things.next().map(|(object, _)| object.to_string())
     }
 
-    /// Returns the change that deletes something live, whatever it is called; `reason` is for when the file does not say it.
+    /// Returns the change that deletes a live resource. `reason` is for deletes that do not follow from the file.
     pub(crate) fn deletion(
         &self,
         identity: Identity,
@@ -367,7 +369,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The labels of a cluster or pool that say whose it is, as fields that are given up.
+/// Returns the ownership labels of a cluster or pool, as fields that are removed.
 fn labels_removed(identity: &Identity, live: &Value) -> Vec<FieldChange> {
     let is_pool = match identity {
         Identity::NodePool { .. } => true,
@@ -407,7 +409,7 @@ fn without_secrets(live: &Value) -> Value {
     model::secrets::masked(&live)
 }
 
-/// Live things of the Dask operator's kinds.
+/// Returns the live objects of the Dask operator's kinds.
 pub(crate) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
     let dask = |object: &ObjectId| kinds::dask::api::needing_operator().any(|gvk| gvk == object.gvk);
     world.objects.live().into_iter().flatten().filter(move |(object, _)| dask(object))

@@ -1,6 +1,6 @@
-//! Pools of queued provisioning: what a live pool loses when it becomes one, and who waits for one that goes.
-//! Source: Google's guide to the Dynamic Workload Scheduler for the first ("make sure that the node pool is empty"), and
-//! kubernetes/autoscaler issue 9490 for the second: a request whose pool is gone stays accepted forever.
+//! Node pools with queued provisioning: notes what a live pool loses when it becomes one, and which requests wait for a deleted
+//! one. Source: Google's guide to the Dynamic Workload Scheduler for the first ("make sure that the node pool is empty"), and
+//! kubernetes/autoscaler issue 9490 for the second: a request whose pool is deleted stays accepted forever.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use model::diag::Code;
 use model::resource::{Identity, ObjectId};
 
 impl Planner<'_> {
-    /// Says why the nodes of a pool go that is only changed.
+    /// Explains why a pool that is only changed loses its nodes.
     pub(crate) fn explain_emptied_pools(&mut self) {
         for change in self.changes.iter_mut().filter(|change| enables_queued_provisioning(change)) {
             change.reasons.push(Reason::Emptied);
@@ -26,7 +26,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Accepted ProvisioningRequests that would wait forever, as the pool that they are for goes and they do not.
+    /// Returns notes on accepted ProvisioningRequests that would wait forever, because their pool is deleted and they are not.
     pub(crate) fn stranded_request_notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         let deleted = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
@@ -58,7 +58,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Accepted requests without machines yet, whose Pods ask for nodes of a pool.
+    /// Returns accepted requests without machines yet, whose Pods request nodes of a pool.
     fn waiting_for(&self, pool: &str) -> impl Iterator<Item = (&ObjectId, &Value)> {
         let objects = self.observed.inputs.world.objects.live();
         let templates = move |namespace: &Option<String>, name: &str| {
@@ -83,7 +83,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns true if the same plan deletes a request: itself, or the gang for which Kueue created it.
+    /// Returns true if the same plan deletes a request, or the gang for which Kueue created it.
     fn request_goes(&self, request: &ObjectId, live: &Value, gone: &[&Change]) -> bool {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let workloads: Vec<&str> = owners

@@ -1,6 +1,5 @@
-//! `--target` and `--exclude`: which part of a stack a plan is about. A target brings along what it needs, an
-//! exclusion keeps out what needs it: for what is made, that is what it follows; for what goes, it is what
-//! lives in it or of it.
+//! `--target` and `--exclude`: selects the part of a stack that a plan is about. A target includes what it needs, and an
+//! exclusion excludes what needs it. For a create that follows `depends_on`; for a delete it follows parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use model::diag::{self, Code, Diagnostic};
 use model::resource::{Identity, ObjectId};
 use model::schema;
 
-/// Something that may be in the plan.
+/// A resource that may be in the plan.
 struct Candidate {
     address: Address,
     identity: Identity,
@@ -24,7 +23,7 @@ struct Candidate {
 }
 
 impl Planner<'_> {
-    /// Works out what the plan is about. Addresses that mean nothing, or several sections, are problems.
+    /// Resolves the selection. An address that matches nothing, or several sections, is a problem.
     pub(crate) fn select(&mut self) {
         let Selection { targets, excludes } = &self.observed.inputs.selection;
         if self.observed.inputs.selection.is_all() {
@@ -85,7 +84,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
+    /// Returns what the plan leaves out; `None` for a plan of the whole stack.
     pub(crate) fn partial(&self) -> Option<Partial> {
         if self.observed.inputs.selection.is_all() {
             return None;
@@ -186,7 +185,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if a thing cannot stay without the other: what is in it or of its kind, and what the operator works on.
+/// Returns true if a resource cannot stay without the other: its contents, objects of its kind, and objects that the operator
+/// works on.
 fn lives_in(thing: &Identity, other: &Candidate) -> bool {
     let by_operator = |object: &ObjectId| {
         other.address.section() == kinds::scope::DASK_OPERATOR && object.gvk.group == schema::DASK_GROUP
@@ -204,11 +204,12 @@ fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
     found
 }
 
-/// Resolves a typed address: the address itself, a section, all sections of a type (`node_pool`), or a unique ending
-/// of a section. Returns indices.
+/// Resolves a typed address: the address itself, a section, all sections of a type (`node_pool`), or a unique ending of a
+/// section. Returns indices.
 ///
 /// # Errors
-/// It means none, or several sections.
+///
+/// It matches nothing, or several sections.
 pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
     let found = |is: &dyn Fn(&Address) -> bool| -> Vec<usize> {
         (0..addresses.len()).filter(|index| is(addresses[*index])).collect()
@@ -238,10 +239,11 @@ pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usiz
     })
 }
 
-/// Returns the places as [`resolve_addresses`] does, where one section must be meant.
+/// Returns indices as [`resolve_addresses`] does, where one section must be meant.
 ///
 /// # Errors
-/// It means none, or several sections.
+///
+/// It matches nothing, or several sections.
 pub fn resolve_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
     let indices = resolve_addresses(typed, addresses)?;
     let sections: BTreeSet<&str> = indices.iter().map(|index| addresses[*index].section()).collect();

@@ -1,4 +1,4 @@
-//! Checks that the target is that of the last apply, and notes what cannot be known any more.
+//! Checks that the target is that of the last apply, and notes state that cannot be known.
 
 use crate::planner::Planner;
 use crate::{Approval, Inputs, Mode, Note, observe::diff};
@@ -22,7 +22,7 @@ pub const NEEDS_LIVE_STATE_HELP: &str =
 const MAX_LISTED: usize = 5;
 
 impl Planner<'_> {
-    /// Reports live state that cannot be read as a problem: it must never look empty.
+    /// Reports unreadable live state as a problem: it must never look empty.
     pub(crate) fn check_readable(&mut self) {
         let world = self.observed.inputs.world;
         let unread = match (&world.cluster, &world.objects) {
@@ -76,7 +76,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses a stack that is somewhere else already: it is not made a second time because a name in the file changed.
+    /// Refuses a stack that exists at another location: it is not created a second time because a name in the file changed.
     pub(crate) fn check_target(&mut self) {
         let inputs = self.observed.inputs;
         match &inputs.world.other_clusters {
@@ -129,7 +129,7 @@ impl Planner<'_> {
         *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unread_contents) && self.cluster_goes()
     }
 
-    /// Reports what is not known then. Resources that the file protects are taken to exist.
+    /// Reports what a destroy of an unreadable cluster deletes unseen. Protected resources of the file count as existing.
     pub(crate) fn deleted_unseen(&mut self, why: &str) {
         let inputs = self.observed.inputs;
         self.notes.push(Note::new(
@@ -153,7 +153,7 @@ impl Planner<'_> {
         self.observed.inputs.has_things()
     }
 
-    /// Returns notes on what earlier applies did that cannot be known without the record.
+    /// Returns notes on effects of earlier applies that cannot be known without the record.
     pub(crate) fn unknown_state_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         if self.cluster_is_new || !self.has_things() {
@@ -182,7 +182,7 @@ impl Planner<'_> {
         lost.into_iter().chain(unlisted).map(note).collect()
     }
 
-    /// GKE clusters and node pools in the record of a stack that has no `[gke]` any more: nothing looks at them.
+    /// Returns notes on recorded GKE clusters and node pools of a stack that no longer has `[gke]`: nothing reads them.
     pub(crate) fn unreachable_state_notes(&self) -> Vec<Note> {
         let Inputs { world, target, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);

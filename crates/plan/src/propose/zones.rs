@@ -1,6 +1,5 @@
-//! How the nodes of a pool lie in zones. The stack file counts those of all zones together, GKE takes one number for
-//! each zone; so what is asked for follows from the zones that the pool has when it is asked, not from those that
-//! the file says or leaves out.
+//! Number of nodes by zone. The stack file counts the nodes of all zones together, and GKE takes one number for each zone; so a
+//! request depends on the zones that the pool has at that time, not on those of the file.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{FieldChange, Identity, Resource};
 
-/// Fields of a pool with which the number of its nodes is set.
+/// Fields that set the number of a pool's nodes.
 const SIZE_FIELDS: [&str; 3] = ["nodeCount", "locations", "autoscaling"];
 
-/// The zones of a live or desired cluster or pool; none where they are not said.
+/// Returns the zones of a live or desired cluster or pool; none if it sets none.
 fn zones(body: &Value) -> Vec<&str> {
     body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
@@ -33,9 +32,8 @@ fn after_move(nodes: u64, from: usize, to: usize) -> Option<u64> {
 }
 
 impl Planner<'_> {
-    /// The zones that this plan gives the cluster, where it changes them.
-    /// Source: googleapis `cluster_service.proto`, `desired_locations`: they become those of all node pools, "and will
-    /// result in nodes being added and/or removed".
+    /// Returns the zones that this plan gives the cluster, if it changes them. Source: googleapis `cluster_service.proto`,
+    /// `desired_locations`: they become those of all node pools, "and will result in nodes being added and/or removed".
     fn moves_to(&self) -> Option<&Value> {
         let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)))?;
         let at = FieldPath::keys(["locations"]);
@@ -47,7 +45,8 @@ impl Planner<'_> {
             .as_ref()
     }
 
-    /// A live pool as it is when its own change begins, and with as many nodes as it has once its zones have changed.
+    /// Returns a live pool as it is when its own change begins, with the number of nodes that it has after its zones have
+    /// changed.
     pub(crate) fn with_planned_zones(&self, resource: &Resource, mut live: Value) -> Value {
         if !matches!(resource.identity, Identity::NodePool { .. }) {
             return live;
@@ -84,7 +83,7 @@ impl Planner<'_> {
         live
     }
 
-    /// Says why a number differs that is as it should be now.
+    /// Explains a number of nodes that differs because the zones change.
     pub(crate) fn note_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
         let Identity::NodePool { pool, .. } = &resource.identity else { return };
         let Some(now) = self.observed.inputs.world.sizes.get(pool) else { return };
@@ -96,7 +95,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The zones in which a pool's nodes lie when its number is set; none where only GKE will know.
+    /// Returns the zones of a pool's nodes at the time when their number is set; none if only GKE will know.
     pub(crate) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
         let world = self.observed.inputs.world;
         let live = || world.find(&resource.identity).filter(|_| !action.creates());
@@ -113,7 +112,7 @@ impl Planner<'_> {
         found.unwrap_or_default()
     }
 
-    /// Returns the zones of pools that are created, or whose number is set, keyed by their place among the changes.
+    /// Returns the zones of pools that are created, or whose number is set, keyed by the index of the change.
     pub(crate) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
         for (index, change) in self.changes.iter().enumerate() {
@@ -133,7 +132,7 @@ impl Planner<'_> {
         found
     }
 
-    /// Numbers that do not divide stand against the plan.
+    /// Returns an error for each number of nodes that cannot be divided by its zones.
     pub(crate) fn uneven_zone_counts(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
         // Said already, of the zones of others.
         let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
@@ -142,13 +141,13 @@ impl Planner<'_> {
         zones.iter().filter(|_| !said).filter_map(problem).collect()
     }
 
-    /// The zones in which a live pool's nodes lie now.
+    /// Returns the current zones of a live pool's nodes.
     pub(crate) fn live_zones(&self, resource: &Resource) -> Vec<String> {
         let live = self.observed.inputs.world.find(&resource.identity);
         live.map(zones).unwrap_or_default().into_iter().map(str::to_owned).collect()
     }
 
-    /// A number that is not the same in each zone cannot be asked for.
+    /// Returns the error for a number of nodes that the zones do not divide.
     pub(crate) fn uneven_zones(&self, resource: &Resource, zones: &[String]) -> Option<Diagnostic> {
         let nodes = resource.body["nodeCount"].as_u64()?;
         let number = u64::try_from(zones.len()).ok().filter(|number| *number > 0)?;
@@ -185,7 +184,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if a pool that is being upgraded has so many nodes because of that.
+/// Returns true if a pool has additional nodes because it is being upgraded.
 pub(crate) fn is_surge(live: &Value, desired: u64, nodes: u32) -> bool {
     let settings = &live["upgradeSettings"];
     let more = match settings["strategy"].as_str() {

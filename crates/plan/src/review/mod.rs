@@ -1,4 +1,4 @@
-//! Looking at a finished plan: what a person should know before saying yes. One function for each thing.
+//! Notes on a finished plan that a person should read before saying yes. One function for each kind of note.
 
 pub mod preflight;
 pub mod readiness;
@@ -31,7 +31,7 @@ const REVIEWS: &[Review] = &[
     unused_approvals,
 ];
 
-/// All notes, in the order of the checks.
+/// Returns all notes, in the order of the checks.
 pub fn review(plan: &Plan) -> Vec<Note> {
     let mut notes = Vec::new();
     for review in REVIEWS {
@@ -56,7 +56,7 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes that nodes requested for workers go after a time, and that their capacity is needed twice when other workers had some.
+/// Notes that nodes requested for workers expire, and that their capacity is needed twice if the workers before had some.
 fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
     let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.creates();
@@ -114,7 +114,7 @@ fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes a check that needs a free GPU where workers stay, which hold theirs.
+/// Notes a check that needs a free GPU on nodes whose workers stay and hold their GPUs.
 fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
     let pool = |change: &Change, at: &str| {
@@ -158,7 +158,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes the nodes that pools keep when a cluster goes by itself.
+/// Notes the nodes that pools keep after a cluster is deleted by its time limit.
 fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
     let changed = |resource: &Resource| {
         let news = |change: &&Change| {
@@ -208,7 +208,7 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// The pools that workers of a cluster are to run on, each once, and the cluster or the group that says so.
+/// Returns the pools of a cluster's workers, each once, with the cluster or group that selects it.
 fn pools_of<'p>(plan: &'p Plan, cluster: &'p Resource) -> Vec<(&'p Resource, &'p Resource)> {
     let groups = plan
         .desired
@@ -232,8 +232,8 @@ fn pools_of<'p>(plan: &'p Plan, cluster: &'p Resource) -> Vec<(&'p Resource, &'p
 
 const NOT_NEEDED: &str = "approval was given for something that this plan neither deletes nor replaces";
 
-/// Notes Secrets from elsewhere without which a new container does not start. Nothing in the plan makes them, and before the
-/// first apply has made the cluster nobody can.
+/// Notes Secrets from outside of the stack that a new container needs to start. The plan does not create them, and before the
+/// first apply has created the cluster nobody can.
 fn foreign_secrets(plan: &Plan, notes: &mut Vec<Note>) {
     let mut told = BTreeSet::new();
     let desired = by_identity(&plan.desired);
@@ -257,14 +257,14 @@ fn foreign_secrets(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Namespace and name of a Secret.
+/// Returns the namespace and name of a Secret.
 fn secret(resource: &Resource) -> Option<(&str, &str)> {
     let Identity::Object(object) = &resource.identity else { return None };
     let namespace = object.namespace.as_deref()?;
     (object.gvk.kind == "Secret").then_some((namespace, object.name.as_str()))
 }
 
-/// Collects the Secrets and keys that containers in a body take variables from and cannot do without.
+/// Collects the Secrets and keys that the required variables of containers refer to.
 fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
     match body {
         Value::Object(fields) => {
@@ -281,14 +281,14 @@ fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
     }
 }
 
-/// Returns the address in the plan that an approval which fits nothing may have meant.
+/// Returns the address in the plan that a mistyped approval may have meant.
 fn intended_address(plan: &Plan, given: &Approval) -> Option<Address> {
     let needed = plan.missing_approvals(&[]);
     let addresses = needed.iter().map(|approval| approval.address.as_str());
     nearest(given.address.as_str(), addresses).map(Address::new)
 }
 
-/// Notes approvals that fit nothing: mostly slips of the finger.
+/// Notes approvals that match nothing: mostly typos.
 fn unused_approvals(plan: &Plan, notes: &mut Vec<Note>) {
     for approval in plan.unused_approvals() {
         notes.push(Note::new(

@@ -29,30 +29,30 @@ pub struct Preflight {
     pub project: String,
     region: String,
     pools: Vec<Pool>,
-    /// Addresses of things that request machines and wait for them.
+    /// Addresses of resources that request machines and wait for them.
     provisioning_requests: Vec<Address>,
     /// True if the plan frees capacity that nobody can count: then no shortage is certain.
     frees_capacity: bool,
 }
 
-/// A pool whose nodes come or change.
+/// A pool whose nodes are created or changed.
 #[derive(Clone, Debug, PartialEq)]
 struct Pool {
     address: Address,
     /// The path of its machine type.
     machine_at: FieldPath,
-    /// The field of its number of nodes.
+    /// The path of its number of nodes.
     nodes_at: FieldPath,
     node: NodeRequirements,
-    /// Where the nodes come; none where GKE chooses.
+    /// The zones of the new nodes; none if GKE chooses.
     zones: Vec<String>,
-    /// The nodes that come at once.
+    /// The number of nodes that are created at once.
     initial_nodes: u64,
-    /// The most nodes.
+    /// The largest number of nodes.
     max_nodes: u64,
     /// Additional nodes during an upgrade.
     surge: u64,
-    /// Its former node, with the number of nodes.
+    /// Its nodes before the change: their requirements and their number.
     before: Option<(NodeRequirements, NodeCount)>,
     change: PoolChange,
 }
@@ -75,7 +75,7 @@ enum PoolChange {
     Rolled { machine: bool },
 }
 
-/// Something to be read. An object that does not exist is `null`.
+/// A question to Google Cloud. An object that does not exist is `null`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
     /// The quotas of a region.
@@ -94,7 +94,7 @@ pub enum Question {
 pub type Answers = BTreeMap<Question, Result<Value, String>>;
 
 impl Question {
-    /// The request.
+    /// Returns the request.
     pub fn query(&self, preflight: &Preflight) -> Query {
         let Preflight { project, region, .. } = preflight;
         let compute =
@@ -196,7 +196,7 @@ impl Preflight {
         findings
     }
 
-    /// Machine types and GPUs that a zone does not have.
+    /// Returns the machine types and GPUs that a zone does not offer.
     fn not_offered(&self, answers: &Answers) -> Vec<Diagnostic> {
         let mut lacking: BTreeMap<(&str, &Address, &FieldPath), Vec<&str>> = BTreeMap::new();
         for pool in self.pools.iter().filter(|pool| pool.change.asks_for_machines()) {
@@ -232,7 +232,7 @@ impl Preflight {
         told.collect()
     }
 
-    /// One line for each reason.
+    /// Returns a warning for each reason why a check could not run.
     fn not_looked_at(&self, answers: &Answers) -> Vec<Diagnostic> {
         let mut reasons: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (question, answer) in answers {
@@ -272,7 +272,7 @@ impl PoolChange {
 }
 
 impl Pool {
-    /// `None` for a change that takes no capacity.
+    /// Returns the needs of a change; `None` if it takes no capacity.
     fn of(
         plan: &Plan,
         change: &Change,
@@ -332,7 +332,7 @@ impl Pool {
     }
 }
 
-/// A pool as it was before fields of it change.
+/// Returns a pool as it was before some of its fields change.
 fn was(
     body: &Value,
     fields: &[FieldChange],
@@ -392,8 +392,8 @@ fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
     calls.filter_map(nodes).next()
 }
 
-/// Returns what is created and requests all its machines at once: ProvisioningRequests, and work in queues that
-/// create these.
+/// Returns the created resources that request all their machines at once: ProvisioningRequests, and work in queues that create
+/// these.
 fn provisioning_requests(plan: &Plan) -> Vec<Address> {
     let queues: BTreeSet<&str> = plan
         .desired

@@ -1,4 +1,4 @@
-//! Readiness of what a plan keeps: a plan without changes may still have things that are not ready.
+//! Readiness of kept resources: a plan without changes may still have resources that are not ready.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::{Action, Change, Mode, Note, Plan};
 use model::diag::Code;
 use model::resource::{Await, Identity, KindId, Readiness, Resource, World};
 
-/// Returns the waits that tell whether kept things are ready, with their place in the plan's list of changes.
+/// Returns the waits that show whether kept resources are ready, with the index of their change.
 pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     if plan.mode == Mode::Destroy {
         return Vec::new();
@@ -33,7 +33,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     plan.changes.iter().enumerate().filter(kept).filter_map(wait).collect()
 }
 
-/// Notes what is not ready.
+/// Notes resources that are not ready.
 pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
     for (place, readiness) in found {
         let Some(change) = plan.changes.get(place) else { continue };

@@ -1,6 +1,6 @@
-//! Organization policies that keep GKE from making nodes.
-//! Source: Google's list of constraints; refusals of GKE in public threads, as hashicorp-education/learn-terraform-provision-gke-cluster
-//! 8 and GoogleCloudPlatform/cluster-toolkit 3507. The shape of answers: gcloud 528's client of `orgpolicy` v2.
+//! Organization policies that prevent GKE from creating nodes. Source: Google's list of constraints; refusals of GKE in public
+//! threads, as hashicorp-education/learn-terraform-provision-gke-cluster 8 and GoogleCloudPlatform/cluster-toolkit 3507. The
+//! shape of answers: gcloud 528's client of `orgpolicy` v2.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{Answers, Pool, Preflight, Question};
 use kinds::gke::node_pool::capacity::{IpExposure, NodeRequirements};
 use model::diag::{Code, Diagnostic, listed};
 
-/// A constraint that is known to bite.
+/// A constraint that is known to refuse nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Constraint {
     ExternalAddresses,

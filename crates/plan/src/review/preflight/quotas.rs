@@ -1,4 +1,4 @@
-//! Quotas against what a plan takes of them.
+//! Compares quotas with the needs of a plan.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use kinds::gke::node_pool::capacity::{NodeRequirements, Share};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
 
-/// How many requests are named one by one.
+/// The most requests that are listed by name.
 const MAX_LISTED: usize = 3;
 
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ enum QuotaScope {
     Project,
 }
 
-/// The amounts that one pool takes of a quota. A negative amount is given back.
+/// The amounts that one pool uses of a quota. A negative amount is released.
 struct QuotaUse<'p> {
     pool: &'p Pool,
     /// Amount that is certain, and needed at once.
@@ -35,7 +35,7 @@ struct QuotaUse<'p> {
     surge: i64,
 }
 
-/// When a quota does not suffice.
+/// Times at which a quota does not suffice: at once, at the largest size, or during an upgrade.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shortage {
     Now,
@@ -64,7 +64,7 @@ pub(super) fn findings(preflight: &Preflight, answers: &Answers) -> Vec<Diagnost
     findings
 }
 
-/// Requests that wait for machines count against a quota of their own, and those above it fail.
+/// Returns the finding about the quota of requests that wait for machines: requests above it fail.
 fn request_quota(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Diagnostic> {
     let Preflight { provisioning_requests: requests, region, project, .. } = preflight;
     let (name, usual) = model::catalog::request_quota()?;
@@ -92,7 +92,7 @@ fn request_quota(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Optio
     Some(Diagnostic::warning(Code::Quota, message).help(help))
 }
 
-/// All quotas that were answered.
+/// Returns all quotas that were answered.
 fn known(answers: &Answers) -> BTreeMap<&str, Quota> {
     let mut quotas = BTreeMap::new();
     for (question, whose) in
@@ -109,7 +109,7 @@ fn known(answers: &Answers) -> BTreeMap<&str, Quota> {
     quotas
 }
 
-/// Compute Engine writes `24.0`, and 9.22337e+18 for none.
+/// Returns a limit as a whole number. Compute Engine writes `24.0`, and 9.22337e+18 for none.
 #[expect(clippy::cast_possible_truncation, reason = "it saturates")]
 fn whole(value: &Value) -> Option<i64> {
     value.as_f64().map(|number| number.floor() as i64)
@@ -233,9 +233,9 @@ fn help(preflight: &Preflight, name: &str, quota: Quota, need: i64, short: Short
     format!("{ask}; {also}")
 }
 
-/// The command, where the name of the quota in Cloud Quotas is known; and the page.
-/// Source: gcloud 528's `beta quotas preferences create --help`; `GPUS-ALL-REGIONS-per-project` in Compute Engine's own
-/// refusals, `NVIDIA-T4-GPUS-per-project-region` in Cloud Quotas' answers.
+/// Returns how to request a larger quota: the command, if the name of the quota in Cloud Quotas is known, and the page. Source:
+/// gcloud 528's `beta quotas preferences create --help`; `GPUS-ALL-REGIONS-per-project` in Compute Engine's own refusals,
+/// `NVIDIA-T4-GPUS-per-project-region` in Cloud Quotas' answers.
 fn request(project: &str, region: &str, name: &str, quota: Quota, desired: i64) -> String {
     let page = format!("https://console.cloud.google.com/iam-admin/quotas?project={project}");
     if !name.contains("GPUS") {
@@ -252,7 +252,7 @@ fn request(project: &str, region: &str, name: &str, quota: Quota, desired: i64) 
     )
 }
 
-/// Quotas of a region that its answer does not have. Those of projects that lack them do not hold: older accounts have no
+/// Returns the quotas of a region that its answer lacks. Those of projects that lack them do not apply: older accounts have no
 /// `GPUS_ALL_REGIONS`. Source: gcloudrig/gcloudrig 25.
 fn unlisted<'n>(
     preflight: &Preflight,
