@@ -2,7 +2,28 @@
 //! program that is given to the host's Python over its standard input, and ends with the command; nothing of it stays.
 //!
 //! Not a client of its own for processes: with an API like that of Kubernetes, plan, comparison, lock, record and apply are those
-//! of clusters, unchanged. The program needs nothing on the host but Python, and works as well at the other end of a connection.
+//! of clusters, unchanged. The program needs nothing on the host but Python, and works as well over SSH.
+//!
+//! # The agent's API
+//!
+//! A request is a line of JSON on the agent's standard input (`method`, `path`, `body`), and its answer a line on the standard
+//! output: an HTTP status and a body. Paths, bodies and errors are those of the Kubernetes API; `agent/serve.py` routes them.
+//!
+//! | resource | group | what it is |
+//! | --- | --- | --- |
+//! | `environments` | `hosts.dask-infra.dev/v1` | a Python environment, in a folder of its own |
+//! | `clusters`, `workergroups`, `jobs` | | a Dask cluster, a group of its workers, a job with a cluster of its own |
+//! | `strangers` | | Dask processes of no stack: only LIST |
+//! | `namespaces`, `configmaps`, `secrets`, `events` | `v1` | the record and the lock; values for processes |
+//! | `pods` | `v1` | one for each process, and one for each environment's installer |
+//!
+//! - GET and LIST (with `labelSelector`), PATCH (a server-side apply with `fieldManager` and `force`) and DELETE (with
+//!   preconditions). There is no watch: callers poll.
+//! - `pods/NAME/log` is the log of a process. `clusters/NAME/scale` (PUT) sets the number of workers. `clusters/NAME/certificates`
+//!   returns the files of TLS.
+//! - `spec` is stored as a file, `status` is computed for each answer: the agent looks at processes and asks schedulers.
+//!   [`shape`] has the types.
+//! - Writes start and end processes before the answer; rolling restarts go on in a process that outlives the command.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
