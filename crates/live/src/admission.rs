@@ -10,27 +10,26 @@ use model::resource::{Gvk, ObjectId};
 /// Kinds of admission checks that stop a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// A webhook said no.
+    /// A webhook refused the write.
     Refused {
         /// Its name in its configuration.
         webhook: String,
-        /// Its own words.
+        /// The webhook's message.
         why: String,
     },
-    /// A webhook could not be asked.
+    /// A webhook could not be called.
     Unanswered {
         /// Its name in its configuration.
         webhook: String,
-        /// The Service that was to be asked, with its namespace.
+        /// The Service of the webhook, with its namespace.
         service: Option<(String, String)>,
-        /// The connection's words.
+        /// The error of the connection.
         why: String,
     },
-    /// A ValidatingAdmissionPolicy said no.
+    /// A ValidatingAdmissionPolicy refused the write.
     Policy {
-        /// Its name.
         policy: String,
-        /// Its own words.
+        /// The policy's message.
         why: String,
     },
 }
@@ -54,7 +53,7 @@ impl Admission {
         Some(Self::Policy { policy, why: why.to_owned() })
     }
 
-    /// The webhook's name, when it is one.
+    /// Returns the webhook's name; `None` for a policy.
     pub fn webhook(&self) -> Option<&str> {
         match self {
             Self::Refused { webhook, .. } | Self::Unanswered { webhook, .. } => Some(webhook),
@@ -72,7 +71,7 @@ fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     Some((name.to_owned(), rest))
 }
 
-/// Namespace and name of the Service in `https://NAME.NAMESPACE.svc:443/path`.
+/// Returns the namespace and name of the Service in `https://NAME.NAMESPACE.svc:443/path`.
 fn service(text: &str) -> Option<(String, String)> {
     let host = after(text, "https://")?.split(['/', ':', '"', '?']).next()?;
     let mut parts = host.split('.');
@@ -99,7 +98,7 @@ pub struct WebhookConfig {
     pub service: Option<(String, String)>,
 }
 
-/// The configurations, among live ones, that have a webhook of this name.
+/// Returns those of the live configurations that have a webhook of this name.
 pub fn configured<'v>(
     webhook: &str,
     live: impl Iterator<Item = (&'v ObjectId, &'v Value)>,

@@ -1,5 +1,5 @@
-//! HTTP answers of the GKE, Compute Engine and Kubernetes APIs as values: JSON of the shape that was asked for, or an
-//! [`ApiError`] with its class. The one place where answers come in. Pure, so that recorded bodies are its tests.
+//! HTTP responses of the GKE, Compute Engine and Kubernetes APIs as values: JSON of the expected shape, or an [`ApiError`] with
+//! its class. All responses pass here. Pure, so that recorded bodies are its tests.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use crate::trust::Trust;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
-/// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
+/// The most bytes of a response: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// An answer as it came over the wire.
+/// A response as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
@@ -25,7 +25,7 @@ pub struct Answer {
 }
 
 impl Request {
-    /// `GET /v1/projects/…`, without the query: what errors name.
+    /// Returns the request as errors name it: `GET /v1/projects/…`, without the query.
     pub fn title(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method.as_str())
@@ -36,41 +36,42 @@ impl Request {
         self.method != Method::Get && !self.path.contains("dryRun=All")
     }
 
-    /// An error of this request that is no answer of the server.
+    /// Returns an error of this request that is no response of the server.
     pub fn failed(&self, class: ErrorClass, message: impl Into<String>) -> ApiError {
         ApiError { class, status: None, request: self.title(), message: message.into(), body: None }
     }
 
-    /// The request went out and no answer came back: a write may have been done, a read has not.
+    /// Returns the error for a request that was sent and not answered: a write may have been done, a read has not.
     pub fn unanswered(&self, message: impl Into<String>) -> ApiError {
         let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::Unavailable };
         self.failed(class, message)
     }
 
-    /// The certificate of the server is none of what the connection trusts.
+    /// Returns the error for a server whose certificate the connection does not trust.
     pub fn untrusted(&self, server: &str, why: &str, trust: Trust) -> ApiError {
         let message = if why.contains(server) { why.to_owned() } else { format!("{server}: {why}") };
         let body = Some(json!({ "remedy": trust.remedy() }));
         ApiError { body, ..self.failed(ErrorClass::Untrusted, message) }
     }
 
-    /// Returns the error for an answer of another shape than asked for. A read gives no information; a write may be done.
+    /// Returns the error for a response of an unexpected shape. A read gives no information; a write may be done.
     fn unreadable(&self, status: u16, why: &str) -> ApiError {
         let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::Unreadable };
         let noun = Shape::for_request(self).description();
         ApiError { status: Some(status), ..self.failed(class, format!("the answer is not a {noun}: {why}")) }
     }
 
-    /// The answer is larger than [`MAX_RESPONSE_BYTES`].
+    /// Returns the error for a response larger than [`MAX_RESPONSE_BYTES`].
     pub fn too_large(&self) -> ApiError {
         let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::TooLarge };
         self.failed(class, format!("the answer is larger than {} MiB", MAX_RESPONSE_BYTES / 1024 / 1024))
     }
 
-    /// The answer as a value, or as an error with its class.
+    /// Returns the response as a value, or as an error with its class.
     ///
     /// # Errors
-    /// Everything that is not 2xx, and whatever does not have the [`Shape`] that was asked for.
+    ///
+    /// The status is not 2xx, or the body does not have the expected [`Shape`].
     pub fn read(&self, answer: Answer) -> Result<Value, ApiError> {
         let Answer { status, media, body } = answer;
         match StatusCode::from_u16(status) {
@@ -98,7 +99,7 @@ impl Request {
     }
 }
 
-/// An answer that is not a success.
+/// A response that is not a success.
 struct Refusal<'a> {
     request: &'a Request,
     status: u16,
@@ -107,7 +108,7 @@ struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// `{"error": {code, message, status, errors, details}}`.
+    /// Reads `{"error": {code, message, status, errors, details}}`.
     fn google(&self) -> (ErrorClass, Option<String>) {
         let error = self.body.and_then(|body| body.get("error"));
         let text = |field: &str| error.and_then(|error| error.get(field)).and_then(Value::as_str);
@@ -145,7 +146,7 @@ impl Refusal<'_> {
         (class, message)
     }
 
-    /// A `Status` object.
+    /// Reads a `Status` object.
     fn kubernetes(&self) -> (ErrorClass, Option<String>) {
         let text = |field: &str| self.body.and_then(|body| body.get(field)).and_then(Value::as_str);
         let reason = text("reason").unwrap_or_default();
@@ -164,9 +165,9 @@ impl Refusal<'_> {
         (class, text("message").map(str::to_owned))
     }
 
-    /// Returns true if a 404 is the API server's own answer: a `Status` that names the object, or, for a kind that may not be
-    /// defined yet, its text about paths. Every cluster has the core group.
-    /// Source: kube-apiserver 1.36 answers a path that it does not serve with the text.
+    /// Returns true if a 404 is the API server's own: a `Status` that names the object, or, for a kind that may not be defined
+    /// yet, its text about paths. Every cluster has the core group. Source: kube-apiserver 1.36 answers a path that it does not
+    /// serve with the text.
     fn says_absent(&self) -> bool {
         let text = |pointer: &str| self.body.and_then(|body| body.pointer(pointer)).and_then(Value::as_str);
         let about_the_path = match text("/message") {
@@ -212,22 +213,22 @@ impl Refusal<'_> {
     }
 }
 
-/// Texts of an API server about a path that it does not serve, as JSON and as text.
+/// Messages of an API server about a path that it does not serve, as JSON and as text.
 const UNKNOWN_RESOURCE: &str = "could not find the requested resource";
 const UNKNOWN_PATH: &str = "404 page not found";
 
-/// Returns true unless a refusal names something else than what was asked for.
+/// Returns true unless an error names another object than the requested one.
 fn matches_name(told: Option<&str>, asked: Option<&str>) -> bool {
     told.zip(asked).is_none_or(|(told, asked)| told == asked)
 }
 
-/// `reason` of each `google.rpc.ErrorInfo`.
+/// Returns `reason` of each `google.rpc.ErrorInfo`.
 fn error_info_reasons(error: Option<&Value>) -> Vec<&str> {
     let details = error.and_then(|error| error.get("details")).and_then(Value::as_array);
     details.into_iter().flatten().filter_map(|detail| detail.get("reason").and_then(Value::as_str)).collect()
 }
 
-/// Another operation runs: the current reason and wording, and those before 2024.
+/// Returns true if another operation runs: the current reason and wording, and those before 2024.
 fn is_busy(words: &str, reasons: &[&str]) -> bool {
     reasons.contains(&"CLUSTER_ALREADY_HAS_OPERATION")
         || words.contains("running incompatible operation")
@@ -235,7 +236,7 @@ fn is_busy(words: &str, reasons: &[&str]) -> bool {
         || words.contains("please wait and try again once it is done")
 }
 
-/// A quota does not suffice; many other messages name one.
+/// Returns true if a quota does not suffice; many other messages name a quota, too.
 fn is_short(words: &str) -> bool {
     words.contains("quota") && (words.contains("insufficient") || words.contains("exceeded"))
 }
@@ -250,8 +251,8 @@ fn first_line(text: &str, status: u16) -> String {
 }
 
 impl ApiError {
-    /// Returns true if the path itself is not served, as when a CustomResourceDefinition is not there (yet);
-    /// unlike an object that is not there.
+    /// Returns true if the API server does not serve the path, as before a CustomResourceDefinition is established. This differs
+    /// from a missing object.
     pub fn is_unknown_path(&self) -> bool {
         self.class == ErrorClass::NotFound
             && (self.message.contains(UNKNOWN_RESOURCE) || self.message.starts_with(UNKNOWN_PATH))
@@ -262,7 +263,7 @@ impl ApiError {
         matches!(Admission::from_message(&self.message), Some(Admission::Unanswered { .. }))
     }
 
-    /// Field managers that own what a server-side apply wanted to set, each once, with the fields.
+    /// Returns the field managers that own fields of a refused server-side apply, each once, with the fields.
     pub fn conflicts(&self) -> Vec<(String, Vec<String>)> {
         let causes =
             self.body.as_ref().and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array);

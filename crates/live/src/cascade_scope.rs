@@ -1,5 +1,5 @@
-//! Looking further than a plan usually needs to: at everything in the namespaces that would go, and at the
-//! project's other clusters.
+//! Reads all objects of the namespaces that a plan deletes, foreign ones too, and finds the project's other clusters. Plans
+//! without such deletes do not need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,8 +16,8 @@ use model::resource::{
     drop_managed_fields,
 };
 
-/// Adds all objects in the scope to what was read. Collections that the same reading has listed are not listed again:
-/// the plan compares with these. Collections that cannot be listed are named in [`World::unlisted_foreign`].
+/// Adds all objects in the scope to the world. Collections that the same reading has listed are not listed again: the plan
+/// compares with these. Collections that cannot be listed are named in [`World::unlisted_foreign`].
 pub async fn read_scope(
     api: &dyn LiveApi,
     (world, listed): (&mut World, &Collections),
@@ -36,8 +36,8 @@ pub async fn read_scope(
     }
 }
 
-/// Lists all objects in the scope that were not listed before, of every kind that the cluster serves, and describes
-/// what could not be listed. The content of Secrets and ConfigMaps is left out, and who wrote which field.
+/// Lists all objects in the scope that were not listed before, of every kind that the cluster serves, and describes what could
+/// not be listed. Leaves out the contents of Secrets and ConfigMaps, and managedFields.
 async fn objects_in_scope(
     api: &dyn LiveApi,
     scope: &DeletionScope,
@@ -127,8 +127,8 @@ fn owner_collections(found: &BTreeMap<ObjectId, Value>) -> Collections {
     collections
 }
 
-/// ProvisioningRequests and the templates of their Pods, where the cluster has any. Most clusters do not know the kind, and who
-/// may not list it has made none: that is nothing to hold a plan up.
+/// Returns the ProvisioningRequests and the templates of their Pods, if the cluster has any. Most clusters do not serve the kind,
+/// and a user without permission to list it has created none, so an error is no reason to stop a plan.
 async fn requests_for_machines(api: &dyn LiveApi) -> Vec<(ObjectId, Value)> {
     let gvk = |group: &str, version: &str, kind: &str, plural: &str| Gvk {
         group: group.to_owned(),
@@ -182,7 +182,7 @@ pub async fn holds_only(
     unseen.is_empty() && found.keys().all(known)
 }
 
-/// An object without content that nobody needs here, and that may be secret.
+/// Returns an object without contents that are not needed here and may be secret.
 fn without_content(mut live: Value) -> Value {
     if let Value::Object(fields) = &mut live {
         for content in ["data", "stringData", "binaryData"] {
@@ -195,7 +195,7 @@ fn without_content(mut live: Value) -> Value {
 
 /// An error of API discovery.
 pub(crate) struct DiscoveryError {
-    /// The group; `None` when it does not even say its groups.
+    /// The group; `None` if the list of groups failed.
     pub group: Option<String>,
     pub error: ApiError,
 }
@@ -206,8 +206,8 @@ pub(crate) struct ListableKinds {
     pub failed: Vec<DiscoveryError>,
 }
 
-/// The kinds that can be listed, each in the best version of its group that serves it, as far as the cluster says that unasked:
-/// else in the version that the group prefers.
+/// Returns the kinds that can be listed, each in the most preferred version of its group that serves it, if discovery tells that
+/// in one response; else in the version that the group prefers.
 pub(crate) async fn listable_kinds(api: &dyn LiveApi, parallelism: usize) -> ListableKinds {
     let mut failed = Vec::new();
     let mut versions = vec![(0, Version::new("", "v1"))];
@@ -240,12 +240,12 @@ pub(crate) async fn listable_kinds(api: &dyn LiveApi, parallelism: usize) -> Lis
     ListableKinds { kinds: kinds.into_values().map(|(_, kind)| kind).collect(), failed }
 }
 
-/// Groups in which nothing is kept: their objects are measurements, and their server is often away.
+/// Returns true for groups that store nothing: their objects are measurements, and their server is often unavailable.
 fn is_metrics_group(group: &str) -> bool {
     group.ends_with("metrics.k8s.io")
 }
 
-/// Zones whose clusters are not in a list of all. Source: `ListClustersResponse.missing_zones`: "the list of clusters
+/// Returns zones whose clusters are missing in a list of all. Source: `ListClustersResponse.missing_zones`: "the list of clusters
 /// may be missing those zones".
 fn missing_zones(clusters: &Value) -> Option<String> {
     let zones: Vec<&str> =
@@ -256,7 +256,8 @@ fn missing_zones(clusters: &Value) -> Option<String> {
 /// Finds the stack's clusters at other locations of its project.
 ///
 /// # Errors
-/// The project itself is not found: then nothing is known of the cluster either.
+///
+/// The project itself is not found: then the cluster is not known either.
 pub async fn find_other_clusters(
     api: &dyn LiveApi,
     name: &ClusterName,

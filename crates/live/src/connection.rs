@@ -1,5 +1,5 @@
-//! One connection to everything that a stack lives in: GKE, Compute Engine, and the Kubernetes API of its
-//! cluster, which is found when it is first needed and found again when the cluster was made anew.
+//! One connection to all APIs of a stack: GKE, Compute Engine, and the Kubernetes API of its cluster. The cluster is looked up on
+//! first use, and again after it was recreated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::kube::{Bearer, ByteStream, KubeconfigAccess, Kubernetes, Tunnel};
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, ClusterName, Endpoint, Host, Method};
 
-/// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.
+/// The Kubernetes API of a simulated cluster in this process, by the endpoint of its GKE cluster.
 pub type InProcess = Arc<dyn Fn(&str) -> Option<Router> + Send + Sync>;
 
 /// The APIs and hosts to connect to.
 pub struct Options {
-    /// How GKE is reached.
+    /// The access to GKE.
     pub gke: GkeAccess,
     /// The stack's GKE cluster; `None` for a stack of `[kubernetes]`.
     pub cluster: Option<ClusterName>,
-    /// The endpoint of its control plane to use.
+    /// The endpoint of the control plane to use.
     pub endpoint: Endpoint,
     /// The kubeconfig context, for a stack with `[kubernetes]`.
     pub kubernetes: Option<KubeconfigAccess>,
@@ -35,7 +35,7 @@ pub struct Options {
     pub hosts: Vec<Host>,
     /// Hosts that do not exist any more.
     pub removed_hosts: Vec<String>,
-    /// Kubernetes APIs of this process; asked before the network.
+    /// Kubernetes APIs in this process, which take precedence over the network.
     pub in_process_kubernetes: Option<InProcess>,
 }
 
@@ -126,7 +126,7 @@ impl Connection {
         Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(ErrorClass::Other, why))
     }
 
-    /// Sends to the cluster. A request that does not reach it makes the next one look the cluster up again.
+    /// Sends to the cluster. After a request that does not reach it, the next one looks the cluster up again.
     async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
         let client = self.kubernetes(request).await?;
         let result = self.reset_if_unreached(client.send(request).await).await;
@@ -174,7 +174,7 @@ impl Connection {
         self.in_process.is_some()
     }
 
-    /// Skips hosts that cannot be used, from now on: for commands that only read.
+    /// Skips unreachable hosts from now on, for commands that only read.
     pub fn skip_unreachable_hosts(&self) {
         self.fleet.iter().for_each(Fleet::skip_unreachable);
     }

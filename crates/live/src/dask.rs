@@ -1,15 +1,15 @@
-//! Reads the work of a Dask scheduler in the scheduler's own protocol: no page of its dashboard shows it.
+//! Reads the versions of a Dask scheduler in the scheduler's own protocol: no page of its dashboard shows them.
 //!
-//! A message is a length of 8 bytes, a count of frames, their lengths, and the frames; small ones are one frame of
-//! msgpack, never compressed. Both sides begin with what they are. Source: `distributed/comm/tcp.py` and
-//! `distributed/protocol/utils.py` of distributed 2026.8.0; tried against it.
+//! A message is a length of 8 bytes, a count of frames, their lengths, and the frames; small ones are one frame of msgpack, never
+//! compressed. Both sides begin with a handshake. Source: `distributed/comm/tcp.py` and `comm/utils.py`, `protocol/core.py`, of
+//! distributed 2026.8.0.
 
 use std::net::Ipv4Addr;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// More than any answer to what is asked here.
+/// The most bytes of a response to these requests.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// `{"compression": None, "python": (3, 11, 0), "pickle-protocol": 5}`.
@@ -22,15 +22,12 @@ const PACKAGES: &[u8] = b"\xa8packages";
 /// Versions that a client should match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// `3.12.4`.
     pub python: Option<String>,
-    /// `2026.8.0`.
     pub dask: Option<String>,
-    /// `2026.8.0`.
     pub distributed: Option<String>,
 }
 
-/// Asks a scheduler; nothing when it answers in a way that is not understood.
+/// Asks a scheduler for its versions; `None` if its response cannot be parsed.
 pub async fn versions(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<Versions> {
     write(stream, HELLO).await?;
     read(stream).await?;
@@ -40,7 +37,7 @@ pub async fn versions(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Opt
     (found != Versions::default()).then_some(found)
 }
 
-/// Asks a scheduler behind a port of this machine.
+/// Asks the scheduler at a port of this machine.
 pub async fn versions_on_port(port: u16) -> Option<Versions> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
     versions(&mut stream).await
@@ -84,7 +81,7 @@ fn found(answer: &[u8]) -> Versions {
     }
 }
 
-/// The short text behind a short key, in msgpack: a byte with the length in its lower five bits, then the text.
+/// Returns the short string after a short key, in msgpack: a byte with the length in its lower five bits, then the text.
 fn value(packed: &[u8], key: &str) -> Option<String> {
     let head = 0xa0 | u8::try_from(key.len()).ok().filter(|length| *length < 32)?;
     let word: Vec<u8> = std::iter::once(head).chain(key.bytes()).collect();

@@ -1,6 +1,6 @@
-//! Refusals of Google's APIs for reasons in the project or the credentials, distinguished by `google.rpc.ErrorInfo`; by
-//! words only where an answer has none. Pure, so that recorded bodies are its tests.
-//! Source: googleapis `google/api/error_reason.proto`; answers in tests/data/google-refusals.json.
+//! Refusals of Google's APIs because of the project or the credentials, classified by `google.rpc.ErrorInfo`, and by the message
+//! only if the response has none. Pure, so that recorded bodies are its tests. Source: googleapis
+//! `google/api/error_reason.proto`; answers in tests/data/google-refusals.json.
 
 use serde_json::Value;
 
@@ -14,11 +14,11 @@ pub enum DenialCause {
         service: String,
         project: Option<String>,
     },
-    /// Credentials of a person, without a project to charge.
+    /// User credentials, without a project to charge.
     NoQuotaProject {
         service: String,
     },
-    /// The project that is to be charged does not let these credentials.
+    /// The credentials may not charge this project.
     QuotaProject {
         project: Option<String>,
     },
@@ -26,7 +26,7 @@ pub enum DenialCause {
     Billing {
         project: Option<String>,
     },
-    /// The token's, not the account's.
+    /// The token lacks scopes; the account may have the permission.
     Scopes,
     OrgPolicy {
         constraint: String,
@@ -85,7 +85,7 @@ impl DenialCause {
         }
     }
 
-    /// Returns the problem in words; `project` is the stack's.
+    /// Describes the problem; `project` is the stack's.
     pub fn what(&self, project: &str) -> String {
         match self {
             Self::ApiDisabled { service, project: named } => {
@@ -115,7 +115,7 @@ impl DenialCause {
         }
     }
 
-    /// The next command.
+    /// Returns the command to run next.
     pub fn remedy(&self, project: &str) -> String {
         match self {
             Self::ApiDisabled { service, project: named } => {
@@ -160,7 +160,7 @@ impl DenialCause {
     }
 }
 
-/// `p-1` of `projects/p-1`.
+/// Returns `p-1` of `projects/p-1`.
 fn consumer(info: &Value) -> Option<String> {
     let consumer = info.pointer("/metadata/consumer").and_then(Value::as_str)?;
     Some(consumer.strip_prefix("projects/").unwrap_or(consumer).to_owned())

@@ -1,12 +1,12 @@
-//! Where a GKE cluster's Kubernetes API is reached, and whose certificate it shows there. Pure.
-//! Source: `gcloud container clusters get-credentials` (`--internal-ip`, `--dns-endpoint`), and Config Connector's recorded
-//! cluster without IP endpoints, whose `endpoint` is its DNS name.
+//! The address of a GKE cluster's Kubernetes API, and the authority of its certificate. Pure. Source: `gcloud container clusters
+//! get-credentials` (`--internal-ip`, `--dns-endpoint`), and Config Connector's recorded cluster without IP endpoints, whose
+//! `endpoint` is its DNS name.
 
 use serde_json::Value;
 
 use model::resource::Endpoint;
 
-/// End of the DNS names of control planes, which have a public certificate.
+/// The suffix of DNS names of control planes, which have a public certificate.
 const DNS: &str = ".gke.goog";
 
 /// An address of a control plane.
@@ -14,11 +14,11 @@ const DNS: &str = ".gke.goog";
 pub struct Address<'a> {
     /// `34.1.2.3`, `127.0.0.1:4443`, `gke-….us-central1.gke.goog`.
     pub host: &'a str,
-    /// The cluster's own authority, base64 of PEM. Without one its certificate is public.
+    /// The cluster's own certificate authority, base64 of PEM. `None` for a public certificate.
     pub authority: Option<&'a str>,
 }
 
-/// Why there is no such way, and what opens it.
+/// The reason why the cluster has no such endpoint, and the command that enables it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub why: String,
@@ -30,9 +30,10 @@ pub fn endpoint(cluster: &Value) -> Option<&str> {
     text(cluster, "/endpoint")
 }
 
-/// The address to use; `None` while the control plane has none.
+/// Returns the address to use; `None` while the control plane has none.
 ///
 /// # Errors
+///
 /// The cluster has no such endpoint.
 pub fn address(cluster: &Value, requested: Endpoint) -> Result<Option<Address<'_>>, Closed> {
     let Some(usual) = endpoint(cluster) else { return Ok(None) };
@@ -81,7 +82,7 @@ fn closed(name: &str, which: &str, flag: &str) -> Closed {
     }
 }
 
-/// Returns true if only the DNS endpoint leads there from outside.
+/// Returns true if only the DNS endpoint can be reached from outside.
 fn is_only_dns(cluster: &Value) -> bool {
     let usual_is_dns = endpoint(cluster).is_some_and(|endpoint| endpoint.ends_with(DNS));
     let open = cluster.pointer("/controlPlaneEndpointsConfig/dnsEndpointConfig/allowExternalTraffic");

@@ -1,9 +1,9 @@
-//! Variables of the environment, which say where credentials are and through which proxy requests go.
+//! Environment variables, which name credentials and proxies.
 
-/// The environment, as a function so that tests have their own.
+/// A source of environment variables: a function, so that tests have their own.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The environment of this process. An empty variable is one that is not set.
+/// Returns a variable of this process. An empty one counts as not set.
 pub fn env_var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,6 +1,5 @@
-//! Port-forwards: local ports that lead to a pod through the API server for as long as somebody wants them. The pod may
-//! go and another one come, the connection may break: the ports stay. Open connections are cut then, so that clients
-//! notice it and connect again.
+//! Port-forwards: local ports that lead to a pod through the API server. When the pod is replaced or the connection breaks, the
+//! ports stay open, and open connections are closed so that clients notice and connect again.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,28 +18,24 @@ use crate::kube::Tunnel;
 use crate::{ApiError, ErrorClass, LiveApi as _, Request};
 use model::resource::Api;
 
-/// The pod that answers, and its ports in the order of the local ones.
+/// The pod to connect to, and its ports in the order of the local ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetPod {
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub pod: String,
-    /// Tells it from another one of the same name.
+    /// The uid, which tells it from a later pod of the same name.
     pub uid: String,
-    /// Numbers of ports of the pod.
     pub ports: Vec<u16>,
 }
 
-/// Finds the pod to connect to in a LIST, preferring the one with this uid; says why there is none.
+/// Finds the pod to connect to in a LIST, preferring the one with this uid; returns the reason if there is none.
 pub type FindPod = Arc<dyn Fn(&Value, Option<&str>) -> Result<TargetPod, String> + Send + Sync>;
 
 /// The pods to connect to.
 #[derive(Clone)]
 pub struct ForwardTarget {
-    /// The path of the LIST of pods that may answer.
+    /// The path of the LIST of candidate pods.
     pub pods: String,
-    /// Finds the pod among them.
     pub find: FindPod,
 }
 
@@ -49,7 +44,7 @@ pub struct ForwardTarget {
 pub enum ForwardEvent {
     /// The pod no longer exists or runs; its connections were cut.
     PodGone(String),
-    /// Another pod answers, or the same one again.
+    /// A pod is ready: another one, or the same one again.
     PodFound(TargetPod),
     /// The API server cannot be reached.
     ApiUnreachable(String),
@@ -59,33 +54,35 @@ pub enum ForwardEvent {
     ConnectionFailed(String),
 }
 
-/// How often pods are read while nothing calls for it.
+/// The interval of reads while nothing happens.
 const POLL_INTERVAL: Duration = Duration::from_secs(3);
-/// The pause between two reads, at least.
+/// The shortest pause between two reads.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// How long a client waits for a pod. Dask's own clients give up after 30 s.
+/// The time that a client waits for a pod. Dask's own clients give up after 30 s.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// After an outage this long the API server has closed the connections through it.
+/// The outage after which the API server has closed the connections through it.
 const OUTAGE: Duration = Duration::from_secs(30);
-/// How long the pod may go on sending when the client has ended.
+/// The time that the pod may go on sending after the client has closed its side.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A local port that is bound, on the loopback interface only.
+/// A bound local port, on the loopback interface only.
 pub struct LocalPort(TcpListener);
 
 impl LocalPort {
     /// Binds this port.
     ///
     /// # Errors
-    /// It is not free, or not allowed.
+    ///
+    /// It is in use, or not allowed.
     pub async fn bind(port: u16) -> io::Result<Self> {
         TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.map(Self)
     }
 
-    /// Binds the usual port when it is free, else any free one.
+    /// Binds the usual port if it is free, else any free one.
     ///
     /// # Errors
-    /// There is none.
+    ///
+    /// No port is free.
     pub async fn bind_or_any(usual: u16) -> io::Result<Self> {
         match Self::bind(usual).await {
             Ok(local) => Ok(local),
@@ -96,13 +93,14 @@ impl LocalPort {
     /// Returns its number.
     ///
     /// # Errors
-    /// The operating system does not say.
+    ///
+    /// The operating system does not return it.
     pub fn port(&self) -> io::Result<u16> {
         self.0.local_addr().map(|address| address.port())
     }
 }
 
-/// The pod that connections lead to now. Those of an earlier generation are cut.
+/// The current pod, and its generation. Connections to pods of earlier generations are closed.
 #[derive(Clone, Debug)]
 struct State {
     pod: Result<TargetPod, String>,
@@ -171,7 +169,7 @@ enum EndedBy {
     Failed(String),
 }
 
-/// Carries bytes both ways until one side ends.
+/// Copies bytes both ways until one side ends.
 async fn copy_both_ways(socket: &mut TcpStream, tunnel: &mut Tunnel) -> EndedBy {
     let (mut from_client, mut to_client) = socket.split();
     let (mut from_pod, mut to_pod) = split(&mut tunnel.stream);
@@ -292,7 +290,7 @@ async fn watch_pods(shared: &Shared) {
 type PodChange = (Result<TargetPod, String>, Vec<ForwardEvent>);
 
 /// Compares the pod found now with the one before. Returns the new pod if it is another one, the events, and true if open
-/// connections have to be cut.
+/// connections have to be closed.
 fn pod_change(
     before: &Result<TargetPod, String>,
     now: Result<TargetPod, String>,
@@ -312,7 +310,7 @@ fn pod_change(
 }
 
 impl ApiError {
-    /// Returns true if it says nothing about the connection: the server answered, and asks for patience.
+    /// Returns true if the error says nothing about the connection: the server answered, and asks to retry.
     fn is_temporary(&self) -> bool {
         matches!(self.class, ErrorClass::Throttled | ErrorClass::Busy)
     }

@@ -22,16 +22,16 @@ use crate::trust::{Trust, is_untrusted};
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
-/// How GKE is reached.
+/// Ways to access GKE.
 #[derive(Clone, Debug)]
 pub enum GkeAccess {
-    /// The cloud, with application default credentials.
+    /// Google Cloud, with application default credentials.
     Google,
-    /// A sandbox on this machine. No credentials are sent but its own.
+    /// A sandbox on this machine. It gets its own token and no other credentials.
     Loopback {
         /// `http://127.0.0.1:8085`.
         url: String,
-        /// The token that it requires when a real API server stands behind it.
+        /// The token that it requires if it is backed by a real API server.
         token: Option<http::HeaderValue>,
     },
     /// A sandbox in this process.
@@ -39,10 +39,11 @@ pub enum GkeAccess {
 }
 
 impl GkeAccess {
-    /// The access for `DASK_INFRA_GKE_ENDPOINT`.
+    /// Returns the access for `DASK_INFRA_GKE_ENDPOINT`.
     ///
     /// # Errors
-    /// Anything but plain HTTP on loopback, in words for the user: without credentials nothing else is safe.
+    ///
+    /// The URL is anything but plain HTTP on loopback: nothing else is safe without credentials.
     pub fn loopback(url: &str) -> Result<Self, String> {
         let refused =
             |why: &str| format!("{url} cannot be the GKE endpoint: {why}; give http://127.0.0.1:PORT");
@@ -76,7 +77,7 @@ impl GkeAccess {
     }
 }
 
-/// The client.
+/// A client of GKE and Compute Engine.
 #[derive(Debug)]
 pub struct Gke {
     access: GkeAccess,
@@ -85,12 +86,11 @@ pub struct Gke {
 }
 
 impl Gke {
-    /// A client; nothing is opened or read before the first request.
+    /// Creates a client; nothing is opened or read before the first request.
     pub fn new(access: GkeAccess, credentials: Arc<Credentials>) -> Self {
         Self { access, credentials, http: OnceCell::new() }
     }
 
-    /// Returns the access to it.
     pub fn access(&self) -> &GkeAccess {
         &self.access
     }
@@ -98,7 +98,8 @@ impl Gke {
     /// Sends one request, once.
     ///
     /// # Errors
-    /// No credentials, no connection, no answer, or an answer that is not 2xx.
+    ///
+    /// No credentials, no connection, no response, or a response that is not 2xx.
     pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
         let answer = match &self.access {
             GkeAccess::InProcess(router) => {
@@ -186,7 +187,7 @@ fn timed_out(request: &Request) -> ApiError {
     request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))
 }
 
-/// The proxy between here and a server.
+/// Returns the proxy that is used for a server.
 fn used_proxy(base: &str) -> Option<UsedProxy> {
     let server = base.parse::<http::Uri>().ok()?;
     proxy::proxy_for(&env_var, &server).map(|proxy| UsedProxy::new(&proxy, "HTTPS_PROXY"))

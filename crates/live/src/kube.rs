@@ -1,5 +1,5 @@
-//! The Kubernetes API, as raw requests over a `kube` client: of a GKE cluster with Google's credentials, of a
-//! kubeconfig's context, or of a router of this process. Nothing is retried here.
+//! The Kubernetes API, as raw requests over a `kube` client: of a GKE cluster with Google's credentials, of a kubeconfig's
+//! context, or of a router of this process. Nothing is retried here.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,23 +33,23 @@ use crate::trust::{Trust, is_untrusted};
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::Api;
 
-/// Bytes. Large ones have the credentials of a hundred clusters.
+/// The most bytes of a kubeconfig. Large ones have the credentials of a hundred clusters.
 const LARGEST_KUBECONFIG: u64 = 16 * 1024 * 1024;
 
-/// More of a refusal than anybody reads.
+/// The most bytes of an error response that are read.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeconfigAccess {
-    /// The file; without it `KUBECONFIG`, then `~/.kube/config`.
+    /// The file; `None` for `KUBECONFIG`, then `~/.kube/config`.
     pub path: Option<PathBuf>,
-    /// The context; without it the file's current one.
+    /// The context; `None` for the file's current one.
     pub context: Option<String>,
 }
 
 impl KubeconfigAccess {
-    /// Names the file's current context if no context is given and the file can be read: what is planned
-    /// for one cluster must not go to another because somebody switched contexts in between.
+    /// Sets the file's current context if none is set and the file can be read: a plan for one cluster must not be applied to
+    /// another because somebody switched contexts in between.
     #[must_use]
     pub fn pinned(mut self) -> Self {
         if self.context.is_none() {
@@ -58,7 +58,7 @@ impl KubeconfigAccess {
         self
     }
 
-    /// The file, when it is one: a device and a pipe have no end.
+    /// Reads the file, if it is a regular one: devices and pipes have no end.
     fn file(&self) -> Result<Kubeconfig, KubeconfigError> {
         let Some(path) = &self.path else { return Kubeconfig::read() };
         let unread = |error: io::Error| KubeconfigError::ReadConfig(error, path.clone());
@@ -74,7 +74,7 @@ impl KubeconfigAccess {
 /// Programs and files that a kubeconfig refers to, on the machine that reads it.
 #[derive(Clone, Debug, Default)]
 pub struct KubeconfigReferences {
-    /// Programs that are run: exec plugins, and what an `auth-provider` runs.
+    /// Programs to run: exec plugins, and the program of an `auth-provider`.
     pub programs: Vec<String>,
     /// Files whose content is sent to a server, or trusted.
     pub files: Vec<PathBuf>,
@@ -83,7 +83,7 @@ pub struct KubeconfigReferences {
 /// Reasons why the connection of a kubeconfig is not secure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InsecureAccess {
-    /// `insecure-skip-tls-verify`: whoever is in between can read and answer.
+    /// `insecure-skip-tls-verify`: anybody on the network path can read and answer requests.
     UnverifiedTls(String),
     /// Plain HTTP.
     PlainHttp(String),
@@ -104,7 +104,7 @@ impl fmt::Display for InsecureAccess {
 }
 
 impl KubeconfigAccess {
-    /// Returns the programs and files that it refers to; none where it cannot be read, which is reported elsewhere.
+    /// Returns the programs and files that it refers to; none if it cannot be read, which is reported elsewhere.
     pub fn references(&self) -> KubeconfigReferences {
         let Ok(file) = self.file() else { return KubeconfigReferences::default() };
         let mut references = KubeconfigReferences::default();
@@ -123,7 +123,7 @@ impl KubeconfigAccess {
         references
     }
 
-    /// Returns why the connection to the cluster is not secure; none where the file cannot be read, which is reported elsewhere.
+    /// Returns why the connection to the cluster is not secure; empty if the file cannot be read, which is reported elsewhere.
     pub fn insecure_access(&self) -> Vec<InsecureAccess> {
         let Ok(file) = self.file() else { return Vec::new() };
         let Some(cluster) = cluster_of(&file, self.context.as_ref()) else { return Vec::new() };
@@ -141,27 +141,27 @@ impl KubeconfigAccess {
     }
 }
 
-/// `https://host:port`: an address without the password that may stand in it.
+/// Returns `https://host:port`: the address without a password.
 fn bare_url(url: &http::Uri) -> String {
     let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", url.scheme_str().unwrap_or("?"), url.host().unwrap_or("?"))
 }
 
-/// Returns true if nobody in between can read the requests: over TLS, or within this machine.
+/// Returns true if nobody else can read the requests: over TLS, or within this machine.
 fn is_private(url: &http::Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     url.scheme() == Some(&http::uri::Scheme::HTTPS) || here
 }
 
-/// Returns true if a kubeconfig has credentials. As with kubectl, no server that others can listen to gets them.
+/// Returns true if a kubeconfig has credentials. As with kubectl, they are not sent over insecure connections.
 fn has_credentials(who: &AuthInfo) -> bool {
     let AuthInfo { username, password, token, token_file, auth_provider, exec, .. } = who;
     let texts = [username.is_some(), password.is_some(), token.is_some(), token_file.is_some()];
     texts.contains(&true) || auth_provider.is_some() || exec.is_some()
 }
 
-/// The cluster that a context leads to.
+/// Returns the cluster of a context.
 fn cluster_of<'a>(file: &'a Kubeconfig, context: Option<&String>) -> Option<&'a kube::config::Cluster> {
     let context = context.or(file.current_context.as_ref());
     let context = file.contexts.iter().find(|named| Some(&named.name) == context);
@@ -169,7 +169,7 @@ fn cluster_of<'a>(file: &'a Kubeconfig, context: Option<&String>) -> Option<&'a 
     file.clusters.iter().find(|named| Some(&named.name) == cluster)?.cluster.as_ref()
 }
 
-/// The entries of a kubeconfig that a context leads to: `user "u", cluster "c"`.
+/// Returns the entries of a kubeconfig that a context names: `user "u", cluster "c"`.
 fn entries_of(file: &Kubeconfig, context: Option<&String>) -> String {
     let context = context.or(file.current_context.as_ref());
     let named = file.contexts.iter().find(|named| Some(&named.name) == context);
@@ -251,11 +251,11 @@ fn client_problem(error: &kube::Error) -> String {
 pub enum Bearer {
     /// The credentials of the kubeconfig.
     Kubeconfig,
-    /// Google's, fresh for each request.
+    /// Google's credentials, read for each request.
     Google(Arc<Credentials>),
-    /// A sandbox takes any.
+    /// No credentials: a sandbox accepts anybody.
     Any,
-    /// A sandbox that asks for its own.
+    /// The token of a sandbox.
     Token(http::HeaderValue),
 }
 
@@ -271,7 +271,7 @@ pub struct Kubernetes {
     route: Route,
 }
 
-/// The details of a connection that errors name.
+/// Properties of a connection that errors name.
 #[derive(Clone, Debug, Default)]
 struct Route {
     /// `host:port`.
@@ -300,15 +300,16 @@ enum Transport {
 }
 
 impl Kubernetes {
-    /// The cluster behind a router of this process.
+    /// Creates a client for a router of this process.
     pub fn in_process(router: Router) -> Self {
         Self { transport: Transport::InProcess(router), bearer: Bearer::Any, route: Route::default() }
     }
 
-    /// A GKE cluster: its address (`34.1.2.3`, or `127.0.0.1:4443` on a sandbox) and its certificate
-    /// authority (base64 of PEM, as `masterAuth.clusterCaCertificate` has it).
+    /// Creates a client for a GKE cluster: its address (`34.1.2.3`, or `127.0.0.1:4443` on a sandbox) and its certificate
+    /// authority (base64 of PEM, as in `masterAuth.clusterCaCertificate`).
     ///
     /// # Errors
+    ///
     /// The address or the certificate is not valid.
     pub fn gke(endpoint: &str, authority: Option<&str>, bearer: Bearer) -> Result<Self, String> {
         let url: http::Uri = format!("https://{endpoint}")
@@ -331,9 +332,10 @@ impl Kubernetes {
         Self::network(config, bearer, ENVIRONMENT_SETTING, trust)
     }
 
-    /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
+    /// Creates a client for a context of a kubeconfig; exec plugins are run as kubectl runs them.
     ///
     /// # Errors
+    ///
     /// The file cannot be used, or has no such context.
     pub async fn kubeconfig(access: &KubeconfigAccess) -> Result<Self, String> {
         let KubeconfigAccess { path, context } = access;
@@ -387,7 +389,8 @@ impl Kubernetes {
     /// Sends one request, once.
     ///
     /// # Errors
-    /// No credentials, no connection, no answer, or an answer that is not 2xx.
+    ///
+    /// No credentials, no connection, no response, or a response that is not 2xx.
     pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
         let sent = async {
             match &self.transport {
@@ -437,9 +440,10 @@ impl Kubernetes {
         Ok(Some(value))
     }
 
-    /// Sends a read whose answer has no end of its own, such as a log that is followed: its bytes as they come.
+    /// Sends a read whose response has no end of its own, such as a log that is followed, and returns its bytes as they arrive.
     ///
     /// # Errors
+    ///
     /// As [`send`](Self::send), up to the first byte. Later errors are in the stream.
     pub async fn stream(&self, request: &Request) -> Result<ByteStream, ApiError> {
         let timed_out = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
@@ -473,11 +477,12 @@ impl Kubernetes {
         Err(request.read(answer).err().unwrap_or_else(timed_out))
     }
 
-    /// Connects to a port of a pod, through the API server. A connection of its own for each stream: what one of them
-    /// suffers is not the others'.
+    /// Connects to a port of a pod, through the API server. Each stream has a connection of its own, so that streams do not
+    /// affect each other.
     ///
     /// # Errors
-    /// No such pod, no right to forward its ports, no connection. That nobody listens on the port is told by the tunnel.
+    ///
+    /// No such pod, no permission to forward its ports, no connection. If nobody listens on the port, the tunnel reports it.
     pub async fn tunnel(&self, namespace: &str, pod: &str, port: u16) -> Result<Tunnel, ApiError> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward?ports={port}");
         let request = Request::get(Api::Kubernetes, path);
@@ -524,7 +529,7 @@ fn client(config: Config) -> Result<Client, kube::Error> {
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
-/// The body of an answer, piece by piece.
+/// The body of a response, piece by piece.
 pub type ByteStream = BoxStream<'static, Result<Bytes, String>>;
 
 fn as_text<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
@@ -533,9 +538,9 @@ fn as_text<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<By
 
 /// A connection to a port of a pod. Dropping it ends it.
 pub struct Tunnel {
-    /// The bytes, both ways.
+    /// The bytes in both directions.
     pub stream: DuplexStream,
-    /// Returns why the pod's side cannot be used, if that side reports it: nobody listens on the port.
+    /// The reason why the pod's side cannot be used, if that side reports one: nobody listens on the port.
     pub error: BoxFuture<'static, Option<String>>,
     forwarder: Portforwarder,
 }
@@ -556,7 +561,7 @@ fn with_authorization(client: Client, value: http::HeaderValue) -> Client {
     Client::new(service, "default")
 }
 
-/// Returns the error of a connection that was not upgraded, in the server's own words where it has any.
+/// Returns the error of a connection that was not upgraded, with the server's message if there is one.
 fn upgrade_error(request: &Request, error: &kube::Error, route: &Route) -> ApiError {
     let refused = |status: u16, body: Vec<u8>| {
         let read = request.read(Answer { status, media: Media::Other, body });
@@ -598,7 +603,7 @@ fn is_connect(error: &kube::Error) -> bool {
     false
 }
 
-/// DER of each certificate in a base64 PEM bundle.
+/// Returns the DER of each certificate in a base64 PEM bundle.
 fn certificates(base64_pem: &str) -> Result<Vec<Vec<u8>>, String> {
     let base64 = base64::engine::general_purpose::STANDARD;
     let unreadable = || "the cluster's certificate authority cannot be read".to_owned();

@@ -59,13 +59,13 @@ use self::kube::ByteStream;
 
 use model::resource::{Api, Host, Method};
 
-/// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
+/// The field manager of records and their namespace. It is not a stack's, so no plan takes them for its own.
 pub const MANAGER: &str = "dask-infra";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub api: Api,
-    /// The verb. A PATCH is always a server-side apply.
+    /// The HTTP method. A PATCH is always a server-side apply.
     pub method: Method,
     /// The path with its query.
     pub path: String,
@@ -73,13 +73,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// A read.
+    /// Creates a read.
     pub fn get(api: Api, path: impl Into<String>) -> Self {
         Self { api, method: Method::Get, path: path.into(), body: None }
     }
 }
 
-/// Kinds of failures of a request. The kind decides whether it is tried again.
+/// Kinds of request failures. The kind decides whether it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// 404.
@@ -94,11 +94,11 @@ pub enum ErrorClass {
     Throttled,
     /// 5xx, or refused before it was sent: nothing was done.
     Unavailable,
-    /// Not sent: whether the stack's lock is still ours could not be told.
+    /// Not sent: it is uncertain whether this apply still holds the stack's lock.
     LockUnsure,
-    /// The reply was lost: it may have been done.
+    /// The response was lost: the write may have been done.
     Lost,
-    /// The server's certificate is not trusted: nothing was sent, and no certificate mends itself.
+    /// The server's certificate is not trusted: nothing was sent, and waiting does not help.
     Untrusted,
     /// 401, or no credentials.
     Unauthenticated,
@@ -106,9 +106,9 @@ pub enum ErrorClass {
     Denied,
     /// 403: the quota does not suffice.
     Quota,
-    /// The answer to a read is not what was asked for: something else than the API answers.
+    /// The response to a read has an unexpected shape: something other than the API answers.
     Unreadable,
-    /// The answer is larger than any that is read.
+    /// The response is larger than the limit.
     TooLarge,
     /// 400 or 422: the request is wrong.
     Invalid,
@@ -116,22 +116,21 @@ pub enum ErrorClass {
     Other,
 }
 
-/// The remedy when an answer is not the API's.
+/// The remedy if a response is not the API's.
 pub const SOMETHING_ELSE: &str = "something other than the API answered: a proxy, a sign-in page, or a load \
      balancer in front of it. Check the network, HTTPS_PROXY and NO_PROXY, then try again";
 
 /// A request that did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
-    /// The kind of failure.
     pub class: ErrorClass,
-    /// HTTP status, when there was a reply.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
     /// `GET /v1/projects/…`.
     pub request: String,
-    /// The server's own words, or the transport's.
+    /// The message of the server, or of the transport.
     pub message: String,
-    /// The reply's body, when it was JSON.
+    /// The body of the response, if it was JSON.
     pub body: Option<Value>,
 }
 
@@ -147,23 +146,23 @@ impl fmt::Display for ApiError {
 impl std::error::Error for ApiError {}
 
 impl ApiError {
-    /// Returns the remedy, where the source of the error knows one.
+    /// Returns the remedy, if the source of the error knows one.
     pub fn remedy(&self) -> Option<&str> {
         self.own("remedy")
     }
 
-    /// Returns the error and its remedy in one text.
+    /// Returns the error with its remedy as one text.
     pub fn with_remedy(&self) -> String {
         let remedy = self.remedy().map(|remedy| format!("; {remedy}"));
         format!("{self}{}", remedy.unwrap_or_default())
     }
 
-    /// The host of the stack that this one is, too, under another name.
+    /// Returns the other name of this host in the stack.
     pub fn same_host(&self) -> Option<&str> {
         self.own("same_host")
     }
 
-    /// The proxy that there was no connection through.
+    /// Returns the proxy that refused the connection, or could not be reached.
     pub fn proxy(&self) -> Option<&str> {
         self.own("proxy")
     }
@@ -179,23 +178,23 @@ impl ApiError {
     }
 }
 
-/// The access of apply and plan to the outside: requests in, JSON out (a pod's log is a JSON string).
+/// The access of apply and plan to the live state: requests in, JSON out (a pod's log is a JSON string).
 pub trait LiveApi: Send + Sync {
-    /// Sends one request, once. Retries are apply's.
+    /// Sends one request, once. Apply retries.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
 
-    /// Adds hosts that are not in the stack's file any more. Returns true if any of them is new: then what was read before is
+    /// Adds hosts that are no longer in the stack file. Returns true if any of them is new: then the world read before is
     /// incomplete.
     fn add_hosts(&self, _hosts: &[Host]) -> bool {
         false
     }
 
-    /// Returns true if answers can be received piece by piece.
+    /// Returns true if responses can be received piece by piece.
     fn can_stream(&self) -> bool {
         false
     }
 
-    /// Sends a read to the cluster whose answer has no end of its own: as a stream of bytes.
+    /// Sends a read to the cluster whose response has no end of its own, and returns its bytes.
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
         let error = request.failed(ErrorClass::Other, "answers come whole here");
         async move { Err(error) }.boxed()

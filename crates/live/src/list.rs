@@ -1,4 +1,4 @@
-//! All objects of a kind, page by page, each once.
+//! Lists all objects of a kind, page by page, each once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,19 +9,19 @@ use crate::retry::get;
 use crate::{ApiError, ErrorClass, LiveApi, Request, served_kinds};
 use model::resource::{Api, Gvk, ObjectId, encoded};
 
-/// Objects in a page of a list, as kubectl asks for.
+/// Objects in a page of a list, as kubectl requests them.
 const PAGE: u32 = 500;
-/// Objects of the largest size that etcd keeps, 1.5 MiB, that an answer may have.
+/// Objects in a small page: as many of the largest size, 1.5 MiB, as fit into a response.
 const SMALL_PAGE: u32 = 40;
 
-/// From so many namespaces on a kind is looked for in all of the cluster first: two pages cost less than a request for each.
+/// The number of namespaces from which a kind is first listed in the whole cluster: two pages cost less than a request for each.
 const MANY_NAMESPACES: usize = 4;
 
-/// Kinds, each in one namespace or everywhere.
+/// Kinds, each in one namespace or in the whole cluster.
 pub type Collections = BTreeSet<(Gvk, Option<String>)>;
 
-/// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
-/// (Events, Ingresses of old). The first one counts.
+/// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups (Events,
+/// old Ingresses). The first one counts.
 #[derive(Default)]
 pub(crate) struct UniqueObjects {
     pub(crate) by_id: BTreeMap<ObjectId, Value>,
@@ -35,7 +35,7 @@ impl UniqueObjects {
         Self { by_id, uids }
     }
 
-    /// Adds what is not there yet.
+    /// Adds objects that are missing.
     pub(crate) fn extend(&mut self, found: Vec<(ObjectId, Value)>) {
         for (object, live) in found {
             let another = uid(&live).is_none_or(|uid| self.uids.insert(uid.to_owned()));
@@ -57,9 +57,8 @@ pub(crate) fn is_applied_by(live: &Value, manager: &str) -> bool {
     entries.into_iter().flatten().any(applied)
 }
 
-/// All objects of a kind in a namespace, or in the cluster; none when the cluster says that it does not serve the kind.
-/// Where it is no longer served in this version and still in another, that one is listed: a record of old may name a
-/// version that is gone.
+/// Lists all objects of a kind in a namespace, or in the cluster; none if the cluster says that it does not serve the kind. If it
+/// no longer serves this version but another one, that one is listed: an old record may name a removed version.
 pub async fn list(
     api: &dyn LiveApi,
     gvk: &Gvk,
@@ -86,7 +85,7 @@ pub(crate) async fn list_labelled(
     Ok(by_id(gvk, items.unwrap_or_default()))
 }
 
-/// Objects of a kind by their names.
+/// Returns objects of a kind by their ids.
 fn by_id(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     let named = items.into_iter().filter_map(|mut item| {
         let name = item.pointer("/metadata/name")?.as_str()?.to_owned();
@@ -153,8 +152,8 @@ impl<'a> ListQuery<'a> {
     }
 }
 
-/// Lists collections side by side, and hands over what comes of each as it comes. A kind that is wanted in many namespaces and
-/// is few in all of the cluster is asked for once; what is more, or may not be listed so, is listed in each namespace.
+/// Lists collections in parallel, and passes on each result as it arrives. A kind that is needed in many namespaces is listed
+/// once for the cluster if it has few objects; otherwise, or without permission, it is listed in each namespace.
 pub(crate) async fn list_all<E>(
     api: &dyn LiveApi,
     collections: &Collections,
@@ -208,7 +207,7 @@ fn next(page: &Value) -> Option<&str> {
     page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty())
 }
 
-/// Items of a kind in its own version; `None` when the cluster says that it does not serve it.
+/// Lists a kind in its own version; `None` if the cluster says that it does not serve it.
 async fn list_in(
     api: &dyn LiveApi,
     gvk: &Gvk,
@@ -227,7 +226,7 @@ async fn list_in(
     }
 }
 
-/// Items of a kind in the first other version of its group that serves it.
+/// Lists a kind in the first other version of its group that serves it.
 async fn list_other_version(
     api: &dyn LiveApi,
     gvk: &Gvk,
@@ -245,8 +244,8 @@ async fn list_other_version(
     Ok(None)
 }
 
-/// Items of a LIST, page by page; from the start in one page when the pages went stale in between, and in small ones
-/// when the objects are too large for a full one.
+/// Returns the items of a LIST, page by page. Starts again in one page if the pages expired, and in small pages if the objects
+/// are too large for a full one.
 pub(crate) async fn list_pages(
     api: &dyn LiveApi,
     collection: &str,

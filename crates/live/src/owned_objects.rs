@@ -1,5 +1,5 @@
-//! Everything that carries a stack's mark, of whatever kind and in whatever namespace: where no record says where to look,
-//! one LIST for each kind that the cluster serves and that can be applied.
+//! Finds every object of a stack, of any kind and in any namespace, when there is no record: one LIST for each kind that the
+//! cluster serves and that can be applied.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use model::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
 #[derive(Debug, Default)]
 pub(crate) struct OwnedObjects {
     pub objects: Vec<(ObjectId, Value)>,
-    /// Kinds of which not all could be listed.
+    /// Kinds that could not be listed completely.
     pub unlisted: BTreeSet<String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn read_owned(
     Ok(owned)
 }
 
-/// Objects of a kind, and what kept the rest from being listed.
+/// Lists the objects of a kind. Returns them with the reason why others could not be listed.
 async fn list_of<'k>(
     api: &dyn LiveApi,
     kind: &'k Served,
@@ -78,8 +78,9 @@ async fn list_of<'k>(
 }
 
 impl OwnedObjects {
-    /// A refusal is told, and so is what an aggregated API or the webhook of a definition does not answer: they are others',
-    /// and often broken. Without an answer for one of the API server's own kinds, the whole is not known.
+    /// Notes a kind that could not be listed. A refusal is noted, and so is an unavailable aggregated API or conversion webhook:
+    /// these are not the stack's, and often broken. For one of the API server's own kinds a missing response is an error, as the
+    /// result would be incomplete.
     fn note_unlisted(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
         if own && error.class != ErrorClass::Denied {
             return Err(error);

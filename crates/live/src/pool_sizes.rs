@@ -1,4 +1,4 @@
-//! How many nodes each pool has: by its instance groups, else by the Nodes themselves.
+//! Number of nodes of each pool: from its instance groups, else from the Nodes themselves.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::list::list_pages;
 use crate::{LiveApi, Request};
 use model::resource::{Api, World};
 
-/// Nodes that each pool's instance groups aim for; only pools of which every group could be read.
+/// Returns the target sizes of each pool's instance groups; only of pools whose groups could all be read.
 pub(crate) async fn instance_group_sizes(
     api: &dyn LiveApi,
     pools: &BTreeMap<String, Value>,

@@ -1,4 +1,4 @@
-//! Folders of the user alone: sockets, notes and logs that no other user may choose, read or redirect.
+//! Private folders for sockets, notes and logs: no other user may choose, read or redirect them.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -8,33 +8,35 @@ use std::path::{Path, PathBuf};
 use crate::environment::env_var;
 use model::shell::quoted;
 
-/// Modes that let other users enter a folder, and that let them write into it.
+/// Permission bits that let other users enter a folder, and that let them write into it.
 const ENTERABLE: u32 = 0o077;
 const WRITABLE: u32 = 0o022;
 
-/// The path that a variable of the environment names; a relative one counts for nothing.
+/// Returns the path in an environment variable; a relative one is ignored.
 pub fn path_from_env(variable: &str) -> Option<PathBuf> {
     env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The folder with the state of this user's programs. Source: XDG Base Directory Specification.
+/// Returns the folder for the state of this user's programs. Source: XDG Base Directory Specification.
 pub fn state_dir() -> Option<PathBuf> {
     path_from_env("XDG_STATE_HOME").or_else(|| Some(path_from_env("HOME")?.join(".local/state")))
 }
 
-/// Creates a folder for the user alone, with its parents, or takes the one that is there. Links and folders that others own or can
-/// enter are refused.
+/// Creates a private folder with its parents, or returns the existing one. Links are refused, and so are folders that others own
+/// or can enter.
 ///
 /// # Errors
-/// Why there is none.
+///
+/// The reason why there is none.
 pub fn create_private_dir(path: &Path) -> Result<PathBuf, String> {
     checked(path, ENTERABLE, "other users can enter it; run `chmod 700 ")
 }
 
-/// Makes a folder that other users may read.
+/// Creates a folder that other users may read.
 ///
 /// # Errors
-/// Why there is none.
+///
+/// The reason why there is none.
 pub fn create_dir(path: &Path) -> Result<PathBuf, String> {
     checked(path, WRITABLE, "other users can write into it; run `chmod go-w ")
 }
@@ -59,7 +61,7 @@ fn checked(path: &Path, denied: u32, why: &str) -> Result<PathBuf, String> {
     Ok(path.to_owned())
 }
 
-/// The number of the user that this process acts as.
+/// Returns the user id of this process.
 pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -1,4 +1,4 @@
-//! One read that is not tried again, for waits, which try again themselves, and for commands that only show.
+//! One read without retries: for waits, which retry themselves, and for commands that only show.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use serde_json::Value;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Query;
 
-/// How long an answer through the API server's proxy may take: the caller has other things to read.
+/// The timeout of a response through the API server's proxy: the caller has other reads.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns what a query finds; `null` for what does not exist. A target behind the API server's proxy may be off, out of
-/// reach or not allowed without harm to the API server. Then the answer is the reason, as text.
+/// Returns the result of a query; `null` if the object does not exist. A target behind the API server's proxy may be off,
+/// unreachable or forbidden while the API server works. Then the result is the reason, as text.
 ///
 /// # Errors
+///
 /// The API itself does not answer, or refuses.
 pub async fn probe(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
     let answer = api.send(Request::get(query.api, &query.path));

@@ -1,6 +1,6 @@
-//! The proxy that the environment names for a server, and what is said when a proxy is in the way. HTTPS_PROXY, ALL_PROXY and
-//! NO_PROXY mean what they mean for kubectl.
-//! Source: Go's `golang.org/x/net/http/httpproxy`, which kubectl and gke-gcloud-auth-plugin read them with.
+//! The proxy that the environment names for a server, and messages for connections that fail at a proxy. HTTPS_PROXY, ALL_PROXY
+//! and NO_PROXY mean the same as for kubectl. Source: Go's `golang.org/x/net/http/httpproxy`, which kubectl and
+//! gke-gcloud-auth-plugin read them with.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::environment::{Env, env_var};
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::encoded;
 
-/// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
+/// Returns the proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
 pub fn proxy_for(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
     let any = |names: [&str; 2]| names.into_iter().find_map(env).unwrap_or_default();
     let no = any(["NO_PROXY", "no_proxy"]);
@@ -39,10 +39,11 @@ fn is_socks5(proxy: &http::Uri) -> bool {
     matches!(proxy.scheme_str(), Some("socks5" | "socks5h"))
 }
 
-/// A proxy as kube takes it. Of SOCKS 5 kube knows `socks5` only, which leaves names to the proxy as kubectl does.
+/// Returns a proxy as kube takes it. Of SOCKS 5 kube knows `socks5` only, which lets the proxy resolve names as kubectl does.
 ///
 /// # Errors
-/// The proxy wants what kube cannot send, in words without a password.
+///
+/// The proxy needs what kube cannot send; the message has no password.
 pub fn for_kube(proxy: http::Uri) -> Result<http::Uri, String> {
     if !is_socks5(&proxy) {
         return Ok(proxy);
@@ -58,8 +59,7 @@ pub fn for_kube(proxy: http::Uri) -> Result<http::Uri, String> {
     format!("socks5://{place}/").parse().map_err(|_| format!("its proxy socks5://{place} is not a URL"))
 }
 
-/// A client of Google's servers that goes through the proxies of the environment, under the same rules as the client of
-/// clusters.
+/// Returns a client for Google's servers that uses the environment's proxies, under the same rules as the client for clusters.
 pub fn with_environment_proxy(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     let found = |url: &reqwest::Url| {
         let proxy = proxy_for(&env_var, &url.as_str().parse().ok()?)?;
@@ -68,7 +68,8 @@ pub fn with_environment_proxy(builder: reqwest::ClientBuilder) -> reqwest::Clien
     builder.no_proxy().proxy(reqwest::Proxy::custom(found))
 }
 
-/// reqwest looks names up itself for `socks5`, and leaves them to the proxy for `socks5h`.
+/// Returns a proxy as reqwest takes it. reqwest resolves names itself for `socks5`, and lets the proxy resolve them for
+/// `socks5h`.
 fn for_reqwest(proxy: &http::Uri) -> String {
     let url = proxy.to_string();
     url.strip_prefix("socks5://").map_or_else(|| url.clone(), |rest| format!("socks5h://{rest}"))
@@ -98,7 +99,7 @@ fn is_loopback(server: &http::Uri) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns true if an entry of NO_PROXY means a server: `*`, an address, a network, a host with all below it, each with or
+/// Returns true if an entry of NO_PROXY matches a server: `*`, an address, a network, a host with its subdomains, each with or
 /// without a port.
 fn bypasses(entry: &str, server: &http::Uri) -> bool {
     if entry == "*" {
@@ -121,7 +122,7 @@ fn bypasses(entry: &str, server: &http::Uri) -> bool {
     !domain.is_empty() && (below || (host == domain && !entry.starts_with(['.', '*'])))
 }
 
-/// `10.0.0.1:443` apart; the colons of an IPv6 address are its own.
+/// Splits `10.0.0.1:443`. An IPv6 address keeps its own colons.
 fn split_port(entry: &str) -> (&str, Option<u16>) {
     let bare = entry.trim_matches(['[', ']']);
     if bare.parse::<IpAddr>().is_ok() || entry.contains('/') {
@@ -146,18 +147,18 @@ fn is_in_network(address: IpAddr, network: &str, length: &str) -> bool {
 
 /// Failures of a connection through a proxy.
 enum ProxyError {
-    /// It requires a user and a password; in words.
+    /// It requires a user and a password.
     NeedsCredentials(&'static str),
-    /// It refused; why, where it says so.
+    /// It refused, with its reason if it gives one.
     Refused(Option<String>),
-    /// It cannot be reached; why, where that is known.
+    /// It cannot be reached, with the reason if it is known.
     Unreachable(Option<String>),
-    /// The connection failed behind it; in words.
+    /// The connection failed behind it.
     BehindProxy(String),
 }
 
 impl ProxyError {
-    /// Source: the words of hyper-util's tunnel and of its `SocksError`.
+    /// Reads an error message. Source: the messages of hyper-util's tunnel and of its `SocksError`.
     fn from_message(why: &str) -> Self {
         match why.split_once("SOCKS error: ") {
             Some((_, why)) if why.contains("authentication") || why.contains("credentials") => {
@@ -230,7 +231,7 @@ impl UsedProxy {
         format!("no connection to {server} through {proxy} ({source}): {}", ProxyError::from_message(why))
     }
 
-    /// The error of a request for which there is no connection to a server.
+    /// Returns the error of a request whose connection to a server failed.
     pub fn connection_error(&self, request: &Request, server: &str, why: &str) -> ApiError {
         let body = Some(json!({ "remedy": ProxyError::from_message(why).remedy(), "proxy": self.proxy }));
         ApiError { body, ..request.failed(ErrorClass::Unavailable, self.explain(server, why)) }

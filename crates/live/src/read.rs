@@ -1,5 +1,5 @@
-//! Reading the world: the GKE cluster with its pools, how many nodes they have, the record, and one LIST for
-//! each kind and namespace, or for a kind of many namespaces, side by side. An unreadable thing is never taken for absent.
+//! Reads the world: the GKE cluster with its pools and their sizes, the record, and one LIST for each kind and namespace, or for
+//! a kind of many namespaces, in parallel. An unreadable resource is never taken for absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +21,14 @@ use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen, World};
 pub struct Reading {
     /// The live state.
     pub world: World,
-    /// The request that failed, when a place could not be read.
+    /// The request that failed, if a part could not be read.
     pub error: Option<ApiError>,
-    /// Collections that were listed as a whole.
+    /// Collections that were listed completely.
     pub listed: Collections,
 }
 
-/// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
-/// read as well, so that what is no longer in the file is found.
+/// Reads a set of resources, with at most `parallelism` requests at a time. Collections that the record names are read as well,
+/// to find resources that are no longer in the file.
 pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Reading {
     let mut reading = Reading { world: World::empty(), error: None, listed: Collections::new() };
     if let Some(name) = &read_set.cluster {
@@ -92,7 +92,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
 }
 
 impl Reading {
-    /// Marks the cluster and what is in it as unreadable.
+    /// Marks the cluster and its contents as unreadable.
     fn set_unreadable(&mut self, error: ApiError) {
         let why = error.to_string();
         self.world.cluster = Seen::Unreadable(why.clone());
@@ -101,8 +101,8 @@ impl Reading {
     }
 }
 
-/// Returns true if GKE says that the cluster does not exist. A 404 that names something else, such as the project or the
-/// location, says nothing of the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
+/// Returns true if GKE says that the cluster does not exist. A 404 for something else, such as the project or the location, says
+/// nothing about the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
 fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
     let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
     let ending = format!("/clusters/{}", name.cluster);
@@ -113,7 +113,8 @@ fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
 /// Returns true if a GKE cluster has a reliable Kubernetes API: it exists, and is neither being created nor being deleted.
 ///
 /// # Errors
-/// GKE does not say.
+///
+/// GKE does not answer.
 pub async fn is_api_ready(api: &dyn LiveApi, name: &ClusterName) -> Result<bool, ApiError> {
     match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
         Err(error) if says_absent(&error, name) => Ok(false),
@@ -133,7 +134,7 @@ fn unreadable(world: &World, error: &ApiError) -> String {
     }
 }
 
-/// The cluster without its pools, and the pools by name.
+/// Returns the cluster without its pools, and the pools by name.
 fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
     let pools = match &mut cluster {
         Value::Object(fields) => fields.remove("nodePools"),
@@ -151,9 +152,9 @@ struct ClusterContents {
     objects: BTreeMap<ObjectId, Value>,
     listed: Collections,
     kept: StoredRecord,
-    /// Kinds of which not all that is the stack's could be looked for.
+    /// Kinds whose objects of the stack could not all be listed.
     unlisted: Vec<String>,
-    /// True if an apply that died left the namespace of records, with nothing in it.
+    /// True if an interrupted apply left the namespace of records without any record.
     record_namespace_left: bool,
 }
 
@@ -210,12 +211,12 @@ async fn read_contents(
     })
 }
 
-/// Returns true if one of these collections holds all that another one does.
+/// Returns true if one of these collections contains another one.
 fn covers(known: &Collections, other: &(Gvk, Option<String>)) -> bool {
     known.contains(other) || known.contains(&(other.0.clone(), None))
 }
 
-/// Objects one by one, each in the version of its id.
+/// Reads single objects, each in the version of its id.
 async fn read_each(
     api: &dyn LiveApi,
     apart: &[ObjectId],
@@ -240,8 +241,8 @@ fn recorded_collections(record: &Record) -> Collections {
     objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect()
 }
 
-/// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
-/// The version is the one in which others of the kind are read, else the one that they are stored in.
+/// Returns the collections of all custom kinds that the stack defines, foreign objects included: deleting a CRD deletes them. The
+/// version is the one in which other objects of the kind are read, else the storage version.
 fn instances_of_own_kinds(
     objects: &BTreeMap<ObjectId, Value>,
     known: &Collections,
@@ -270,7 +271,7 @@ fn instances_of_own_kinds(
     kinds.map(|gvk| (gvk, None)).collect()
 }
 
-/// All objects of collections.
+/// Lists collections.
 async fn list_each(
     api: &dyn LiveApi,
     collections: &Collections,

@@ -1,6 +1,5 @@
-//! How a record lies in the cluster: compressed in a ConfigMap, and in further ones when it is larger than one may be.
-//! The first one names the others, whose names hold a digest of the whole: a write that stops half way leaves the
-//! record before it whole.
+//! Storage of the record: compressed in a ConfigMap, and in further ones if it is larger than one may be. The first one names the
+//! others, whose names contain a digest of the whole: an interrupted write leaves the previous record intact.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,21 +12,20 @@ pub use model::record::is_part;
 use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
 use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
-/// The most bytes of a record in one ConfigMap. Kubernetes takes 1 MiB of content; base64 makes this as long.
+/// The most bytes of a record in one ConfigMap. Kubernetes accepts 1 MiB of content, and base64 makes 768 KiB as long as that.
 /// Source: <https://kubernetes.io/docs/concepts/configuration/configmap/>.
 const MAX_PART_BYTES: usize = 768 * 1024;
-/// The most bytes that a record may unpack to; larger ones were not written by this program.
+/// The most bytes that a record may unpack to; a larger one was not written by this program.
 const MAX_UNPACKED_BYTES: usize = 256 * 1024 * 1024;
-/// The most parts that are read: more than [`MAX_UNPACKED_BYTES`] fills, as compressed content is not larger than
-/// what it unpacks to.
+/// The most parts that are read. They hold more than [`MAX_UNPACKED_BYTES`], as compressed content is not larger than its source.
 const MAX_PARTS: usize = 1000;
-/// miniz's own default between speed and size.
+/// The compression level: miniz's own default.
 const LEVEL: u8 = 6;
 
-/// A record and the ConfigMaps that it is in.
+/// A record and its ConfigMaps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordContent {
-    /// The record, or why it cannot be used.
+    /// The record, or the reason why it cannot be used.
     pub record: Result<Record, Unusable>,
     /// The further ConfigMaps that the first one names.
     pub parts: Vec<ObjectId>,
@@ -37,13 +35,13 @@ pub struct RecordContent {
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredRecord {
     Absent,
-    /// A lock and no record: an apply that is starting, or one that stopped right after it started.
+    /// A lock and no record: an apply is starting, or was interrupted right after its start.
     OnlyLock,
     Record(Box<RecordContent>),
 }
 
 impl StoredRecord {
-    /// The record, when there is one that can be used.
+    /// Returns the record, if there is one and it can be used.
     pub fn record(&self) -> Option<&Record> {
         match self {
             Self::Record(stored) => stored.record.as_ref().ok(),
@@ -101,9 +99,10 @@ pub async fn fetch(
     }
 }
 
-/// Returns the uid of the namespace of records if this program made it and it holds nothing but these.
+/// Returns the uid of the namespace of records if this program created it and it contains only these.
 ///
 /// # Errors
+///
 /// The cluster cannot be read.
 pub async fn removable_namespace(
     api: &dyn LiveApi,
@@ -135,13 +134,13 @@ async fn get(
     }
 }
 
-/// Returns true if a record's ConfigMap holds a record already: the lock comes into it first.
+/// Returns true if a record's ConfigMap already contains a record: the lock is written first.
 pub fn holds_record(config_map: &Value) -> bool {
     config_map.get("data").is_some() || config_map.get("binaryData").is_some()
 }
 
-/// The further ConfigMaps that the first one names. They are deleted when the record is written anew, so nothing else may be
-/// among them.
+/// Returns the further ConfigMaps that the first one names. They are deleted when the record is rewritten, so other names are
+/// refused.
 fn parts_of(record_id: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> {
     let names = first["data"]["parts"].as_str().unwrap_or_default();
     let mut parts = Vec::new();
@@ -157,12 +156,12 @@ fn parts_of(record_id: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusab
     Ok(parts)
 }
 
-/// The ConfigMaps that hold a record: further parts, then the first one, in the order of writing.
+/// Returns the ConfigMaps of a record in the order of writing: further parts, then the first one.
 pub fn pack(record: &Record) -> Vec<(ObjectId, Value)> {
     pack_in(record, MAX_PART_BYTES)
 }
 
-/// Packs a record as [`pack`] does, with parts of another size.
+/// Packs a record as [`pack`] does, with another size of parts.
 pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     let record_id = Record::object(&record.stack);
     let text = serde_json::to_vec(record).unwrap_or_default();
@@ -198,10 +197,11 @@ pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     parts
 }
 
-/// The record in its ConfigMaps; a plain one is what earlier versions wrote.
+/// Returns the record in its ConfigMaps. Earlier versions wrote it uncompressed.
 ///
 /// # Errors
-/// Why it cannot be used.
+///
+/// The reason why it cannot be used.
 fn unpack(first: &Value, parts: &[Value]) -> Result<Record, Unusable> {
     if let Some(text) = first["data"]["record"].as_str() {
         return parse(text.as_bytes());
@@ -241,7 +241,7 @@ fn parse(text: &[u8]) -> Result<Record, Unusable> {
     serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be parsed ({error})")))
 }
 
-/// Names passes by identity. Earlier records have them by address: that of a thing in their inventory, else a check's.
+/// Keys completions by identity. Earlier records have them by address: of a resource in their inventory, else of a check.
 fn by_identity(record: &mut Value) {
     let Some(passes) = record["passes"].as_object().cloned() else { return };
     let identity = |address: &str| {
@@ -253,12 +253,12 @@ fn by_identity(record: &mut Value) {
     record["passes"] = Value::Array(passes);
 }
 
-/// Makes the namespace of records.
+/// Creates the namespace of records.
 pub async fn ensure_namespace(api: &dyn LiveApi, patience: RetryPolicy) -> Result<(), ApiError> {
     retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), patience).await.map(drop)
 }
 
-/// A forced server-side apply by a manager.
+/// Returns a forced server-side apply by a field manager.
 pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
     let path = format!("{path}?fieldManager={manager}&force=true");
     Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }

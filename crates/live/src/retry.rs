@@ -1,5 +1,5 @@
-//! Retries, by class of failure: which, how often and for how long. There is no jitter, so that runs are
-//! reproducible; the server's own limits spread the load.
+//! Retries by class of failure: which failures, how often and for how long. There is no jitter, so that runs are reproducible;
+//! the server's own limits spread the load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use tokio::time::Instant;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Method;
 
-/// Reasons why a request cannot be done for now.
+/// Reasons for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryReason {
-    /// Another GKE operation runs, or a namespace is on its way out.
+    /// Another GKE operation runs, or a namespace is being deleted.
     Busy,
     /// Too many requests.
     Throttled,
     /// The server cannot be reached, or reports that it is not available.
     Unavailable,
-    /// The stack's lock could not be renewed in time, which is still tried.
+    /// The stack's lock could not be renewed yet.
     LockUnsure,
-    /// The server failed with an error of its own.
+    /// The server failed with an internal error.
     ServerError,
-    /// No answer to a write: sent again, as every write of a plan may be sent twice.
+    /// A write got no response. It is sent again, as every write of a plan may be sent twice.
     Lost,
-    /// An admission webhook is not up yet.
+    /// An admission webhook is not running yet.
     Webhook,
-    /// The path is not served yet: a CustomResourceDefinition has just been made.
+    /// The path is not served yet: a CustomResourceDefinition was just created.
     UnknownPath,
-    /// The live state that the request was made from has changed: it is made again, once.
+    /// The live state that the request was built from has changed: it is built again, once.
     Stale,
 }
 
-/// How long to try again, for each reason.
+/// Durations of retries, for each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// A person looks at a plan: seconds.
+    /// A person waits for a plan: seconds.
     Read,
-    /// A write that others build on: minutes.
+    /// A write that others depend on: minutes.
     Write,
 }
 
@@ -106,7 +106,7 @@ impl RetryReason {
     }
 }
 
-/// How often one request has failed for each reason, and since when.
+/// The number of failures of one request for each reason, and the time of the first.
 #[derive(Clone, Debug)]
 pub struct RetryState {
     policy: RetryPolicy,
@@ -121,23 +121,23 @@ pub enum RetryDecision {
         reason: RetryReason,
         /// The pause until the next try.
         after: Duration,
-        /// How long since the first failure for this reason.
+        /// The time since the first failure for this reason.
         lasted: Duration,
-        /// How long at most.
+        /// The longest time for retries.
         at_most: Duration,
     },
-    /// It stays failed.
+    /// Do not retry.
     GiveUp,
 }
 
 impl RetryState {
-    /// No failure yet.
+    /// Creates the state before the first failure.
     pub fn new(patience: RetryPolicy) -> Self {
         Self { policy: patience, counts: BTreeMap::new() }
     }
 
-    /// Decides what to do about an error, `now` after the first try. `rebuilt` is true if the request is made again
-    /// from live state for each try.
+    /// Decides what to do about an error, `now` after the first try. `rebuilt` is true if each try builds the request again from
+    /// live state.
     pub fn after(
         &mut self,
         request: &Request,
@@ -161,17 +161,19 @@ impl RetryState {
     }
 }
 
-/// Sends a read, again where that helps.
+/// Sends a read, with retries.
 ///
 /// # Errors
+///
 /// The last failure.
 pub(crate) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
     send(api, request, RetryPolicy::Read).await
 }
 
-/// Sends what may be sent twice without harm, again where that helps.
+/// Sends a request that may be sent twice without harm, with retries.
 ///
 /// # Errors
+///
 /// The last failure.
 pub async fn send(api: &dyn LiveApi, request: Request, patience: RetryPolicy) -> Result<Value, ApiError> {
     let mut tries = RetryState::new(patience);
@@ -197,7 +199,7 @@ mod tests {
         Request { api: Api::Kubernetes, method, path: "/x".into(), body: None }
     }
 
-    /// How long a request that always fails so is tried, and how often.
+    /// Returns how long a request that always fails this way is tried, and how often.
     fn retried(class: ErrorClass, message: &str, rebuilt: bool, patience: RetryPolicy) -> (u64, u32) {
         let request = request(Method::Patch);
         let error = request.failed(class, message);

@@ -1,8 +1,8 @@
-//! API discovery: only it proves that a 404 means "kind not served". A 404 for a path alone may come from anything
-//! between here and the API.
+//! API discovery: only it proves that a 404 means "kind not served". A 404 for a path alone may come from anything between here
+//! and the API.
 //!
-//! A server that knows aggregated discovery (Kubernetes 1.30 and later) says all of it in its answer to `/apis`; of others each
-//! group is asked for. Source: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
+//! A server with aggregated discovery (Kubernetes 1.30 and later) returns all of it in its response to `/apis`; for others each
+//! group is read. Source: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
 
 use serde_json::Value;
 
@@ -11,20 +11,20 @@ use crate::shape::ApiPath;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, Gvk};
 
-/// A group that every cluster serves: a list of groups without it is not that of a cluster.
+/// A group that every cluster serves: a list of groups without it is not a cluster's.
 const COMMON_GROUP: &str = "apps";
 
-/// A group as a cluster tells it.
+/// An API group in discovery.
 pub(crate) struct Group {
     pub name: String,
-    /// The preferred one first.
+    /// The versions, the preferred one first.
     pub versions: Vec<Version>,
 }
 
 pub(crate) struct Version {
     pub group: String,
     pub name: String,
-    /// `None` when they have to be asked for.
+    /// The kinds; `None` if they have to be read.
     kinds: Option<Vec<Served>>,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct Version {
 pub(crate) struct Served {
     pub gvk: Gvk,
     pub namespaced: bool,
-    /// True if objects of it can be listed.
+    /// True if its objects can be listed.
     pub listable: bool,
-    /// True if objects of it can be applied.
+    /// True if its objects can be applied.
     pub appliable: bool,
 }
 
@@ -49,10 +49,11 @@ impl Version {
         Self { group: group.to_owned(), name: name.to_owned(), kinds: None }
     }
 
-    /// The kinds that are served in it.
+    /// Returns the kinds of the group.
     ///
     /// # Errors
-    /// The cluster does not say.
+    ///
+    /// Discovery fails.
     pub async fn kinds(self, api: &dyn LiveApi) -> Result<Vec<Served>, ApiError> {
         if let Some(kinds) = self.kinds {
             return Ok(kinds);
@@ -81,7 +82,7 @@ impl Version {
         Served { gvk, namespaced, listable: listed, appliable: can("patch") }
     }
 
-    /// Returns a version of an `APIGroupDiscoveryList`. Kinds of another server that are not current are read later.
+    /// Reads a group of an `APIGroupDiscoveryList`. Kinds of an aggregated server that are not current are read later.
     fn from_discovery(group: &str, item: &Value) -> Option<Self> {
         let mut version = Self::new(group, item["version"].as_str()?);
         if item["freshness"] == "Current" {
@@ -100,10 +101,11 @@ impl Version {
     }
 }
 
-/// The groups that a cluster serves beside the core one.
+/// Returns the groups that a cluster serves beside the core one.
 ///
 /// # Errors
-/// It does not say.
+///
+/// Discovery fails.
 pub(crate) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
     let answer = get(api, Request::get(Api::Kubernetes, "/apis")).await?;
     let aggregated = items(&answer, "items").filter_map(|item| {
@@ -122,10 +124,11 @@ pub(crate) async fn groups(api: &dyn LiveApi) -> Result<Vec<Group>, ApiError> {
     Ok(aggregated.chain(plain).collect())
 }
 
-/// Returns true if the cluster says that it does not serve the kind of a path.
+/// Returns true if discovery shows that the cluster does not serve the kind of a path.
 ///
 /// # Errors
-/// It does not say, or it says that it does serve it.
+///
+/// Discovery fails, or it lists the kind.
 pub async fn is_unserved(api: &dyn LiveApi, refused: &ApiError, path: &str) -> Result<bool, ApiError> {
     let Some(ApiPath { api_version, plural, .. }) = ApiPath::parse(path) else { return Ok(false) };
     let Some((group, version)) = api_version.split_once('/') else { return Ok(false) };
@@ -137,10 +140,11 @@ pub async fn is_unserved(api: &dyn LiveApi, refused: &ApiError, path: &str) -> R
     Ok(true)
 }
 
-/// Versions that the cluster says it serves a group in, the preferred one first; none when it does not serve the group.
+/// Returns the versions of a group, the preferred one first; none if the cluster does not serve the group.
 ///
 /// # Errors
-/// It does not say.
+///
+/// Discovery fails.
 pub(crate) async fn versions_of(api: &dyn LiveApi, group: &str) -> Result<Vec<Version>, ApiError> {
     let mut groups = groups(api).await?;
     if !groups.iter().any(|group| group.name == COMMON_GROUP) {

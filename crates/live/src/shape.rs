@@ -1,6 +1,6 @@
-//! The shape that the answer to a request must have. An answer of another shape is no answer, whatever its status
-//! says: captive portals, proxies and load balancers answer 200 with pages of their own, and what cannot be read
-//! must never be taken for absent. Pure.
+//! The shape that the response to a request must have. A response of another shape is an error, whatever its status: captive
+//! portals, proxies and load balancers answer 200 with pages of their own, and an unreadable response must never be taken for an
+//! absent object. Pure.
 
 use serde_json::{Map, Value};
 
@@ -27,14 +27,14 @@ impl Media {
     }
 }
 
-/// Shapes of answers.
+/// Shapes of responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A GKE cluster or a thing of Compute Engine, by name.
+    /// A GKE cluster or a resource of Compute Engine, by name.
     Named(ResourceType, String),
-    /// A list of GKE: the field with its items, which is left out when there are none.
+    /// A list of GKE: the field with its items, which is missing if there are none.
     Listed(&'static str),
-    /// A GKE operation; its name when it was asked for by name.
+    /// A GKE operation; its name if it was requested by name.
     Operation(Option<String>),
     /// One Kubernetes object.
     Object(Object),
@@ -43,24 +43,24 @@ pub enum Shape {
         /// `apps/v1`.
         api_version: String,
     },
-    /// The answer to a DELETE: the object on its way out, or that it is gone.
+    /// The response to a DELETE: the object that is being deleted, or a status that it is gone.
     Deleted {
         /// Its name; `None` for a whole collection.
         name: Option<String>,
     },
-    /// A fact about the API server itself: the field that holds it.
+    /// A property of the API server itself: the field that has it.
     Field(&'static str, JsonType),
-    /// The groups of an API server, with their kinds or without.
+    /// The groups of an API server, with or without their kinds.
     Groups,
     /// Any JSON object.
     Any,
     /// Text: the log of a container.
     Text,
-    /// The answer of a program behind a Service; its reader judges it.
+    /// The response of a program behind a Service; its reader checks it.
     Proxied,
 }
 
-/// Which thing with a name.
+/// Types of resources with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceType {
     /// A GKE cluster.
@@ -73,11 +73,11 @@ pub enum ResourceType {
 /// One Kubernetes object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// `v1`; `None` for a subresource, whose version is its own.
+    /// The API version; `None` for a subresource, which has its own.
     pub api_version: Option<String>,
-    /// Its name; `None` when the server chooses one.
+    /// The name; `None` if the server chooses it.
     pub name: Option<String>,
-    /// True if it was written: then it must have the identity that the server gave it.
+    /// True after a write: then it must have a uid.
     pub written: bool,
 }
 
@@ -88,8 +88,8 @@ pub enum JsonType {
     Text,
 }
 
-/// Returns true if the API server serves a group itself. Then a list has a version of its own and is never `null`; an
-/// aggregated server's answer, as that of metrics, has neither for sure.
+/// Returns true if the API server serves a group itself. Then a list has a version of its own and is never `null`; a response of
+/// an aggregated server, such as metrics, may lack both.
 pub fn is_built_in(group: &str) -> bool {
     let built_in = !group.contains('.') || group.ends_with(".k8s.io");
     built_in && !group.ends_with("metrics.k8s.io")
@@ -107,10 +107,11 @@ impl Shape {
         }
     }
 
-    /// The answer as a value.
+    /// Returns the response as a value.
     ///
     /// # Errors
-    /// Why it is not what was asked for.
+    ///
+    /// The difference from the expected shape.
     pub fn read(&self, media: Media, body: &[u8]) -> Result<Value, String> {
         match self {
             Self::Text if media == Media::Html => Err("it is a web page".into()),
@@ -125,7 +126,7 @@ impl Shape {
         }
     }
 
-    /// The noun for people.
+    /// Returns the noun for messages.
     pub fn description(&self) -> &'static str {
         match self {
             Self::Named(ResourceType::Cluster, _) => "GKE cluster",
@@ -252,7 +253,7 @@ pub struct ApiPath<'p> {
 }
 
 impl<'p> ApiPath<'p> {
-    /// Parses a path; `None` for what is no kind's, as `/version`.
+    /// Parses a path; `None` if it is not of a kind, such as `/version`.
     pub fn parse(path: &'p str) -> Option<Self> {
         Self::from_parts(&parts(path))
     }
@@ -364,7 +365,7 @@ fn versioned(fields: &Map<String, Value>, api_version: Option<&str>) -> Result<(
     }
 }
 
-/// Checks the fields of a cluster that a plan uses: where it is, who owns it, and its pools.
+/// Checks the fields of a cluster that a plan uses: its location, its owner, and its pools.
 fn cluster(fields: &Map<String, Value>) -> Result<(), String> {
     text(fields, "status")?;
     if fields.get("endpoint").is_some_and(|endpoint| !endpoint.is_string()) {

@@ -1,5 +1,5 @@
-//! Reads a cluster that no stack describes: the GKE cluster with its pools, and the objects of some kinds. Kinds that may
-//! not be listed are named, and not taken for absent.
+//! Reads a cluster for an import: the GKE cluster with its pools, and the objects of some kinds. Kinds that could not be listed
+//! are named, and not taken for absent.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use model::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen};
 /// The live state of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// The GKE cluster without pools; `null` when none was asked for.
+    /// The GKE cluster without pools; `null` if none was requested.
     pub cluster: Value,
     /// Its pools by name.
     pub pools: BTreeMap<String, Value>,
-    /// How many nodes each pool has, where that is known.
+    /// The number of nodes of each pool, as far as it is known.
     pub sizes: BTreeMap<String, u32>,
     pub objects: BTreeMap<ObjectId, Value>,
     /// Kinds that could not be listed, and why.
@@ -30,16 +30,17 @@ pub struct Survey {
 pub enum SurveyError {
     /// There is no such GKE cluster.
     NoCluster,
-    /// GKE is creating or deleting it: nothing can be in it. Its status.
+    /// GKE is creating or deleting it, so nothing can be in it. Its status.
     NotRunning(String),
     /// It cannot be read.
     Unreadable(ApiError),
 }
 
-/// Reads a GKE cluster, or that of a kubeconfig when none is named. Each kind is listed in one namespace, or in all.
+/// Reads a GKE cluster, or that of a kubeconfig if none is named. Each kind is listed in one namespace, or in all.
 ///
 /// # Errors
-/// The cluster is not there or cannot be read at all.
+///
+/// The cluster does not exist or cannot be read at all.
 pub async fn survey(
     api: &dyn LiveApi,
     cluster: Option<&ClusterName>,
@@ -82,9 +83,10 @@ pub async fn survey(
     Ok(survey)
 }
 
-/// A project's clusters with their locations.
+/// Returns a project's clusters with their locations.
 ///
 /// # Errors
+///
 /// They cannot be listed.
 pub async fn clusters(api: &dyn LiveApi, project: &str) -> Result<Vec<ClusterName>, ApiError> {
     let path = format!("/v1/projects/{project}/locations/-/clusters");

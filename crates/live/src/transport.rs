@@ -1,4 +1,4 @@
-//! Shared parts of both clients: a request into a router of this process, and the limits of time.
+//! Parts that both clients share: requests into a router of this process, and timeouts.
 
 use std::time::Duration;
 
@@ -12,10 +12,9 @@ use crate::shape::Media;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
-/// How long one request may take, connecting included.
+/// The timeout of one request, including the connection.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long getting a token may take: the metadata server is asked when there is no file, and outside of
-/// Google Cloud it is not there.
+/// The timeout of a token: without a file, the metadata server is asked, and outside of Google Cloud there is none.
 pub const TOKEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The user agent of this program.
 pub const USER_AGENT: &str = concat!("dask-infra/", env!("CARGO_PKG_VERSION"));
@@ -29,9 +28,10 @@ pub fn content_type(request: &Request) -> &'static str {
     }
 }
 
-/// The whole body of an answer, up to the largest that is read.
+/// Returns the whole body of a response, up to the size limit.
 ///
 /// # Errors
+///
 /// It breaks off, or it is larger.
 pub async fn bounded<B>(request: &Request, body: B) -> Result<Vec<u8>, ApiError>
 where
@@ -48,9 +48,10 @@ where
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList, application/json, */*";
 
-/// The request as HTTP, its target relative to the server.
+/// Returns the request as HTTP, with a target relative to the server.
 ///
 /// # Errors
+///
 /// A path that is no URI is an invalid request.
 pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiError> {
     let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -69,10 +70,11 @@ pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiErro
     builder.body(body.into_bytes()).map_err(|error| request.failed(ErrorClass::Invalid, error.to_string()))
 }
 
-/// Sends into a router of this process.
+/// Sends a request into a router of this process.
 ///
 /// # Errors
-/// The body of the answer could not be read.
+///
+/// The body of the response could not be read.
 pub async fn in_process(router: &Router, request: &Request) -> Result<Answer, ApiError> {
     let (parts, body) = in_process_open(router, request).await?.into_parts();
     let body = bounded(request, body).await?;
@@ -92,7 +94,7 @@ pub async fn in_process_open(
     Ok(response.unwrap_or_else(|never| match never {}))
 }
 
-/// An error and what caused it, innermost last: `connect error: connection refused`.
+/// Returns an error and its causes, innermost last: `connect error: connection refused`.
 pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Certificate authorities that a connection trusts, and the remedy for others. No certificate mends itself by waiting.
+//! Certificate authorities that a connection trusts, and the remedy for others. Waiting does not help with certificates.
 
 /// Certificate authorities that a connection trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl Trust {
     }
 }
 
-/// Returns true if the other side's certificate prevents a connection, anywhere in the chain of causes. The error inside an
-/// IO error is not its source.
+/// Returns true if the server's certificate prevents a connection, anywhere in the chain of causes. The error inside an IO error
+/// is not its source.
 pub fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {

@@ -21,29 +21,29 @@ use crate::kube::ByteStream;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Api;
 
-/// How long the server is asked to keep a watch open, in seconds. Source: client-go asks for five to ten minutes, so that
-/// a connection that died in silence is found.
+/// Seconds for which the server is asked to keep a watch open. Source: client-go uses five to ten minutes, so that a silently
+/// broken connection is found.
 const WATCH_SECONDS: u64 = 300;
 /// The time that a server may add to [`WATCH_SECONDS`] before the connection counts as dead.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Watches of one collection that break one after the other without an event, before it is given up.
+/// The number of consecutive failures of a watch, without an event, after which it is given up.
 const MAX_BREAKS: u32 = 4;
-/// How long a watch waits for more subscriptions before it begins at the lowest of their versions: replies to writes that were
-/// sent side by side come in any order.
+/// The time that a watch waits for more subscriptions before it begins at the lowest of their versions: responses to parallel
+/// writes arrive in any order.
 const BATCH_DELAY: Duration = Duration::from_millis(25);
 /// The pause before a watch is started again; twice as long after each break.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// A watch that ends sooner, without an event, is not one that the server ended for its age.
+/// The shortest time after which a watch without an event may have been ended by the server because of its age.
 const MIN_WATCH: Duration = Duration::from_secs(1);
 
-/// Watches open at once: each is a connection.
+/// The most watches that are open at once: each is a connection.
 const MAX_WATCHES: usize = 100;
 
-/// The version of a collection up to which something is known. Versions are numbers that grow, in every collection of one
-/// cluster. Source: KEP-5504; what is no number is not compared, and not watched.
+/// A resourceVersion. Versions are numbers that grow, in every collection of one cluster. Source: KEP-5504. A version that is no
+/// number is not compared, and its object is not watched.
 pub type Version = u64;
 
-/// The version of an object or a list, where it is a number.
+/// Returns the version of an object or a list, if it is a number.
 pub fn version(of: &Value) -> Option<Version> {
     of.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
@@ -109,7 +109,7 @@ impl Collection {
         }
     }
 
-    /// Takes the present state from a list, where changes were missed.
+    /// Replaces the state by a list, after changes were missed.
     fn replace(&self, list: &Value) -> Option<()> {
         let version = version(list)?;
         let items = list["items"].as_array()?;
@@ -126,7 +126,7 @@ impl Collection {
         Some(())
     }
 
-    /// Records one event; `None` for one that cannot be understood.
+    /// Records one event; `None` if it cannot be parsed.
     fn apply_event(&self, kind: &str, object: &Value) -> Option<()> {
         let version = version(object)?;
         if kind == "BOOKMARK" {
@@ -151,14 +151,14 @@ impl Collection {
     }
 }
 
-/// Why a watch ended.
+/// Reasons why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The server ended it, or the connection broke.
     Closed { has_events: bool },
-    /// It no longer knows what came after the version. Source: `410 Gone`.
+    /// The server no longer has the changes since the version. Source: `410 Gone`.
     TooOld,
-    /// It will not work the next time either.
+    /// The same request will fail again.
     Refused,
 }
 
@@ -171,7 +171,7 @@ pub struct Watches<'a> {
 }
 
 impl<'a> Watches<'a> {
-    /// None is open yet.
+    /// Creates watches; none is open yet.
     pub fn new(api: &'a dyn LiveApi) -> Self {
         let (start, started) = mpsc::unbounded_channel();
         Self { api, collections: Mutex::default(), start, started: tokio::sync::Mutex::new(started) }
@@ -220,7 +220,7 @@ impl<'a> Watches<'a> {
         (!known.has_ended).then_some(Subscription { state, has_missed })
     }
 
-    /// Ends all subscriptions, because the cluster is deleted: what is known holds for no other one.
+    /// Ends all subscriptions, because the cluster is deleted: their state does not hold for another cluster.
     pub fn forget(&self) {
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
         for collection in std::mem::take(&mut *collections).values() {
@@ -270,7 +270,7 @@ impl<'a> Watches<'a> {
         }
     }
 
-    /// Lists the collection once, for changes that were missed.
+    /// Lists the collection once, after changes were missed.
     async fn list(&self, collection: &Collection) -> End {
         match self.api.send(Request::get(Api::Kubernetes, collection.path.clone())).await {
             Ok(list) => match collection.replace(&list) {
@@ -329,7 +329,7 @@ async fn read_events(collection: &Collection, mut bytes: ByteStream, has_events:
     End::Closed { has_events: *has_events }
 }
 
-/// `None` for an empty line, [`End::Closed`] for an event that was recorded.
+/// Reads one line. Returns `None` for an empty line, [`End::Closed`] for an event that was recorded.
 fn read_event(collection: &Collection, line: &[u8]) -> Option<End> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
@@ -350,27 +350,27 @@ pub struct Subscription {
     has_missed: bool,
 }
 
-/// News about an object.
+/// Updates of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectUpdate {
-    /// Nothing after what is known.
+    /// No change since the known version.
     Unchanged,
     /// It exists, in this state.
     Present(Arc<Value>),
     /// It was deleted.
     Deleted,
-    /// It has to be read: no more events come.
+    /// No more events come: it has to be read.
     Unwatched,
 }
 
 impl Subscription {
-    /// Returns true if something may have happened between the known version and the beginning of the watch. Then the object
-    /// has to be read once.
+    /// Returns true if the object may have changed between the known version and the beginning of the watch. Then it has to be
+    /// read once.
     pub fn has_missed(&self) -> bool {
         self.has_missed
     }
 
-    /// Returns the news after a version.
+    /// Returns the update after a version.
     pub fn update_after(&mut self, version: Version) -> ObjectUpdate {
         match &*self.state.borrow_and_update() {
             ObjectState::Unwatched => ObjectUpdate::Unwatched,
@@ -384,7 +384,7 @@ impl Subscription {
         }
     }
 
-    /// Ends when there may be news.
+    /// Ends when there may be an update.
     pub async fn changed(&mut self) {
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;

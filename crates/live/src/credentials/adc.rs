@@ -1,5 +1,5 @@
 //! Application default credentials: the one look-up, for requests and for `doctor`. Credentials that it calls usable are used.
-//! Source: google-auth's `_default.py` and `gcloud` for places and order; AIP-4110 for the types of files.
+//! Source: google-auth's `_default.py` and `gcloud` for paths and order; AIP-4110 for the types of files.
 
 use std::fmt;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::environment::Env;
 #[derive(Debug)]
 pub enum AdcSearch {
     File(File),
-    /// A file that should have them and cannot be used, and why.
+    /// A credentials file that cannot be used, and why.
     Unusable {
         path: PathBuf,
         why: String,
     },
-    /// No file. On Google Cloud the metadata server still may have some.
+    /// No file. On Google Cloud the metadata server may still have credentials.
     NoFile,
 }
 
@@ -27,9 +27,9 @@ pub enum AdcSearch {
 pub struct File {
     pub path: PathBuf,
     pub kind: CredentialKind,
-    /// The account's address when the file has it, which is no secret.
+    /// The account's e-mail address, if the file has it. It is no secret.
     pub account: Option<String>,
-    /// The project that is charged for requests, when the file names one.
+    /// The project that is charged for requests, if the file names one.
     pub quota_project: Option<String>,
     pub(super) content: Content,
 }
@@ -89,7 +89,7 @@ impl CredentialKind {
     }
 }
 
-/// Looks where Google's libraries look, in their order.
+/// Searches the paths that Google's libraries search, in the same order.
 pub fn find(env: Env<'_>) -> AdcSearch {
     if let Some(path) = env("GOOGLE_APPLICATION_CREDENTIALS") {
         return open(Path::new(&path));
@@ -100,13 +100,13 @@ pub fn find(env: Env<'_>) -> AdcSearch {
     }
 }
 
-/// gcloud's folder.
+/// Returns gcloud's folder.
 pub fn folder(env: Env<'_>) -> Option<PathBuf> {
     let named = env("CLOUDSDK_CONFIG").map(PathBuf::from);
     named.or_else(|| env("HOME").map(|home| Path::new(&home).join(".config/gcloud")))
 }
 
-/// The project that is charged for requests: the environment's, else the file's.
+/// Returns the project that is charged for requests: the environment's, else the file's.
 pub fn quota_project(env: Env<'_>, found: &AdcSearch) -> Option<String> {
     let of_file = || match found {
         AdcSearch::File(file) => file.quota_project.clone(),
@@ -161,7 +161,7 @@ fn content(kind: CredentialKind, value: Value) -> Result<Content, String> {
     }
 }
 
-/// `sa@p.iam.gserviceaccount.com` of `…/serviceAccounts/sa@p.iam.gserviceaccount.com:generateAccessToken`.
+/// Returns `sa@p.iam.gserviceaccount.com` of `…/serviceAccounts/sa@p.iam.gserviceaccount.com:generateAccessToken`.
 fn impersonated(value: &Value) -> Option<String> {
     let url = value["service_account_impersonation_url"].as_str()?;
     let account = url.rsplit_once("/serviceAccounts/")?.1.split(':').next()?;

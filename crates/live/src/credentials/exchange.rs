@@ -21,20 +21,20 @@ use super::TokenError;
 use crate::proxy::with_environment_proxy;
 use crate::transport::{USER_AGENT, causes};
 
-/// Scopes that a GKE cluster needs, too. Without the second one, it knows an account by a number, and bindings by e-mail do
-/// not match. Source: gke-gcloud-auth-plugin.
+/// Scopes that a GKE cluster needs, too. Without the second one, a cluster knows an account by a number, and bindings by e-mail
+/// do not match. Source: gke-gcloud-auth-plugin.
 pub const SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
 const TOKEN_SERVER: &str = "https://oauth2.googleapis.com/token";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// How long a signed assertion is good for: the longest that the token server takes.
+/// The lifetime of a signed assertion: the longest that the token server accepts.
 const ASSERTION_LIFETIME: SignedDuration = SignedDuration::from_secs(3600);
-/// How far this machine's clock may be ahead of the token server's.
+/// The most that this machine's clock may be ahead of the token server's.
 const SKEW: SignedDuration = SignedDuration::from_secs(10);
-/// How long before its end a token is renewed, when it lasts long enough.
+/// Seconds before the end of a token at which it is renewed, if it lives long enough.
 const RENEW_BEFORE: i64 = 300;
-/// Pauses before the token server is asked again.
+/// Pauses before further requests to the token server.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1000)];
 const TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -93,7 +93,7 @@ impl Key {
 pub struct Refresh {
     /// Basic authentication of the client.
     client: String,
-    /// The server may give another one with each answer.
+    /// The refresh token. The server may return another one with each access token.
     token: Mutex<String>,
     server: String,
 }
@@ -118,7 +118,7 @@ fn field<'a>(file: &'a Value, name: &str) -> Result<&'a str, String> {
     value.ok_or_else(|| format!("it has no `{name}`"))
 }
 
-/// Returns the URL of a token server if nobody can listen to it.
+/// Returns the URL of a token server if nobody can read the requests to it.
 fn secure_url(url: &str, name: &str) -> Result<String, String> {
     let uri: http::Uri = url.parse().map_err(|_| format!("its `{name}` is not a URL"))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -193,7 +193,7 @@ impl Token {
     }
 }
 
-/// Exchanges for tokens, and keeps the last one.
+/// Exchanges credentials for tokens, and keeps the last token.
 pub struct Exchange {
     login: Login,
     http: OnceCell<reqwest::Client>,
@@ -211,10 +211,11 @@ impl Exchange {
         Self { login, http: OnceCell::new(), last: Mutex::new(None) }
     }
 
-    /// A token that is good for a while.
+    /// Returns a valid token.
     ///
     /// # Errors
-    /// The token server gives none.
+    ///
+    /// The token server returns none.
     pub async fn token(&self) -> Result<String, TokenError> {
         // Held while asking, so that many first requests ask once.
         let mut last = self.last.lock().await;
@@ -297,7 +298,7 @@ fn client_of(server: &str) -> Result<reqwest::Client, reqwest::Error> {
     }
 }
 
-/// The host of a token server, as messages name it.
+/// Returns the host of a token server for messages.
 pub fn host(server: &str) -> String {
     let uri = server.parse::<http::Uri>().ok();
     uri.and_then(|uri| uri.authority().map(ToString::to_string))

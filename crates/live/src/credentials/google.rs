@@ -39,17 +39,18 @@ impl GoogleLibrary {
         built.map(Self).map_err(|error| causes(&error))
     }
 
-    /// A token.
+    /// Returns a token.
     ///
     /// # Errors
-    /// In the library's own words.
+    ///
+    /// The message of the library.
     pub async fn token(&self) -> Result<String, TokenError> {
         let token = self.0.access_token().await;
         token.map(|token| token.token).map_err(|error| TokenError::Library(causes(&error)))
     }
 }
 
-/// The library does not know logins of workforce identity federation, also not as what impersonates.
+/// Creates an impersonation. The library does not support workforce identity federation, also not as source credentials.
 fn impersonated_by(content: Value) -> Result<impersonated::Builder, String> {
     let source = &content["source_credentials"];
     if source["type"] != CredentialKind::Workforce.name() {

@@ -45,7 +45,7 @@ struct Source {
 enum TokenSource {
     Exchange(Exchange),
     Library(GoogleLibrary),
-    /// There is none.
+    /// No credentials.
     Unusable(TokenError),
 }
 
@@ -90,7 +90,8 @@ impl Source {
         tokio::time::timeout(TOKEN_TIMEOUT, token).await.unwrap_or_else(|_| Err(self.timeout()))
     }
 
-    /// The metadata server is asked when there is no file, and outside of Google Cloud it is not there.
+    /// Returns the error for a token that took too long: without a file, the metadata server is asked, and outside of Google
+    /// Cloud there is none.
     fn timeout(&self) -> TokenError {
         match self.origin {
             CredentialSource::MetadataServer => {
@@ -114,10 +115,11 @@ impl Credentials {
         self.0.get_or_init(|| async { Source::find() }).await
     }
 
-    /// Headers for Google's APIs: the bearer, and the project that is charged when one is named.
+    /// Returns the headers for Google's APIs: the bearer, and the project to charge if one is set.
     ///
     /// # Errors
-    /// No credentials, or no token for them, with what to do.
+    ///
+    /// There are no credentials, or no token for them; with a remedy.
     pub async fn headers(&self, request: &Request) -> Result<http::HeaderMap, ApiError> {
         let bearer = self.bearer(request).await?;
         let quota_project = self.source().await.quota_project.clone();
@@ -125,9 +127,10 @@ impl Credentials {
         Ok([(http::header::AUTHORIZATION, bearer)].into_iter().chain(quota_project).collect())
     }
 
-    /// The bearer alone, for the Kubernetes API.
+    /// Returns the bearer alone, for the Kubernetes API.
     ///
     /// # Errors
+    ///
     /// As [`Self::headers`].
     pub async fn bearer(&self, request: &Request) -> Result<http::HeaderValue, ApiError> {
         let source = self.source().await;

@@ -10,7 +10,7 @@ use super::exchange::host;
 use crate::ErrorClass;
 use model::secrets::{self, HIDDEN, Secrets};
 
-/// Characters of what a token server says that are shown.
+/// The most characters of a token server's message that are shown.
 const MAX_SHOWN: usize = 240;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,16 +19,16 @@ pub enum TokenError {
     File(String),
     /// The token server cannot be reached, or fails.
     Unreachable { server: String, why: String },
-    /// The token server refuses.
+    /// The token server refuses the request.
     Server {
         server: String,
         status: u16,
         /// `invalid_grant`.
         error: Option<String>,
-        /// In its own words, without what it was sent.
+        /// The server's message, without the request's content.
         words: Option<String>,
     },
-    /// In the words of Google's library.
+    /// The message of Google's library.
     Library(String),
 }
 
@@ -37,7 +37,7 @@ impl TokenError {
         Self::File(why.to_owned())
     }
 
-    /// An answer without a token. It may have in it what was `sent`.
+    /// Creates the error for a response without a token. The response may repeat parts of `sent`.
     pub fn server(server: &str, status: u16, answer: &Value, text: &[u8], sent: &[&str]) -> Self {
         let mut own = Secrets::default();
         sent.iter().for_each(|sent| own.add(sent, HIDDEN));
@@ -79,7 +79,7 @@ pub enum CredentialSource {
         kind: CredentialKind,
         account: Option<String>,
     },
-    /// The metadata server's.
+    /// The metadata server.
     MetadataServer,
 }
 
@@ -151,7 +151,8 @@ fn remedy(refused: &TokenError, kind: CredentialKind, account: Option<&str>) -> 
     }
 }
 
-/// Source: the token server's `Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe`.
+/// Returns true if the server refused the time of the assertion. Source: the token server's `Invalid JWT: Token must be a
+/// short-lived token (60 minutes) and in a reasonable timeframe`.
 fn is_about_time(refused: &TokenError) -> bool {
     match refused {
         TokenError::Server { words: Some(words), .. } => {
@@ -165,7 +166,7 @@ fn is_about_time(refused: &TokenError) -> bool {
     }
 }
 
-/// The cause in one line. Source: words of google-cloud-auth 1.18 and of Google's token endpoint.
+/// Returns the cause in one line. Source: messages of google-cloud-auth 1.18 and of Google's token endpoint.
 fn brief(why: &str) -> (ErrorClass, String) {
     let words = why.to_ascii_lowercase();
     let has = |list: &[&str]| list.iter().any(|word| words.contains(word));

@@ -20,10 +20,10 @@ use crate::shape::ApiPath;
 use crate::{Request, private_files};
 use model::resource::{Host, HostConnection, Method};
 
-/// Days until certificates end. Plans warn when a twelfth of that, two months, is left.
+/// The lifetime of certificates, in days. Plans warn when a twelfth of it, two months, is left.
 const VALID_DAYS: i64 = 730;
 
-/// The protocol of a scheduler that has certificates.
+/// The protocol of a scheduler with TLS.
 pub(super) const TLS: &str = "tls";
 
 /// The subresource with the certificates of a Dask cluster.
@@ -43,8 +43,8 @@ impl HostCertificates {
         self.all().insert((plural.to_owned(), name.to_owned()), certificates);
     }
 
-    /// Certificates that go along with a request: those of the Dask cluster that it writes, or new ones. The agent keeps those that it
-    /// has.
+    /// Returns the certificates to send with a request: those of the Dask cluster that it writes, or new ones. The agent keeps
+    /// those that it has.
     pub(super) fn for_request(&self, request: &Request) -> Option<Value> {
         let place = tls_cluster(request)?;
         let known = self.all().get(&place).cloned();
@@ -56,7 +56,7 @@ impl HostCertificates {
     }
 }
 
-/// The plural and the name of the Dask cluster that a request writes, if it speaks TLS.
+/// Returns the plural and the name of the Dask cluster that a request writes, if it uses TLS.
 pub(super) fn tls_cluster(request: &Request) -> Option<(String, String)> {
     let body = request.body.as_ref().filter(|_| request.method == Method::Patch)?;
     if body["spec"]["scheduler"]["protocol"] != TLS {
@@ -66,7 +66,8 @@ pub(super) fn tls_cluster(request: &Request) -> Option<(String, String)> {
     Some((place.plural.to_owned(), place.name?.to_owned()))
 }
 
-/// Creates an authority and its certificate for scheduler, workers and clients. Without one, the agent reports that none came.
+/// Creates an authority and its certificate for scheduler, workers and clients. If this fails, the agent reports missing
+/// certificates.
 fn new_certificates(now: Timestamp) -> Option<Value> {
     let day = |timestamp: Timestamp| {
         let date = timestamp.to_zoned(TimeZone::UTC).date();
@@ -112,14 +113,14 @@ const CLIENT_FILES: [(&str, &str, &str); 3] = [
     ("tls_client_key", "key.pem", "key"),
 ];
 
-/// The folder of this user with copies of the certificates of a Dask cluster, and those that it is in, the innermost first.
+/// Returns this user's folder for copies of a Dask cluster's certificates, and its parents, innermost first.
 fn folders_for_clients(host: &Host, cluster: &str) -> Option<[PathBuf; 3]> {
     let base = private_files::state_dir()?.join("dask-infra");
     let clients = base.join("clients");
     Some([clients.join(name_for_clients(host, cluster)), clients, base])
 }
 
-/// A name for people to recognize and for nobody to lead elsewhere: hosts of two stacks may have one name, and so may Dask clusters.
+/// Returns a readable and unique name: two stacks may have a host of the same name, or a Dask cluster.
 fn name_for_clients(host: &Host, cluster: &str) -> String {
     let (user, port) = match &host.connection {
         HostConnection::Ssh { user, port, .. } => {
@@ -132,11 +133,12 @@ fn name_for_clients(host: &Host, cluster: &str) -> String {
     format!("{known}-{}", &blake3::hash(way.as_bytes()).to_hex()[..16])
 }
 
-/// The options of Dask's `Security` for a client: paths of files that only this user can read. On the machine of the scheduler they are
-/// the agent's own; of those of another host copies are kept here until the Dask cluster is deleted.
+/// Returns the options of Dask's `Security` for a client: paths of files that only this user can read. On the machine of the
+/// scheduler they are the agent's own; copies of those of other hosts are kept here until the Dask cluster is deleted.
 ///
 /// # Errors
-/// Why there are no files.
+///
+/// The files cannot be written.
 pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Value, String> {
     let text = |field: &str| found[field].as_str().filter(|text| !text.is_empty());
     let folder = match host.connection {
@@ -160,7 +162,7 @@ pub fn keep_for_clients(host: &Host, cluster: &str, found: &Value) -> Result<Val
     Ok(Value::Object(options))
 }
 
-/// Writes a file that is 0600 from the start, in place of what is there.
+/// Writes a file with mode 0600 from the start, replacing an existing one.
 fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(text.as_bytes())?;

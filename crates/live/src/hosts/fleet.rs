@@ -1,5 +1,5 @@
-//! Several hosts behind one API. An object that lives on several of them is written once: its workers are shared out, and
-//! what the hosts tell is put together again. A host that does not answer leaves its part unknown, so a look at all fails with it.
+//! Several hosts as one API. An object on several hosts is written once: the fleet divides its workers among the hosts, and
+//! merges what the hosts return. If a host does not answer, its part is unknown, and reading the object fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,44 +18,45 @@ use crate::shape::ApiPath;
 use crate::{ApiError, ErrorClass, MANAGER, Request};
 use model::resource::{Host, HostConnection, Method};
 
-/// The path of records, up to the id of a stack.
+/// The path of records, up to the stack's id.
 const RECORDS: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-";
 
 const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
-/// Values for processes, which every host of the stack has.
+/// The plural of Secrets: every host has those of the stack.
 const SECRETS: &str = "secrets";
 
-/// Says on which host a program of its own runs.
+/// The annotation with the host of a program.
 const ON: &str = "hosts.dask-infra.dev/on";
 
 /// The hosts of a stack.
 pub struct Fleet {
     agents: Vec<(String, Arc<Agent>)>,
-    /// Hosts that left the file, and still have to be emptied.
+    /// Hosts that left the stack file, and still have to be emptied.
     removed: Mutex<Vec<(String, Arc<Agent>)>>,
-    /// Names of hosts that do not exist any more: nothing is looked for there.
+    /// Names of hosts that do not exist any more: nothing is read there.
     destroyed: Vec<String>,
     folder_owners: FolderOwners,
     /// Identities of objects on several hosts, by kind and name.
     identities: Mutex<BTreeMap<Key, Identity>>,
     rollouts: Rollouts,
-    /// Hosts that could not be used, where that is no error.
+    /// The errors of skipped hosts; `None` if unreachable hosts are an error.
     skipped: Mutex<Option<BTreeMap<String, ApiError>>>,
-    /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
+    /// True for `[local]` and `[slurm]`, which have one host: objects are not divided. Otherwise the first host keeps records and
+    /// locks.
     is_local: bool,
 }
 
-/// The identity of an object on several hosts. It lasts as long as any of its parts exists: hosts delete their parts at their own
-/// pace, and the next one's part is not another object.
+/// The identity of an object on several hosts. It lasts as long as any of its parts exists: hosts delete their parts at different
+/// times, and a remaining part is not another object.
 struct Identity {
-    /// The uid of its first part, when it was first seen.
+    /// The uid of the part that was seen first.
     uid: String,
     /// The uids of all parts that were seen.
     parts: BTreeSet<String>,
 }
 
-/// An object on its way to the hosts.
+/// A write of an object on several hosts.
 struct Write<'a> {
     request: &'a Request,
     path: &'a str,
@@ -63,11 +64,11 @@ struct Write<'a> {
     query: &'a str,
     body: Value,
     hosts: Vec<String>,
-    /// The parts of it that hosts have.
+    /// The parts of the object before the write, by host.
     before: Vec<(String, Value)>,
     /// Values that only the scheduler's host knows.
     leader_values: Vec<(&'static str, Value)>,
-    /// Hosts that it leaves when others have left them.
+    /// Hosts that the object leaves after other objects have left them.
     used: BTreeSet<String>,
 }
 
@@ -104,7 +105,7 @@ impl<'a> Write<'a> {
         Request { body: Some(part), ..self.request.clone() }
     }
 
-    /// The part of the scheduler's host; its workers stay as they are where their turn comes later.
+    /// Returns the request to the scheduler's host; its workers stay as they are if their batch comes later.
     fn leader_request(&self, host: &str, kept: Option<&Value>) -> Request {
         let mut begins = self.part(host);
         if let (Some(worker), Some(body)) = (kept, begins.body.as_mut()) {
@@ -113,7 +114,7 @@ impl<'a> Write<'a> {
         begins
     }
 
-    /// Returns the request that removes it from a host, if it is there.
+    /// Returns the request that removes the object from a host, if it is there.
     fn removal_request(&self, host: &str, base: &Value) -> Option<Request> {
         if self.used.contains(host) {
             // It goes with the last of them.
@@ -125,7 +126,7 @@ impl<'a> Write<'a> {
         deletion(&delete, host, &self.before, base)
     }
 
-    /// Returns the request to a host when its turn comes.
+    /// Returns the request to a host of a later batch.
     fn delayed_request(&self, host: &str, base: &Value) -> Option<Request> {
         if !self.has(host) {
             return self.removal_request(host, base);
@@ -178,12 +179,12 @@ impl Fleet {
         former.len() > before
     }
 
-    /// Passes over hosts that cannot be used, from now on: for who only looks.
+    /// Skips unreachable hosts from now on, for commands that only read.
     pub fn skip_unreachable(&self) {
         *self.skipped_hosts() = Some(BTreeMap::new());
     }
 
-    /// Why hosts were passed over.
+    /// Returns the errors of skipped hosts.
     pub fn skip_errors(&self) -> Vec<ApiError> {
         self.skipped_hosts().iter().flatten().map(|(_, error)| error.clone()).collect()
     }
@@ -208,9 +209,10 @@ impl Fleet {
         &self.agents[0].1
     }
 
-    /// Sends one request to the hosts that it is about.
+    /// Sends one request to the hosts that it concerns.
     ///
     /// # Errors
+    ///
     /// As [`Agent::send`], with the name of the host.
     pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default();
@@ -260,7 +262,7 @@ impl Fleet {
         }
     }
 
-    /// The certificates that the host of a scheduler has for its Dask cluster.
+    /// Returns the certificates that the scheduler's host has for its Dask cluster.
     async fn certificates(&self, request: &Request, path: &str) -> Result<Value, ApiError> {
         let look = Request::get(request.api, path);
         let parts = self.everywhere(|_| Some(look.clone())).await?;
@@ -269,7 +271,7 @@ impl Fleet {
         self.on(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
     }
 
-    /// Has the hosts of a Dask cluster write the certificates that the one of its scheduler has.
+    /// Copies the certificates of a Dask cluster from the scheduler's host to its other hosts.
     async fn certified(
         &self,
         request: &Request,
@@ -297,8 +299,7 @@ impl Fleet {
         answer
     }
 
-    /// Returns the host that kept the record when the stack was applied, if it is another one now: environments name
-    /// all hosts, the record's first.
+    /// Returns the record host of the last apply, if it is another one now: environments list all hosts, the record host first.
     async fn former_record_host(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
         let manager = format!("{MANAGER}/{stack}");
         let look = Request::get(request.api, format!("{HOSTS}/environments"));
@@ -316,7 +317,7 @@ impl Fleet {
         agent.send(request).await.map_err(|error| named(error, name))
     }
 
-    /// The answers of all hosts that have it.
+    /// Returns the responses of all hosts that have the object.
     async fn everywhere(
         &self,
         asked: impl Fn(&str) -> Option<Request>,
@@ -377,7 +378,7 @@ impl Fleet {
         Ok(whole)
     }
 
-    /// A process is on one host: names of processes have the host's in them.
+    /// Sends a request about a process to its host, whose name is part of the process's name.
     async fn pod(&self, request: &Request, name: &str, below: Option<&str>) -> Result<Value, ApiError> {
         if request.method == Method::Patch {
             let body = request.body.as_ref();
@@ -411,14 +412,14 @@ impl Fleet {
         Ok(found.into_iter().next().map(|(host, _)| host))
     }
 
-    /// Returns true where hosts were passed over, and others were not.
+    /// Returns true if hosts were skipped, and others were not.
     fn some_are_skipped(&self) -> bool {
         let all = self.all().len();
         self.skipped_hosts().as_ref().is_some_and(|skipped_hosts| (1..all).contains(&skipped_hosts.len()))
     }
 
-    /// The host with the scheduler first: the others' workers look for it. Where workers of several hosts restart, or those of one
-    /// take over from those of another, the hosts take turns.
+    /// Applies an object. The host with the scheduler comes first, as the workers of others look for it. If workers of several
+    /// hosts restart, or those of one host take over from those of another, the hosts are written in batches.
     async fn apply(&self, request: &Request) -> Result<Value, ApiError> {
         let mut write = Write::of(request);
         if write.body["kind"] == "Secret" {
@@ -477,7 +478,7 @@ impl Fleet {
         self.whole(parts).ok_or_else(|| absent(request))
     }
 
-    /// Hosts that a Dask cluster leaves, and on which groups of it still are: those move later.
+    /// Returns hosts that a Dask cluster leaves and that its groups still use: those move later.
     async fn used_by_groups(&self, write: &Write<'_>) -> Result<BTreeSet<String>, ApiError> {
         if write.body["kind"] != "Cluster" {
             return Ok(BTreeSet::new());
@@ -493,8 +494,8 @@ impl Fleet {
         Ok(lists.into_iter().filter(|(_, list)| is_used(list)).map(|(host, _)| host).collect())
     }
 
-    /// Gives hosts on which a group begins the part of its Dask cluster, without workers: it may be there before the cluster's own
-    /// change, so that it can take over what the cluster's workers hold.
+    /// Writes the Dask cluster's part, without workers, to hosts that a new group uses. The group may come before the cluster's
+    /// own change, to take over the data of the cluster's workers.
     async fn extend(&self, write: &Write<'_>) -> Result<(), ApiError> {
         let is_new = |host: &String| !write.before.iter().any(|(name, _)| name == host);
         let cluster = write.body["spec"]["cluster"].as_str();
@@ -529,7 +530,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// One object of what hosts have of it; `None` when none has any.
+    /// Merges the parts into one object; `None` if there are none.
     fn whole(&self, parts: Vec<(String, Value)>) -> Option<Value> {
         let secret = (parts.first()?.1["kind"] == "Secret").then(|| self.is_on_all(&parts));
         let uids: Vec<(String, String)> =
@@ -571,7 +572,7 @@ impl Fleet {
         Some(object)
     }
 
-    /// Returns true where all hosts that can be asked have the same values.
+    /// Returns true if all hosts that can be read have the same values.
     fn is_on_all(&self, parts: &[(String, Value)]) -> bool {
         let skipped_hosts = self.skipped_hosts();
         let is_known = |name: &String| skipped_hosts.as_ref().is_none_or(|missed| !missed.contains_key(name));
@@ -614,10 +615,11 @@ impl Fleet {
         Ok(answer)
     }
 
-    /// A log as it grows, from the host that has it.
+    /// Follows a log on the host that has it.
     ///
     /// # Errors
-    /// Follows a log, as [`Agent::follow`] does.
+    ///
+    /// As [`Agent::follow`].
     pub async fn follow(&self, request: Request) -> Result<ByteStream, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let place = ApiPath::parse(&path).filter(|_| !self.is_local);
@@ -647,7 +649,7 @@ fn named(mut error: ApiError, host: &str) -> ApiError {
     error
 }
 
-/// One error of those of several hosts: the first, with the others that could not be used.
+/// Merges the errors of several hosts: the first, with the names of the other unreachable hosts.
 fn together(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
     errors.reduce(|mut all, error| {
         if all.status.is_some() || error.status.is_some() {
@@ -662,7 +664,8 @@ fn together(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
     })
 }
 
-/// The record and the lock of a stack are on its home: on another one nobody knows what the stack has, and others may apply it.
+/// Returns the error for another record host than at the last apply: its record and lock are missing there, so the stack's
+/// resources are unknown and others may apply it.
 fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
     let message = format!(
         "the home of this stack was {former} when it was applied, and would be {home}, which has no record of it"
@@ -674,7 +677,7 @@ fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(ErrorClass::Other, message) }
 }
 
-/// Adds the host, which is not in the file any more, and the remedy to an error.
+/// Adds the name of the host, which is no longer in the file, and the remedy to an error.
 fn left_behind(error: ApiError, host: &str) -> ApiError {
     let mut error = named(error, host);
     let remedy = error.remedy().map(|remedy| format!("{remedy}. ")).unwrap_or_default();

@@ -56,8 +56,8 @@ use crate::shape::Media;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Host, HostConnection};
 
-/// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one
-/// serves; the others define what it uses.
+/// The agent: a file for each concern, joined to one text, as nothing of it is on the host's disk to be imported. The last file
+/// serves requests; the others define what it uses.
 pub const AGENT: &str = concat!(
     include_str!("agent/load.py"),
     include_str!("agent/base.py"),
@@ -93,8 +93,8 @@ const LOAD: &str = concat!(
     "\nrefuse_old()\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
 );
 
-/// Reads a program from its input and becomes it: the text is written to the host's disk only for reboots, and no list of processes
-/// shows it. The agent hands its text on to what it starts.
+/// Reads a program from the standard input and runs it: the text is written to the host's disk only for reboots, and no list of
+/// processes shows it. The agent passes its text on to the processes that it starts.
 pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
 
 /// Returns the input of [`START`] for the text of an agent.
@@ -102,27 +102,27 @@ pub fn start_input(agent: &str) -> String {
     [LOAD, agent].map(|text| format!("{}\n{text}", text.chars().count())).concat()
 }
 
-/// Chooses the Python that runs the agent.
+/// The variable that names the Python that runs the agent.
 const PYTHON: &str = "DASK_INFRA_PYTHON";
 
-/// How long the agent may take to be there, on a machine that does other things.
+/// The timeout of the agent's start, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a request may take: the agent waits 10 s for its files and 3 s for schedulers, on a machine that does other
-/// things, and a program that was ended with SIGKILL may take seconds to go.
+/// The timeout of a request: the agent waits 10 s for its files and 3 s for schedulers, on a busy machine, and a program that was
+/// killed may take seconds to end.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The pause between two reads of a log that is followed.
+/// The interval of reads of a log that is followed.
 const LOG_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Bytes of its standard error that are read: the reason of its end is within them.
+/// The most bytes of its standard error that are read: they include the reason why it ended.
 const MAX_STDERR: u64 = 1024 * 1024;
 
 /// The remedy when the agent cannot run.
 const REMEDY: &str =
     "Python 3.8 or later must be on the PATH as `python3`; DASK_INFRA_PYTHON names another one";
 
-/// The agent of a host. It is started when it is first needed, and again when it ended.
+/// The agent of a host. It is started on first use, and again after it ended.
 pub struct Agent {
     host: Host,
     slot: Mutex<Slot>,
@@ -133,15 +133,15 @@ pub struct Agent {
 #[derive(Default)]
 struct Slot {
     running: Option<Running>,
-    /// When its last start failed, and how: who waited for that one needs none of their own.
+    /// The time and the error of its last failed start: requests that waited for that start return its error.
     failed: Option<(Instant, ApiError)>,
 }
 
-/// The host names by machine and folder: two names of the same folder are not two hosts.
+/// The host names by machine and folder: two names with the same folder are one host.
 type FolderOwners = Arc<std::sync::Mutex<BTreeMap<String, String>>>;
 
 struct Running {
-    /// Ends with this value.
+    /// The process, which ends with this value.
     _child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -177,8 +177,9 @@ impl Agent {
         request.read(Answer { status, media: Media::Other, body })
     }
 
-    /// A task of its own: who asks may look at something else meanwhile, as an apply that writes its record while its lock is
-    /// being renewed, and others would wait for the agent forever. It ends with who asks.
+    /// Sends a request in a task of its own. The caller may do other work meanwhile, such as an apply that writes its record
+    /// while its lock is being renewed; without a task, other requests would wait for the agent forever. The task ends with the
+    /// caller.
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let (agent, asked, place) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();
@@ -190,7 +191,7 @@ impl Agent {
         }
     }
 
-    /// Checks that a success has the shape that was asked for.
+    /// Checks that a successful response has the expected shape.
     fn checked(&self, request: &Request, path: &str, answer: (u16, Value)) -> Result<(u16, Value), ApiError> {
         let (status, body) = &answer;
         if (200..300).contains(status)
@@ -203,7 +204,7 @@ impl Agent {
         Ok(answer)
     }
 
-    /// One after the other: the agent looks at files and processes, which takes no time that would be worth sharing.
+    /// Sends one request at a time: the agent reads files and processes, which is too fast to gain from parallel requests.
     async fn exchange_locked(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let asked = Instant::now();
         let mut slot = self.slot.lock().await;
@@ -319,9 +320,10 @@ impl Agent {
         (*name != self.host.name).then(|| name.clone())
     }
 
-    /// A log as it grows: its bytes as they come, until the process is gone.
+    /// Follows a log: returns its bytes as they arrive, until the process has ended.
     ///
     /// # Errors
+    ///
     /// As [`send`](Self::send), up to the first byte.
     pub async fn follow(self: Arc<Self>, request: Request) -> Result<ByteStream, ApiError> {
         let first = self.send(&request).await?;
@@ -365,7 +367,7 @@ impl Running {
         Ok(line.and_then(|line| serde_json::from_str(&line).ok()))
     }
 
-    /// One line. A host that never ends it does not fill this machine's memory.
+    /// Reads one line. Its length is limited, so a host cannot fill this machine's memory.
     async fn line(&mut self) -> std::io::Result<Option<String>> {
         let mut line = Vec::new();
         let most = u64::try_from(MAX_RESPONSE_BYTES).unwrap_or(u64::MAX);
@@ -378,7 +380,7 @@ impl Running {
         Ok((!line.is_empty()).then_some(line))
     }
 
-    /// Reads the first answer of the agent, after whatever a shell prints before it.
+    /// Reads the first response of the agent, after anything that a shell prints before it.
     async fn first_answer(&mut self, source: &str, nonce: &str) -> std::io::Result<Option<Value>> {
         self.requests.write_all(source.as_bytes()).await?;
         self.requests.flush().await?;

@@ -1,4 +1,4 @@
-//! Parts of one object on several hosts: splits an object, and joins its parts.
+//! Parts of one object on several hosts: splits an object, and merges its parts.
 
 use std::collections::BTreeSet;
 
@@ -37,13 +37,13 @@ pub(super) fn leader_values(body: &Value, part: &Value) -> Vec<(&'static str, Va
     told
 }
 
-/// The host that speaks for an object: the one of the scheduler, else the first.
+/// Returns the leader of an object: the host of its scheduler, else the first.
 pub(super) fn leader(object: &Value, hosts: &[String]) -> Option<String> {
     let on = object["spec"]["scheduler"]["on"].as_str().map(str::to_owned);
     on.or_else(|| hosts.first().cloned())
 }
 
-/// The part of the host that speaks for an object.
+/// Returns the leader's part.
 pub(super) fn leader_part(parts: &[(String, Value)]) -> Option<&Value> {
     let (_, any) = parts.first()?;
     let leader = leader(any, &names_of(&any["spec"]["hosts"]));
@@ -51,7 +51,7 @@ pub(super) fn leader_part(parts: &[(String, Value)]) -> Option<&Value> {
     Some(leader_part.map_or(any, |(_, part)| part))
 }
 
-/// The part of a Dask cluster that another host gets from `base`, without workers.
+/// Returns the part of a Dask cluster for another host than that of `base`, without workers.
 pub(super) fn cluster_part(base: &Value, host: &str) -> Value {
     let metadata = &base["metadata"];
     let mut cluster_part = json!({
@@ -74,7 +74,7 @@ pub(super) fn cluster_part(base: &Value, host: &str) -> Value {
     cluster_part
 }
 
-/// Returns a host's share of a number: the first hosts have one more where it does not divide.
+/// Returns a host's share of a number: the first hosts get one more if it does not divide evenly.
 pub(super) fn worker_share(number: u64, hosts: &[String], host: &str) -> u64 {
     let Some(index) = hosts.iter().position(|name| name == host) else { return 0 };
     let (index, count) = (index as u64, hosts.len() as u64);
@@ -93,7 +93,7 @@ pub(super) fn part(body: &Value, host: &str) -> Value {
     part
 }
 
-/// `node1=UID`.
+/// Returns the uid of a part with its host: `node1=UID`.
 pub(super) fn uid_on(host: &str, part: &Value) -> String {
     format!("{host}={}", part["metadata"]["uid"].as_str().unwrap_or_default())
 }
@@ -104,8 +104,8 @@ pub(super) fn key_of(object: &Value) -> Key {
     (text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-/// Deletes the part of a host as it was seen, if it is of the same object as `base`: a stack on other hosts of the same user may have one
-/// of that name.
+/// Returns the delete of a host's part as it was read, if it is of the same object as `base`: another stack of the same user may
+/// have an object of that name there.
 pub(super) fn deletion(
     request: &Request,
     host: &str,
@@ -132,7 +132,7 @@ pub(super) fn apply_managers(part: &Value) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The conditions of a deletion that are a host's.
+/// Returns the request with the preconditions of a delete for one host.
 pub(super) fn host_preconditions(request: &Request, host: &str) -> Request {
     let mut own = request.clone();
     if let Some(conditions) = own.body.as_mut().and_then(|body| body.get_mut("preconditions")) {
@@ -141,7 +141,7 @@ pub(super) fn host_preconditions(request: &Request, host: &str) -> Request {
     own
 }
 
-/// Keeps what a host knows of `node1=V,node2=W`; a value without hosts is the same everywhere.
+/// Reduces `node1=V,node2=W` to the value of one host; a value without hosts is the same everywhere.
 fn keep_host_identity(metadata: &mut Value, host: &str) {
     for field in ["uid", "resourceVersion"] {
         let Some(text) = metadata[field].as_str().filter(|text| text.contains('=')) else { continue };
@@ -157,7 +157,7 @@ fn keep_host_identity(metadata: &mut Value, host: &str) {
     }
 }
 
-/// One object of what hosts have of it; `None` when none has any.
+/// Merges the parts into one object; `None` if there are none.
 pub(super) fn merge_parts(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let hosts = names_of(&parts.first()?.1["spec"]["hosts"]);
     let first = leader(&parts.first()?.1, &hosts);
@@ -223,7 +223,7 @@ pub(super) fn comparable_spec(part: &Value) -> Value {
     spec
 }
 
-/// Returns the fields that only a host's part has: the host, and what the scheduler's host reported.
+/// Returns the fields that only a host's part has: the host, and values that the leader reported.
 fn own_fields() -> impl Iterator<Item = &'static str> {
     ["host", "reach", "ports"].into_iter()
 }
@@ -234,7 +234,7 @@ pub(super) fn remove_field(object: &mut Value, field: &str) {
     }
 }
 
-/// Joins the statuses of parts: a value that is missing in one is missing.
+/// Merges the statuses of parts: a value that is missing in one is missing.
 fn status(parts: &[(String, Value)]) -> Value {
     let Some((_, base)) = parts.first() else { return Value::Null };
     let mut status = base["status"].clone();

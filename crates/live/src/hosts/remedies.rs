@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use model::shell::quoted;
 
-/// The advice of the agent. `%s` stands for a path.
+/// The known remedies. `%s` stands for a path.
 const KNOWN: [&str; 9] = [
     "set XDG_STATE_HOME to the folder above the place that it leads to",
     "move it away",
@@ -18,7 +18,7 @@ const KNOWN: [&str; 9] = [
     "what runs goes on; try again when `squeue` answers on the login node, or ask who runs the cluster",
 ];
 
-/// The advice with its paths quoted; null when it is no known one.
+/// Returns a known remedy with its paths quoted, and null for any other text.
 pub(super) fn checked(said: &Value) -> Value {
     let said = said.as_str().unwrap_or_default();
     let same = |form: &&str| match form.split_once("%s") {
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(checked(&Value::Null), Value::Null);
     }
 
-    /// A text of the agent that changes has to change here, too.
+    /// Checks that every remedy in the agent's source is known here.
     #[test]
     fn the_agent_says_what_is_known() {
         let mut agent = String::new();

@@ -1,5 +1,5 @@
-//! Order of changes of an object on several hosts: workers with other terms restart on half of the hosts at a time, and
-//! those that take over come before those that go. Each host's agent does the same among its own workers.
+//! Order of writes of an object on several hosts: workers whose settings change restart on half of the hosts at a time, and new
+//! workers start before old ones stop. Each host's agent does the same among its own workers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,20 +14,20 @@ use super::Agent;
 use super::parts::{Key, comparable_spec, names_of, remove_field, worker_share};
 use crate::{ErrorClass, Request};
 
-/// How long the workers of one turn may take, and how often they are looked at.
+/// The time that the workers of one batch may take, and the interval of reads.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// One that its nanny ends for its memory is registered for a moment.
+/// The time for which workers must be registered: one that its nanny kills for its memory is registered for a moment.
 const STABLE_FOR: Duration = Duration::from_secs(1);
 
-/// The order of writes: those at once, and those that wait.
+/// The order of writes of one object.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct RolloutOrder {
-    /// Hosts whose workers start or restart at once.
+    /// Hosts that are written first.
     pub(super) now: Vec<String>,
     /// Later batches; empty if everything is written at once.
     pub(super) later: Vec<Vec<String>>,
-    /// The scheduler's host is always written at once. Where its workers are to go or to restart later, `spec.worker` until then.
+    /// The scheduler's host, which is always written first, and its `spec.worker` until a later batch changes its workers.
     initial_workers: Option<(String, Value)>,
 }
 
@@ -117,8 +117,7 @@ impl Rollouts {
         }
     }
 
-    /// Starts the rollout of an object. `written` are the hosts that have it already; `look` reads the object on a
-    /// host.
+    /// Starts the rollout of an object. `written` are the hosts that have it already; `look` reads the object on a host.
     pub(super) fn begin(
         &self,
         key: Key,
@@ -171,7 +170,7 @@ async fn take(
     Ok(())
 }
 
-/// Waits until the workers of a host are what they should be.
+/// Waits until the workers of a host are as desired.
 async fn settled(host: &str, agent: &Arc<Agent>, look: &Request) -> Result<(), String> {
     let end = Instant::now() + BATCH_TIMEOUT;
     let mut since = None;

@@ -1,7 +1,7 @@
-//! Shapes of what the agent of a host answers, one type for each kind. An answer of another shape is no answer: names, versions, states
-//! and numbers that are read further on are within bounds, and no word has a control character. Pure.
+//! Types of the agent's responses, one for each kind. A response of another shape is an error: the names, versions, states and
+//! numbers that are used further are within bounds, and no word has a control character. Pure.
 //!
-//! Fields that are not named here are read by nobody, or are words of the stack that the host gives back.
+//! Fields that are missing here are not used, or are the stack's own values, which the host returns.
 #![expect(dead_code, reason = "an answer is of these types or refused; its fields are read from the value")]
 
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::CERTIFICATES;
 use crate::shape::ApiPath;
 
-/// Bytes of the longest message: the agent sends 20 lines of a log at most.
+/// The most bytes of a message: the agent sends 20 lines of a log at most.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// Workers, jobs and processes that no host has.
+/// A bound that no number of workers, jobs or processes of a host reaches.
 const MAX_COUNT: u64 = 1_000_000_000;
 
-/// Declares a text of some form.
+/// Declares types of checked strings.
 macro_rules! texts {
     ($($(#[$about:meta])* $name:ident, $noun:literal, $fits:expr;)*) => {$(
         $(#[$about])*
@@ -44,9 +44,9 @@ fn has_only(text: &str, longest: usize, signs: &str) -> bool {
 }
 
 texts! {
-    /// Of an object, a package, a host.
+    /// The name of an object, a package or a host.
     Name, "a name", |text| has_only(text, 253, "._-");
-    /// Of a package. Source: PEP 440; packages that are not installed as such have words of their own.
+    /// The version of a package. Source: PEP 440; packages that are not installed as such have other forms.
     Version, "a version", |text| has_only(text, 128, "._-+!*");
     /// A state, a reason, a time, a uid, an address.
     Word, "a word", |text| text.len() <= 512 && !text.contains(char::is_control);
@@ -54,7 +54,7 @@ texts! {
     Text, "a text of at most 64 KiB", |text| text.len() <= MAX_TEXT;
 }
 
-/// A number of workers, of jobs, of a process.
+/// A number of workers or jobs, or a process id.
 #[derive(Deserialize)]
 #[serde(try_from = "u64")]
 struct Count(u64);
@@ -67,7 +67,7 @@ impl TryFrom<u64> for Count {
     }
 }
 
-/// Of the packages that matter; none of what is not installed.
+/// Versions of the compared packages; `None` for those that are not installed.
 type Versions = BTreeMap<Name, Option<Version>>;
 
 #[derive(Deserialize)]
@@ -90,7 +90,7 @@ struct Managed {
     operation: Word,
 }
 
-/// An object with a status of its own.
+/// An object with a status.
 #[derive(Deserialize)]
 struct Object<S> {
     metadata: Metadata,
@@ -115,7 +115,7 @@ struct Environment {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DaskStatus {
-    /// Why nothing can be said of it.
+    /// The reason why its state is unknown.
     unknown: Option<Text>,
     /// True while the agent starts or ends its processes.
     converging: Option<bool>,
@@ -125,15 +125,15 @@ struct DaskStatus {
     scheduler: Option<Scheduler>,
     adapter: Option<Adapter>,
     queue: Option<Queue>,
-    /// How it is started again after a boot.
+    /// The method that starts it after a boot.
     boot: Option<Word>,
     versions: Option<Versions>,
     message: Option<Text>,
-    /// Why the packages of `pip_install` were not installed.
+    /// The reason why the packages of `pip_install` were not installed.
     plugin: Option<Text>,
-    /// Versions that differ between scheduler and workers, and keep them from working.
+    /// Versions of scheduler and workers that differ and do not work together.
     skew: Option<Text>,
-    /// Versions that differ between them, and may do no harm.
+    /// Versions of scheduler and workers that differ and may work.
     unlike: Option<Text>,
     /// True while a process of the agent follows the job to its end.
     followed: Option<bool>,
@@ -177,7 +177,7 @@ struct Tls {
     due: Option<bool>,
 }
 
-/// The certificates of a Dask cluster, which become files of whoever connects.
+/// The certificates of a Dask cluster, which are written to files for clients.
 #[derive(Deserialize)]
 struct Certificates {
     authority: Text,
@@ -194,7 +194,7 @@ struct Adapter {
     message: Option<Text>,
 }
 
-/// Jobs of SLURM that wait, by their reason, and that ended, by their state.
+/// SLURM jobs that wait, by their reason, and that ended, by their state.
 #[derive(Deserialize)]
 struct Queue {
     waiting: BTreeMap<Word, Count>,
@@ -230,7 +230,7 @@ struct ForeignProcess {
     versions: Option<Versions>,
 }
 
-/// A part of a log, and where the next one begins.
+/// A part of a log, and the offset of the next one.
 #[derive(Deserialize)]
 struct LogPart {
     end: u64,
@@ -238,10 +238,11 @@ struct LogPart {
     alive: bool,
 }
 
-/// Checks a successful answer to a request for this path.
+/// Checks a successful response to a request for this path.
 ///
 /// # Errors
-/// Why it is not what was asked for.
+///
+/// The difference from the expected type.
 pub fn check(path: &str, answer: &Value) -> Result<(), String> {
     let Some(ApiPath { plural, name, subresource, .. }) = ApiPath::parse(path) else { return Ok(()) };
     match subresource {
@@ -266,7 +267,7 @@ pub fn check(path: &str, answer: &Value) -> Result<(), String> {
     }
 }
 
-/// Checks an answer against a type. Errors name the field and the type, and repeat nothing from the host.
+/// Checks a response against a type. Errors name the field and the type, and repeat nothing from the host.
 fn has_shape<T: DeserializeOwned>(answer: &Value) -> Result<(), String> {
     let wrong = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();

@@ -1,5 +1,5 @@
-//! The system's OpenSSH: its configuration, agent, known hosts and jump hosts. Keys of hosts are always checked, and
-//! nobody is asked for a password.
+//! The system's OpenSSH: its configuration, agent, known hosts and jump hosts. Host keys are always checked, and no password is
+//! asked for.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Host, HostConnection};
 use model::shell::{ShellLine, quoted};
 
-/// One connection a host, which a further command within a minute uses again. A link that is silent for fifteen seconds
-/// counts as broken.
+/// Options of every connection. Commands within a minute share one connection to a host. A link that is silent for fifteen
+/// seconds counts as broken.
 const OPTIONS: [&str; 8] = [
     "BatchMode=yes",
     "ConnectTimeout=10",
@@ -26,16 +26,17 @@ const OPTIONS: [&str; 8] = [
     "ForwardX11=no",
 ];
 
-/// The interpreter of the agent where the stack names none.
+/// The interpreter of the agent if the stack names none.
 const PYTHON: &str = "python3";
 
-/// Names another program than `ssh`, as a script that gives it a configuration of its own.
+/// The variable that names another program than `ssh`, such as a script that sets a configuration.
 const PROGRAM: &str = "DASK_INFRA_SSH";
 
-/// Runs a program at the other end of a way.
+/// Returns the command that runs a program on a host.
 ///
 /// # Errors
-/// It is no way by SSH.
+///
+/// The connection is not by SSH.
 pub(super) fn command(way: &HostConnection, remote: &str) -> Result<Command, String> {
     let HostConnection::Ssh { address, user, port, identity, .. } = way else {
         return Err("no way by SSH".to_owned());
@@ -67,7 +68,7 @@ pub(super) fn command(way: &HostConnection, remote: &str) -> Result<Command, Str
     Ok(command)
 }
 
-/// The line for the shell at the other end that runs the agent. A shell that is not bash reads what stands in `'…'` as bash does, up to the
+/// Returns the shell command that runs the agent on the host. Shells other than bash read text in `'…'` as bash does, up to the
 /// next `'`: fish, tcsh and zsh each tried.
 pub(super) fn remote(host: &Host, start: &str, nonce: &str) -> String {
     let (python, prologue) = match &host.connection {
@@ -92,8 +93,8 @@ fn program() -> String {
     env_var(PROGRAM).unwrap_or_else(|| "ssh".to_owned())
 }
 
-/// A folder of the user alone, whose path is short: one of a socket has 107 bytes at most, and SSH adds sixty. None where there is
-/// none, as when another user made the one below `/tmp` first.
+/// Returns a private folder with a short path for sockets: a socket's path has 107 bytes at most, and SSH adds sixty. `None` if
+/// there is none, as when another user created the one below `/tmp` first.
 fn sockets() -> Option<PathBuf> {
     let session = env_var("XDG_RUNTIME_DIR").filter(|folder| folder.len() < 30);
     let session = session.map(|folder| PathBuf::from(folder).join("dask-infra"));
@@ -101,7 +102,7 @@ fn sockets() -> Option<PathBuf> {
     session.into_iter().chain([shared]).find_map(|folder| private_files::create_private_dir(&folder).ok())
 }
 
-/// Why a host was not reached, by what ssh said. Source: OpenSSH 9.2, each tried.
+/// Returns the error for a host that was not reached, from the message of ssh. Source: OpenSSH 9.2, each tried.
 pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
     // fish underlines what it does not know.
     let says = |line: &&str| line.chars().any(|c| !matches!(c, '^' | '~' | ' '));
@@ -165,7 +166,7 @@ pub(super) const NAME_PYTHON: &str = "install Python 3.8 or later there, on the 
      its path, or a line of shell that finds it: `{ name = \"…\", python = \"/opt/python3.12/bin/python3\", prologue = [\"module load \
      python\"] }` in `[ssh]`";
 
-/// The command that connects by hand, and the name under which the host's key is known.
+/// Returns the command to connect by hand, and the name of the host's key in `known_hosts`.
 fn ssh_command_line(host: &Host) -> (ShellLine, String) {
     let mut line = ShellLine::of(&program());
     let HostConnection::Ssh { address, user, port, identity, .. } = &host.connection else {
